@@ -1,0 +1,1 @@
+"""Makes, stores and renews the webhook's certificates."""

@@ -1,0 +1,133 @@
+"""The pair that a TLS port serves: loaded, watched, and replaced on the live context when a better one is there.
+
+Nothing is closed for it: connections that stand go on, the next handshake has the new pair. A pair that is half
+written, does not match or is not valid is left alone, and the one in use stays.
+"""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from certs.files import CA_FILE, CERT_FILE, KEY_FILE, read
+from certs.pair import Stored, judge
+from core.errors import ConfigError
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A pair that serves, until *expires*."""
+
+    stored: Stored
+    expires: datetime
+
+
+def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:
+    """A context for TLS 1.2 and later, without a certificate yet; with *client_ca* for its clients alone.
+
+    Raises:
+        ConfigError: *client_ca* is no PEM of certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(cadata=client_ca.decode("ascii"))
+        except (ssl.SSLError, ValueError) as e:
+            raise ConfigError([f"--client-ca: it is no PEM of certificates: {e}"]) from e
+    return context
+
+
+def refuse_handshakes(context: ssl.SSLContext) -> None:
+    """Begin no new session: a client would be shown a certificate that is over, and tell its user of an attack."""
+    # The library's types know the argument as a plain context only.
+    context.sni_callback = _refuse_handshake
+
+
+def allow_handshakes(context: ssl.SSLContext) -> None:
+    """Undo `refuse_handshakes`."""
+    context.sni_callback = None
+
+
+def _refuse_handshake(session: object, name: str, context: object) -> int:
+    del session, name, context
+    return ssl.ALERT_DESCRIPTION_CERTIFICATE_EXPIRED
+
+
+def read_client_ca(path: Path) -> bytes:
+    """The authorities of clients, at most 1 MiB.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(2**20)
+    except OSError as e:
+        raise ConfigError([f"--client-ca {path}: it cannot be read: {e.strerror}"]) from e
+
+
+def load(directory: Path, now: datetime) -> Loaded:
+    """Read the pair in *directory* and try it out, off the live context.
+
+    Raises:
+        ConfigError: it will not do, with the reason.
+    """
+    stored = read(directory)
+    verdict = judge(stored, now)
+    if not verdict.serves:
+        raise ConfigError([f"certificate in {directory}: {verdict.text}"])
+    try:
+        use(server_context(), stored)
+        leaf = x509.load_pem_x509_certificates(stored.cert_pem)[0]
+    except (ssl.SSLError, ValueError, OSError) as e:
+        raise ConfigError([f"certificate in {directory}: it cannot be used: {e}"]) from e
+    return Loaded(stored=stored, expires=leaf.not_valid_after_utc)
+
+
+def use(context: ssl.SSLContext, stored: Stored) -> None:
+    """Have *context* serve the pair, from exactly the bytes that were judged.
+
+    Raises:
+        ssl.SSLError, OSError: it cannot; a context that was serving before may be left without a pair.
+    """
+    with _as_file(stored.cert_pem.rstrip() + b"\n" + stored.key_pem) as path:
+        context.load_cert_chain(path)
+
+
+def signature(directory: Path) -> Signature:
+    """What changes when the files do: of each its inode, size and time of change, None where it is missing."""
+    return tuple(_signature(directory / name) for name in (CERT_FILE, KEY_FILE, CA_FILE))
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_MEMORY_FLAGS: Final = getattr(os, "MFD_CLOEXEC", 0)
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """*content* as a file that lies in memory alone: the ssl module reads pairs from paths only."""
+    descriptor = os.memfd_create("pair", _MEMORY_FLAGS)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

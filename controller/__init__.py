@@ -1,0 +1,1 @@
+"""Watches the cluster, plans with core, and writes Bindings, conditions and events."""

@@ -1,0 +1,80 @@
+"""``python -m controller``: see ``--help``."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from controller.config import parse
+from controller.run import Controller
+from core.errors import ConfigError, InvariantError
+
+_OK, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 2, 3
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run until told to stop; the exit code."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+    def run() -> None:
+        controller = Controller(parse(argv, environ), environ)
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            runner.run(controller.run())
+
+    return exit_code(run)
+
+
+def exit_code(run: Callable[[], None]) -> int:
+    """Call *run*.
+
+    Returns:
+        0 after a clean end, 2 for a configuration that cannot be used, 3 for a mistake of ours: to be started again.
+    """
+    code = _OK
+    try:
+        run()
+    except* ConfigError as group:
+        for problem in _problems(group):
+            print(f"controller: {problem}", file=sys.stderr)
+        code = _BAD_CONFIGURATION
+    except* InvariantError as group:
+        print(f"controller: a promise of ours is broken; stopping, to rebuild: {_first(group)}", file=sys.stderr)
+        code = _WE_ARE_WRONG
+    return code
+
+
+def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
+    found: list[str] = []
+    for one in group.exceptions:
+        found += _problems(one) if isinstance(one, BaseExceptionGroup) else list(one.problems)
+    return found
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    one = group.exceptions[0]
+    return _first(one) if isinstance(one, BaseExceptionGroup) else one
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop where it is installed; it is optional."""
+    try:
+        import uvloop  # noqa: PLC0415 (optional)
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

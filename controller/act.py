@@ -1,0 +1,312 @@
+"""Does what the owner wants done: concurrent calls, each with one answer back to the owner.
+
+What an error says about a write decides the answer (kube.errors): refused is certainly not written, unknown perhaps is.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, assert_never
+
+import msgspec
+import structlog
+
+from controller.deeds import Announce, Bind, Clear, Deed, Lock, ReadGroup, ReadPod, Subject
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.owner import Owner
+from controller.record import Recorder
+from core.errors import InvalidRequestError
+from core.model import Pod
+from core.port import LockStep, LockWait
+from core.wire.nodes import decode_node
+from core.wire.pods import decode_pod
+from kube.calls import Calls
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiRefusedError,
+    ApiThrottledError,
+    ApiUnreachableError,
+)
+
+_log = structlog.get_logger()
+
+# Reads and clean-ups at a time: they are rare, and must not take the Bindings' connections.
+_OTHERS_AT_ONCE: Final = 8
+_READ_AGAIN_S: Final = 1.0
+_READ_AGAIN_MAX_S: Final = 15.0
+_CLEAR_TRIES: Final = 20
+_LOCK_TRIES: Final = 8
+_FORBIDDEN_REST_S: Final = 10.0
+_UNREACHABLE_REST_S: Final = 1.0
+_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1"
+# A DNS subdomain, which is what names of objects are.
+_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
+
+
+class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    min_member: int | None = None
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Source: Volcano, scheduling.volcano.sh/v1beta1 PodGroup."""
+
+    spec: _GroupSpec = _GroupSpec()
+
+
+_group_decoder: Final = msgspec.json.Decoder(_Group)
+
+
+class Actor:
+    """Performs deeds as tasks of the group it is given.
+
+    Attributes:
+        state: why Bindings do not go through, for readiness, or "".
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        owner: Owner,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.state = ""
+        self._calls = calls
+        self._owner = owner
+        self._inbox = inbox
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
+        self._binding: set[asyncio.Task[None]] = set()
+
+    def perform(self, deed: Deed, tasks: asyncio.TaskGroup) -> None:
+        """Begin *deed*; its answer goes to the owner's inbox."""
+        match deed:
+            case Bind():
+                task = tasks.create_task(self._bind(deed), name=f"bind {deed.pod.key}")
+                self._binding.add(task)
+                task.add_done_callback(self._binding.discard)
+            case Lock():
+                task = tasks.create_task(self._lock(deed), name=f"lock {deed.node}")
+                if deed.pod is not None:
+                    self._binding.add(task)
+                    task.add_done_callback(self._binding.discard)
+            case ReadPod():
+                tasks.create_task(self._read_pod(deed), name=f"read {deed.pod.key}")
+            case ReadGroup():
+                tasks.create_task(self._read_group(deed), name=f"read group {deed.namespace}/{deed.name}")
+            case Clear():
+                tasks.create_task(self._clear(deed), name=f"clear {deed.pod.key}")
+            case Announce():
+                self._recorder.note(deed)
+            case _:
+                assert_never(deed)
+
+    async def drain(self) -> None:
+        """Wait until no Binding is in flight; each ends by its own deadline."""
+        while self._binding:
+            await asyncio.wait(self._binding)
+
+    # ------------------------------------------------------------------ Bindings
+
+    async def _bind(self, deed: Bind) -> None:
+        pod = deed.pod
+        started_s = self._clock()
+        try:
+            await self._calls.bind(
+                pod.namespace,
+                pod.name,
+                uid=pod.uid,
+                resource_version=deed.version,
+                node=deed.node,
+                annotations=deed.annotations,
+            )
+        except ApiError as e:
+            self._not_bound(deed, e)
+            return
+        self._metrics.bind_s.observe(self._clock() - started_s)
+        self._metrics.binds.labels("bound").inc()
+        self.state = ""
+        self._inbox.put(partial(self._owner.bound, pod.uid, deed.attempt))
+        about = Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        message = f"Successfully assigned {pod.key} to {deed.where}"
+        self._recorder.note(Announce(about=about, reason="Scheduled", message=message, warning=False))
+
+    def _not_bound(self, deed: Bind, error: ApiError) -> None:
+        outcome = _outcome(error)
+        self._metrics.binds.labels(outcome).inc()
+        refused = partial(self._owner.refused, deed.pod.uid, deed.attempt)
+        match error:
+            case ApiThrottledError():
+                self._inbox.put(partial(refused, read=False, rest_s=error.retry_after_s or 1.0))
+            case ApiForbiddenError():
+                self._say(f"forbidden: create pods/binding: {error.message}")
+                self._inbox.put(partial(refused, read=False, rest_s=_FORBIDDEN_REST_S))
+            case ApiUnreachableError():
+                self._say(f"unreachable: create pods/binding: {error.message}")
+                self._inbox.put(partial(refused, read=False, rest_s=_UNREACHABLE_REST_S))
+            case ApiNotFoundError() | ApiConflictError():
+                _log.info("binding refused", pod=deed.pod.key, node=deed.node, error=error.message)
+                self._inbox.put(partial(refused, read=True))
+            case ApiRefusedError():
+                _log.warning("binding refused", pod=deed.pod.key, node=deed.node, error=error.message)
+                text = f"the API server refuses to bind this pod to {deed.node}: {error.message}"
+                self._inbox.put(
+                    partial(refused, read=False, rest_s=self._owner.planner.settings.refused_retry_s, text=text)
+                )
+            case _:
+                _log.warning("binding unknown", pod=deed.pod.key, node=deed.node, error=str(error))
+                self._inbox.put(partial(self._owner.unsure, deed.pod.uid, deed.attempt))
+
+    def _say(self, state: str) -> None:
+        if state != self.state:
+            _log.warning("bindings do not go through", reason=state)
+            self.state = state
+
+    # ------------------------------------------------------------------ locks of nodes
+
+    async def _lock(self, deed: Lock) -> None:
+        """Bring the lock of a node to what the owner says of it, by compare-and-swap."""
+        problem, rest_s = "its node's lock changes all the time", _UNREACHABLE_REST_S
+        for _ in range(_LOCK_TRIES):
+            try:
+                node = decode_node(await self._calls.get_node(deed.node))
+                named = await self._named(deed, self._owner.lock_owner(deed, node))
+                step = await self._ask(partial(self._owner.lock_step, deed, node, named))
+                if step is None:
+                    self._inbox.put(partial(self._owner.locked, deed))
+                    return
+                if isinstance(step, LockWait):
+                    rest_s = step.until_s - time.time() if step.until_s else _UNREACHABLE_REST_S
+                    self._inbox.put(partial(self._owner.not_locked, deed, step.reason, rest_s))
+                    return
+                await self._calls.patch_node_annotations(
+                    deed.node, {step.key: step.value}, resource_version=node.resource_version
+                )
+            except ApiConflictError:
+                continue
+            except (ApiNotFoundError, ApiForbiddenError, ApiThrottledError) as e:
+                problem, rest_s = str(e), getattr(e, "retry_after_s", None) or _FORBIDDEN_REST_S
+                break
+            except (ApiError, InvalidRequestError) as e:  # perhaps written: the node will tell
+                problem = str(e)
+                await asyncio.sleep(_READ_AGAIN_S)
+                continue
+            self._inbox.put(partial(self._owner.lock_written, deed, step))
+            self._inbox.put(partial(self._owner.locked, deed))
+            return
+        self._metrics.api_errors.labels("lock node").inc()
+        _log.warning("a node's lock cannot be written", node=deed.node, error=problem)
+        self._inbox.put(partial(self._owner.not_locked, deed, problem, rest_s))
+
+    async def _named(self, deed: Lock, key: str) -> Pod | None:
+        """The pod *key* (namespace/name) that a lock names; None if it names none, or that is gone."""
+        namespace, _, name = key.partition("/")
+        if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(name)):
+            return None
+        if deed.pod is not None and key == deed.pod.key:
+            return None
+        try:
+            return decode_pod(await self._calls.get_pod(namespace, name))
+        except ApiNotFoundError:
+            return None
+
+    async def _ask(self, question: Callable[[], LockStep | LockWait | None]) -> LockStep | LockWait | None:
+        """What the owner answers, in its turn."""
+        answer: asyncio.Future[LockStep | LockWait | None] = asyncio.get_running_loop().create_future()
+        self._inbox.put(lambda: answer.set_result(question()))
+        return await answer
+
+    # ------------------------------------------------------------------ other calls
+
+    async def _read_pod(self, deed: ReadPod) -> None:
+        """Read until the API server answers; what is reserved waits for it."""
+        pod = deed.pod
+        delay_s, again_s = deed.delay_s, _READ_AGAIN_S
+        while True:
+            await asyncio.sleep(delay_s)
+            try:
+                async with self._others:
+                    text = await self._calls.get_pod(pod.namespace, pod.name)
+                found = decode_pod(text)
+            except ApiNotFoundError:
+                found = None
+            except (ApiError, InvalidRequestError) as e:
+                self._metrics.api_errors.labels("read pod").inc()
+                _log.warning("pod cannot be read", pod=pod.key, error=str(e))
+                delay_s, again_s = again_s, min(2.0 * again_s, _READ_AGAIN_MAX_S)
+                continue
+            self._inbox.put(partial(self._owner.pod_read, pod.uid, found))
+            return
+
+    async def _read_group(self, deed: ReadGroup) -> None:
+        min_member: int | None = None
+        problem = ""
+        try:
+            async with self._others:
+                text = await self._calls.get_raw(_group_path(deed))
+            min_member = _group_decoder.decode(text).spec.min_member or 1
+        except (ApiNotFoundError, InvalidRequestError):
+            pass  # neither such a group nor, perhaps, such a kind
+        except (ApiError, msgspec.MsgspecError, ValueError) as e:
+            self._metrics.api_errors.labels("read podgroup").inc()
+            _log.warning("PodGroup cannot be read", group=f"{deed.namespace}/{deed.name}", error=str(e))
+            problem = str(e)
+        self._inbox.put(partial(self._owner.group_read, deed.namespace, deed.name, min_member, problem))
+
+    async def _clear(self, deed: Clear) -> None:
+        """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""
+        pod, again_s = deed.pod, _READ_AGAIN_S
+        for _ in range(_CLEAR_TRIES):
+            try:
+                async with self._others:
+                    await self._calls.patch_pod_annotations(pod.namespace, pod.name, deed.annotations, uid=pod.uid)
+            except (ApiNotFoundError, ApiConflictError):
+                pass  # gone, which clears it too; the mirror will say so
+            except ApiError as e:
+                self._metrics.api_errors.labels("clear annotations").inc()
+                _log.warning("assignment of a dead pod cannot be cleared", pod=pod.key, error=str(e))
+                await asyncio.sleep(again_s)
+                again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
+                continue
+            _log.info("assignment of a dead pod cleared", pod=pod.key)
+            self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
+            return
+        self._inbox.put(partial(self._owner.cleared, pod.uid, done=False))
+
+
+def _group_path(deed: ReadGroup) -> str:
+    """Where the PodGroup is; its name is what a user wrote, and must not lead elsewhere.
+
+    Raises:
+        InvalidRequestError: no object can have that name.
+    """
+    if not _NAME.fullmatch(deed.name):
+        raise InvalidRequestError("PodGroup", deed.name, "write the name of a PodGroup")
+    return f"{_GROUPS}/namespaces/{deed.namespace}/podgroups/{deed.name}"
+
+
+def _outcome(error: ApiError) -> str:
+    match error:
+        case ApiThrottledError():
+            return "throttled"
+        case ApiForbiddenError():
+            return "forbidden"
+        case ApiUnreachableError():
+            return "unreachable"
+        case ApiConflictError() | ApiNotFoundError():
+            return "conflict"
+        case ApiRefusedError():
+            return "refused"
+        case _:
+            return "unknown"

@@ -1,0 +1,126 @@
+"""Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from controller.owner import Owner
+from controller.plan import turn_text
+from controller.queue import Entry, Stage
+from core import explain
+from core.candidates import Shape
+from core.choice import compared
+from core.decide import shape_of
+from core.explain import Refused
+from core.ledger import Placement
+from core.model import NodeName, Pod
+
+Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
+
+_STAGES = {
+    Stage.READY: "is about to be decided",
+    Stage.RESTING: "is tried again soon: the last write did not go through",
+    Stage.READING: "is being read again: it was not as it was thought to be",
+    Stage.LOCKING: "has its place; its node is being locked for it",
+    Stage.BINDING: "is being bound",
+    Stage.UNSURE: "was sent to its node, and it is not known yet whether that was written",
+    Stage.BOUND: "is bound",
+}
+
+
+async def answer(owner: Owner, explain_shape: Explain, key: str) -> dict[str, Any] | None:
+    """What is known of pod *key* (namespace/name); None if it is unknown or holds and asks no cards."""
+    entry = next((entry for entry in owner.queue if entry.pod.key == key), None)
+    if entry is not None:
+        return await _pending(owner, explain_shape, entry)
+    pod = next((pod for pod in owner.carded.values() if pod.key == key), None)
+    return _bound(owner, pod) if pod is not None else None
+
+
+async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[str, Any]:
+    found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
+    if entry.placement is not None:
+        found |= where(owner, entry.placement)
+    if entry.stage is Stage.TURN and entry.placement is not None:
+        found["text"] = turn_text(entry.placement.node)
+    elif entry.held:
+        found["text"] = entry.held
+    elif entry.stage is Stage.REFUSED and entry.shape is not None:
+        refused, _ = await explain_shape(entry.shape)
+        found |= refused_answer(refused)
+        silent = owner.refusals.silent.get(entry.shape, ())
+        if silent:
+            found["silent_plugins"] = list(silent)
+            found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
+    else:
+        found["text"] = _STAGES.get(entry.stage, "waits")
+    return found
+
+
+def refused_answer(refused: Refused) -> dict[str, Any]:
+    """Why no node fits, in full."""
+    return {
+        "text": explain.report(refused),
+        "sentence": explain.sentence(refused),
+        "nodes": refused.nodes,
+        "reasons": [{"reason": reason, "nodes": count} for reason, count in refused.counts],
+        "nearest": [
+            {
+                "node": one.node,
+                "reason": one.key,
+                "detail": one.detail,
+                "cards": [
+                    {
+                        "card": short.card,
+                        "reason": short.reason.value,
+                        "wanted": short.wanted,
+                        "free": short.free,
+                        "unit": short.unit,
+                        "detail": short.detail,
+                    }
+                    for short in one.shortfalls
+                ],
+            }
+            for one in refused.nearest
+        ],
+        "remedy": refused.remedy,
+    }
+
+
+def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
+    found: dict[str, Any] = {"pod": pod.key, "uid": pod.uid, "state": "bound"}
+    holding = owner.ledger.holding(pod.uid)
+    if holding is None or holding.dialect is None:
+        return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
+    if holding.assignment is None:
+        text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.closes}"
+        return found | {"node": pod.node_name, "dialect": holding.dialect.value, "text": text}
+    placement = Placement(
+        pod=pod.uid,
+        pod_key=pod.key,
+        node=NodeName(pod.node_name),
+        dialect=holding.dialect,
+        assignment=holding.assignment,
+        amounts=holding.amounts,
+    )
+    found |= where(owner, placement)
+    found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
+    shape = shape_of(pod, owner.ledger)
+    chosen = compared(owner.ledger, owner.planner.policy, shape, placement) if isinstance(shape, Shape) else ""
+    if chosen:
+        found["choice"] = chosen
+        found["text"] += f"\nThe mode was chosen: {chosen}"
+    if holding.closes:
+        found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.closes}"
+    return found
+
+
+def where(owner: Owner, placement: Placement) -> dict[str, Any]:
+    """The node and the cards of *placement*."""
+    state = owner.ledger.states.get(placement.node)
+    cards = state.offers.get(placement.dialect, ()) if state is not None else ()
+    described = owner.ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
+    return {
+        "node": placement.node,
+        "dialect": placement.dialect.value,
+        "cards": [{"card": card, "share": share} for card, share in described],
+    }

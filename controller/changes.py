@@ -1,0 +1,31 @@
+"""What of a pod's change matters: most of what the API server shows of a pod is of no consequence here."""
+
+from core.model import Pod
+
+
+def holds_the_same(known: Pod, pod: Pod) -> bool:
+    """Whether a bound pod holds what it held: its node, and all that a dialect reads of it."""
+    return (
+        known.node_name == pod.node_name
+        and known.finished == pod.finished
+        and known.annotations == pod.annotations
+        and known.labels == pod.labels
+        and known.containers == pod.containers
+        and known.init_containers == pod.init_containers
+    )
+
+
+def asks_the_same(known: Pod, pod: Pod) -> bool:
+    """Whether a pending pod asks what it asked."""
+    return (
+        known.annotations == pod.annotations
+        and known.labels == pod.labels
+        and known.containers == pod.containers
+        and known.init_containers == pod.init_containers
+        and known.constraints == pod.constraints
+        and known.unjudged == pod.unjudged
+        and known.overhead == pod.overhead
+        and known.priority == pod.priority
+        and known.scheduler_name == pod.scheduler_name
+        and known.gated == pod.gated
+    )

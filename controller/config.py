@@ -1,0 +1,223 @@
+"""The controller's flags and environment, checked whole; and its settings file."""
+
+import argparse
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from core.errors import ConfigError
+from core.settings import Settings
+from core.wire.configuration import decode_settings
+from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+
+# A Binding of the process before us ends within this, whatever became of that process.
+START_DELAY_S: Final = 6.0
+AUDIENCE: Final = "cardshare-controller"
+SETTINGS_KEY: Final = "cardshare.yaml"
+SCHEDULER_KEY: Final = "volcano-scheduler.conf"
+# A ConfigMap holds no more than 1 MiB altogether.
+_MAX_FILE_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the command line says.
+
+    settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
+    scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
+    start_delay_s: how long nothing is decided after the start. preview_port: None = no previews are served; cert_dir:
+    the pair that they are served with; audience: whom a caller's token must have been made for.
+    """
+
+    host: str
+    port: int
+    kubeconfig: str
+    settings_file: str
+    scheduler_names: tuple[str, ...]
+    identity: str
+    start_delay_s: float
+    preview_host: str = ""
+    preview_port: int | None = None
+    cert_dir: str = ""
+    audience: str = AUDIENCE
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Read *argv* over *environ* (CARDSHARE_<FLAG>).
+
+    Raises:
+        ConfigError: with every problem.
+        SystemExit: for --help and for flags that do not exist.
+    """
+    given = _parser(environ).parse_args(argv)
+    problems: list[str] = []
+    host, port = _listen(given.listen, problems)
+    names = tuple(given.scheduler_name or environ.get("CARDSHARE_SCHEDULER_NAME", "").replace(",", " ").split())
+    delay_s = _seconds(given.start_delay, problems)
+    preview_host, preview_port = "", None
+    if given.preview_listen:
+        preview_host, preview_port = _listen(given.preview_listen, problems, "--preview-listen")
+        if not given.cert_dir:
+            problems.append("--cert-dir: missing; name the directory of tls.crt and tls.key for --preview-listen")
+    if problems:
+        raise ConfigError(problems)
+    return Config(
+        host=host,
+        port=port,
+        kubeconfig=given.kubeconfig,
+        settings_file=given.settings,
+        scheduler_names=names,
+        identity=given.identity or socket.gethostname(),
+        start_delay_s=delay_s,
+        preview_host=preview_host,
+        preview_port=preview_port,
+        cert_dir=given.cert_dir,
+        audience=given.audience,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The files as written; "" where there is none. The paths are for messages."""
+
+    own: str = ""
+    own_path: str = SETTINGS_KEY
+    scheduler: str = ""
+    scheduler_path: str = SCHEDULER_KEY
+
+
+def read_texts(config: Config) -> Texts:
+    """Read the settings' files.
+
+    Raises:
+        ConfigError: with every file that cannot be read.
+    """
+    problems: list[str] = []
+    own, scheduler = _settings_paths(config.settings_file)
+
+    def text(path: Path | None, *, required: bool) -> str:
+        try:
+            return _text(path, required=required) if path is not None else ""
+        except ConfigError as e:
+            problems.extend(f"{path}: {problem}" for problem in e.problems)
+            return ""
+
+    texts = Texts(
+        own=text(own, required=scheduler is None),
+        own_path=str(own or SETTINGS_KEY),
+        scheduler=text(scheduler, required=False),
+        scheduler_path=str(scheduler or SCHEDULER_KEY),
+    )
+    if problems:
+        raise ConfigError(problems)
+    return texts
+
+
+def decode_settings_of(config: Config, texts: Texts, cluster_conf: str) -> SchedulerConf:
+    """The settings in force, of files and flags together; *cluster_conf* where the files have no scheduler's text.
+
+    Raises:
+        ConfigError: with every problem of every text.
+    """
+    problems: list[str] = []
+    conf = SchedulerConf()
+    try:
+        conf = decode_scheduler_conf(texts.scheduler or cluster_conf)
+    except ConfigError as e:
+        problems += [f"{texts.scheduler_path}: {problem}" for problem in e.problems]
+    try:
+        conf = replace(conf, settings=decode_settings(texts.own, conf.settings))
+    except ConfigError as e:
+        problems += [f"{texts.own_path}: {problem}" for problem in e.problems]
+    if problems:
+        raise ConfigError(problems)
+    return replace(conf, settings=_named(conf.settings, config.scheduler_names))
+
+
+def read_settings(config: Config) -> SchedulerConf:
+    """The settings that the files and the flags make.
+
+    Raises:
+        ConfigError: with every problem of every file.
+    """
+    return decode_settings_of(config, read_texts(config), "")
+
+
+def _settings_paths(path: str) -> tuple[Path | None, Path | None]:
+    """(cardshare.yaml, volcano-scheduler.conf): a directory stands for the keys of a mounted ConfigMap."""
+    if not path:
+        return None, None
+    own = Path(path)
+    return (own / SETTINGS_KEY, own / SCHEDULER_KEY) if own.is_dir() else (own, None)
+
+
+def _named(settings: Settings, names: tuple[str, ...]) -> Settings:
+    return replace(settings, scheduler_names=names) if names else settings
+
+
+def _text(path: Path, *, required: bool) -> str:
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_FILE_BYTES + 1)
+        if len(found) > _MAX_FILE_BYTES:
+            raise ConfigError([f"it is longer than {_MAX_FILE_BYTES} bytes"])
+        return found.decode()
+    except FileNotFoundError as e:
+        if required:
+            raise ConfigError(["there is no such file"]) from e
+        return ""
+    except OSError as e:
+        raise ConfigError([f"it cannot be read: {e.strerror or e}"]) from e
+    except UnicodeDecodeError as e:
+        raise ConfigError(["it is not UTF-8 text"]) from e
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="controller", description="Places pods that ask for shares of cards.", allow_abbrev=False
+    )
+
+    def flag(name: str, default: str, text: str) -> None:
+        variable = "CARDSHARE_" + name.removeprefix("--").replace("-", "_").upper()
+        parser.add_argument(name, default=environ.get(variable) or default, help=f"{text} [{variable}]")
+
+    flag("--listen", "0.0.0.0:8080", "address for metrics, health and explanations")
+    flag("--kubeconfig", "", "file with the API server's address and credentials; in a pod, its own are used")
+    flag("--settings", "", "cardshare.yaml, or a directory with it and volcano-scheduler.conf")
+    flag("--preview-listen", "", "address, over TLS, for the webhook's questions on dry runs; none by default")
+    flag("--cert-dir", "", "directory of tls.crt, tls.key and ca.crt for --preview-listen; may be filled later")
+    flag("--audience", AUDIENCE, "whom the tokens of those who ask there must have been made for")
+    flag("--identity", "", "who writes the events; the host's name by default")
+    flag(
+        "--start-delay",
+        f"{START_DELAY_S:g}",
+        "seconds without decisions after the start, so that a Binding of the process before has ended; "
+        "0 only where no other can have run (tests, demo)",
+    )
+    parser.add_argument(
+        "--scheduler-name",
+        action="append",
+        help="place pods with this schedulerName; may be repeated [CARDSHARE_SCHEDULER_NAME, separated by commas]",
+    )
+    return parser
+
+
+def _listen(text: str, problems: list[str], name: str = "--listen") -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if colon and port.isascii() and port.isdigit() and int(port) <= 65_535:
+        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as asked)
+    problems.append(f"{name}: found '{text}'; write an address such as '0.0.0.0:8080'")
+    return "", 0
+
+
+def _seconds(text: str, problems: list[str]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0.0 <= value <= 600.0:
+        return value
+    problems.append(f"--start-delay: found '{text}'; write seconds from 0 to 600")
+    return 0.0

@@ -1,0 +1,95 @@
+"""What the owner wants done outside: values that `act` takes apart; each answers with one call back to the owner."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.model import NodeName, PodUid
+from core.settings import DialectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which pod is meant: its place, and its uid, so that a namesake is left alone."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """Bind a pod in the version that was decided on. where: the node and its cards, for people."""
+
+    pod: Target
+    attempt: int
+    version: str
+    node: NodeName
+    annotations: Mapping[str, str]
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """Lock a node for a pod that is to be bound there; pod None: only put right what its lock says."""
+
+    node: NodeName
+    dialect: DialectName
+    pod: Target | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPod:
+    """Read a pod after *delay_s* and say what it is now."""
+
+    pod: Target
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadGroup:
+    """Read a PodGroup and say how many members it wants at once."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """Overwrite annotations of a pod that its device plugin will never serve."""
+
+    pod: Target
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The object that an event is about."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announce:
+    """Write an event, if it can be done."""
+
+    about: Subject
+    reason: str
+    message: str
+    warning: bool = True
+
+
+Deed = Bind | Lock | ReadPod | ReadGroup | Clear | Announce
+
+
+def target(uid: PodUid, namespace: str, name: str) -> Target:
+    """A pod by uid and place."""
+    return Target(uid=uid, namespace=namespace, name=name)

@@ -1,0 +1,398 @@
+"""Who is between its Binding and its devices, node by node, as the device plugins see it.
+
+A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
+is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
+closes its node for what it would confuse. Source: protocol reference, nvidia 2.8, 2.9; design 7.
+"""
+
+from collections.abc import Hashable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.catalog import Catalog
+from core.model import NodeName, Pod, PodUid
+from core.port import InFlight, Progress
+from core.settings import DialectName, Settings, Tables
+
+Keys = frozenset[Hashable]
+
+# Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
+_FIRST_GUESS_S: Final = 0.5
+# How much the newest hand-off counts in the running mean.
+_WEIGHT: Final = 0.2
+_NEVER: Final = float("inf")
+# Each of them is decided anew, all in one go.
+_IMPATIENT_AT_ONCE: Final = 8
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One pod in flight. pod is None until the mirror has shown it with its annotations; ours: we saw it begin."""
+
+    node: NodeName
+    keys: Keys
+    since_s: float
+    pod: Pod | None = None
+    ours: bool = False
+    dead: bool = False
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One reserved pod in a node's line."""
+
+    keys: Keys
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Node:
+    flights: dict[PodUid, _Flight] = field(default_factory=dict)
+    line: dict[PodUid, _Waiting] = field(default_factory=dict)
+    mean_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    """Annotations to clear on a pod that its plugin will never serve."""
+
+    pod: Pod
+    annotations: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """A plugin that has not answered for *pod* in *waited_s* seconds."""
+
+    node: NodeName
+    pod: Pod | None
+    uid: PodUid
+    waited_s: float
+
+
+class HandOff:
+    """What is in flight, and who waits for it; belongs to the owner of the ledger."""
+
+    def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
+        self._catalog: Final = catalog
+        self.tables = tables
+        self.settings = settings
+        self._nodes: dict[NodeName, _Node] = {}
+        self._node_of: dict[PodUid, NodeName] = {}
+        self._line_of: dict[PodUid, NodeName] = {}
+        self._cleaning: dict[PodUid, str] = {}
+        # Keys -> nodes whose line is too long for a pod with these keys, until something ends there.
+        self._crowded: dict[Keys, set[NodeName]] = {}
+        self._crowded_at: dict[NodeName, set[Keys]] = {}
+        # Nodes where something ended since their line was looked at.
+        self._ended: dict[NodeName, None] = {}
+        self._orders: dict[tuple[NodeName, DialectName], int] = {}
+        self._mean_s = _FIRST_GUESS_S
+        self._measured = 0
+        # What was measured, and whether a silent plugin has spoken, since somebody looked; the reader clears them.
+        self.seconds: list[float] = []
+        self.reopened = False
+
+    # ------------------------------------------------------------------ what the mirror shows
+
+    def observe(self, pod: Pod, now_s: float) -> Cleanup | None:
+        """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None."""
+        seen = self._seen(pod)
+        flight = self._flight(pod.uid)
+        if seen is None:
+            if flight is not None and pod.node_name:
+                self._end(pod.uid, now_s, served=True)
+            return None
+        node = NodeName(seen.node or pod.node_name)
+        if not node:
+            return None
+        if seen.progress is Progress.WAITING or (seen.cleanup and seen.confusable):
+            self._note(pod, node, seen, flight, now_s)
+        elif flight is not None:
+            self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
+        return self._cleanup(pod, seen)
+
+    def _seen(self, pod: Pod) -> InFlight | None:
+        for dialect in self._catalog.dialects.values():
+            seen = dialect.in_flight(pod, self.tables)
+            if seen is not None:
+                return seen
+        return None
+
+    def _note(self, pod: Pod, node: NodeName, seen: InFlight, flight: _Flight | None, now_s: float) -> None:
+        if flight is not None and flight.node != node:
+            self._end(pod.uid, now_s, served=False)
+            flight = None
+        if flight is None:
+            dead = seen.progress is Progress.FAILED
+            self._add(pod.uid, _Flight(node, seen.confusable, now_s, pod, dead=dead))
+            return
+        flight.pod = pod
+        flight.dead = seen.progress is Progress.FAILED
+        if flight.keys != seen.confusable:
+            flight.keys = seen.confusable
+            self._ended[node] = None
+
+    def _cleanup(self, pod: Pod, seen: InFlight) -> Cleanup | None:
+        if not seen.cleanup or self._cleaning.get(pod.uid) == pod.resource_version:
+            return None
+        self._cleaning[pod.uid] = pod.resource_version
+        return Cleanup(pod=pod, annotations=tuple(seen.cleanup.items()))
+
+    def cleaned(self, uid: PodUid, now_s: float) -> None:
+        """The pod's annotations are known to be cleared: it can be mistaken for nothing any more."""
+        self._cleaning.pop(uid, None)
+        flight = self._flight(uid)
+        if flight is not None and flight.dead:
+            self._end(uid, now_s, served=False)
+
+    def not_cleaned(self, uid: PodUid) -> None:
+        """Clearing failed; the next look at the pod asks for it again."""
+        self._cleaning.pop(uid, None)
+
+    def forget(self, uid: PodUid, now_s: float) -> None:
+        """The pod is gone."""
+        self._cleaning.pop(uid, None)
+        self._end(uid, now_s, served=False)
+        self.leave(uid)
+
+    def node_gone(self, name: NodeName) -> None:
+        """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
+        self._uncrowd(name)
+        self._ended[name] = None
+
+    # ------------------------------------------------------------------ what we do
+
+    def begin(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
+        """A Binding for *uid* is being sent: from now on it may be in flight."""
+        self.leave(uid)
+        flight = self._flight(uid)
+        if flight is not None:
+            flight.since_s = now_s
+            return
+        self._add(uid, _Flight(node, keys, now_s, ours=True))
+
+    def withdraw(self, uid: PodUid, now_s: float) -> None:
+        """The Binding was certainly not written."""
+        flight = self._flight(uid)
+        if flight is not None and flight.pod is None:
+            self._end(uid, now_s, served=False)
+
+    def order(self, node: NodeName, name: DialectName, now_s: int) -> int:
+        """The ordering stamp of the next Binding on *node*: above every one before it.
+
+        Args:
+            node: where the pod goes.
+            name: its dialect.
+            now_s: Unix seconds.
+        """
+        found = self._nodes.get(node)
+        pods = [flight.pod for flight in found.flights.values() if flight.pod is not None] if found else []
+        order = max(
+            self._catalog.dialects[name].next_order(pods, now_s),
+            self._orders.get((node, name), 0) + 1,
+        )
+        self._orders[node, name] = order
+        return order
+
+    def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
+        """Let reserved *uid* wait its turn on *node*."""
+        self._node(node).line[uid] = _Waiting(keys, now_s)
+        self._line_of[uid] = node
+
+    def leave(self, uid: PodUid) -> None:
+        """*uid* waits no longer, for whatever reason."""
+        node = self._line_of.pop(uid, None)
+        if node is not None:
+            found = self._nodes[node]
+            found.line.pop(uid, None)
+            self._uncrowd(node)
+            self._drop_if_empty(node, found)
+
+    # ------------------------------------------------------------------ asking
+
+    def busy(self, node: NodeName, keys: Keys) -> bool:
+        """Whether something in flight on *node* could be mistaken for a pod with *keys*."""
+        found = self._nodes.get(node)
+        return found is not None and any(not keys.isdisjoint(flight.keys) for flight in found.flights.values())
+
+    def free(self, node: NodeName, keys: Keys) -> bool:
+        """Whether a pod with *keys* that comes to *node* now need not wait, neither for a plugin nor in a line."""
+        found = self._nodes.get(node)
+        if found is None:
+            return True
+        return not self.busy(node, keys) and all(keys.isdisjoint(one.keys) for one in found.line.values())
+
+    def wait_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+        """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
+        found = self._nodes.get(node)
+        if found is None:
+            return 0.0
+        ahead = sum(1 for one in found.line.values() if not keys.isdisjoint(one.keys))
+        return self._flights_s(found, keys, now_s) + self._expected_s(found) * ahead
+
+    def _expected_s(self, node: _Node) -> float:
+        """How long a hand-off takes there."""
+        return self._mean_s if node.mean_s is None else node.mean_s
+
+    def _flights_s(self, node: _Node, keys: Keys, now_s: float) -> float:
+        """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
+        mean_s, left_s = self._expected_s(node), 0.0
+        for flight in node.flights.values():
+            if not keys.isdisjoint(flight.keys):
+                waited_s = now_s - flight.since_s
+                if waited_s >= self.settings.handoff_timeout_s:
+                    return _NEVER
+                # Past the mean, a hand-off is expected to take as long again as it has taken.
+                left_s = max(left_s, mean_s - waited_s if waited_s < mean_s else waited_s)
+        return left_s
+
+    def crowd(self, node: NodeName, keys: Keys) -> None:
+        """Remember that *node* has too long a line for *keys*, until something ends there."""
+        self._crowded.setdefault(keys, set()).add(node)
+        self._crowded_at.setdefault(node, set()).add(keys)
+
+    def uncrowd(self, node: NodeName) -> None:
+        """Let *node* be tried again by all that passed it over."""
+        self._uncrowd(node)
+
+    def crowded(self, keys: Keys) -> Set[NodeName]:
+        """The nodes with too long a line for *keys*."""
+        return self._crowded.get(keys, frozenset())
+
+    def turns(self) -> list[NodeName]:
+        """The nodes where somebody's turn may have come; each is told once."""
+        nodes = [node for node in self._ended if (found := self._nodes.get(node)) is not None and found.line]
+        self._ended.clear()
+        return nodes
+
+    def ask_again(self, node: NodeName) -> None:
+        """Name *node* in the next `turns` as well."""
+        self._ended[node] = None
+
+    def line(self, node: NodeName) -> list[tuple[PodUid, Keys]]:
+        """Who waits on *node*, longest first."""
+        found = self._nodes.get(node)
+        return [(uid, one.keys) for uid, one in found.line.items()] if found else []
+
+    def impatient(self, now_s: float) -> list[PodUid]:
+        """Some who have waited longer than the patience that settings allow, with as long a wait still before them.
+
+        Each is looked at once per such time. A line that moves is not left: its nodes are as busy as others.
+        """
+        patience_s = self.settings.handoff_patience_s
+        due: dict[NodeName, None] = {}
+        for uid, node in self._line_of.items():
+            if self._nodes[node].line[uid].since_s <= now_s - patience_s:
+                due[node] = None
+        found: list[PodUid] = []
+        for node in due:
+            for uid, wait_s in self._waits(node, now_s):
+                waiting = self._nodes[node].line[uid]
+                if waiting.since_s <= now_s - patience_s:
+                    waiting.since_s = now_s
+                    if wait_s > patience_s:
+                        found.append(uid)
+                        if len(found) == _IMPATIENT_AT_ONCE:
+                            return found
+        return found
+
+    def _waits(self, node: NodeName, now_s: float) -> Iterator[tuple[PodUid, float]]:
+        """How long each of the line of *node* has still to wait, longest in line first."""
+        found = self._nodes[node]
+        flights_s: dict[Keys, float] = {}
+        before: dict[Keys, int] = {}
+        for uid, one in found.line.items():
+            keys = one.keys
+            if keys not in flights_s:
+                flights_s[keys] = self._flights_s(found, keys, now_s)
+            ahead = sum(count for others, count in before.items() if not keys.isdisjoint(others))
+            yield uid, flights_s[keys] + self._expected_s(found) * ahead
+            before[keys] = before.get(keys, 0) + 1
+
+    def silent(self, now_s: float) -> list[Silent]:
+        """The plugins that have become silent since this was last asked."""
+        found: list[Silent] = []
+        for name, node in self._nodes.items():
+            for uid, flight in node.flights.items():
+                waited_s = now_s - flight.since_s
+                if not flight.told and waited_s >= self.settings.handoff_timeout_s:
+                    flight.told = True
+                    found.append(Silent(node=name, pod=flight.pod, uid=uid, waited_s=waited_s))
+        return found
+
+    def flights(self, node: NodeName) -> list[tuple[PodUid, Pod | None]]:
+        """What is in flight on *node*: each pod as the mirror last showed it, None before it has."""
+        found = self._nodes.get(node)
+        return [(uid, flight.pod) for uid, flight in found.flights.items()] if found else []
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        """The node on which *uid* is in flight."""
+        return self._node_of.get(uid)
+
+    def closed_nodes(self, now_s: float) -> dict[NodeName, float]:
+        """The nodes closed by a silent plugin, and for how long it has been silent."""
+        return {
+            name: max(now_s - flight.since_s for flight in node.flights.values())
+            for name, node in self._nodes.items()
+            if any(now_s - flight.since_s >= self.settings.handoff_timeout_s for flight in node.flights.values())
+        }
+
+    @property
+    def in_flight(self) -> int:
+        """How many pods are in flight."""
+        return len(self._node_of)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods wait their turn."""
+        return len(self._line_of)
+
+    # ------------------------------------------------------------------ keeping
+
+    def _node(self, name: NodeName) -> _Node:
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = _Node()
+        return found
+
+    def _flight(self, uid: PodUid) -> _Flight | None:
+        node = self._node_of.get(uid)
+        return self._nodes[node].flights.get(uid) if node is not None else None
+
+    def _add(self, uid: PodUid, flight: _Flight) -> None:
+        self._node(flight.node).flights[uid] = flight
+        self._node_of[uid] = flight.node
+
+    def _end(self, uid: PodUid, now_s: float, *, served: bool) -> None:
+        name = self._node_of.pop(uid, None)
+        if name is None:
+            return
+        node = self._nodes[name]
+        flight = node.flights.pop(uid)
+        self.reopened = self.reopened or flight.told
+        if served and flight.ours:
+            self._measure(node, now_s - flight.since_s)
+        self._ended[name] = None
+        self._uncrowd(name)
+        self._drop_if_empty(name, node)
+
+    def _measure(self, node: _Node, took_s: float) -> None:
+        self.seconds.append(took_s)
+        node.mean_s = took_s if node.mean_s is None else node.mean_s + _WEIGHT * (took_s - node.mean_s)
+        self._measured += 1
+        # The first ones count as a plain mean, so that the guess is soon forgotten.
+        weight = max(_WEIGHT / 4, 1.0 / self._measured)
+        self._mean_s += weight * (took_s - self._mean_s)
+
+    def _uncrowd(self, name: NodeName) -> None:
+        for keys in self._crowded_at.pop(name, ()):
+            crowded = self._crowded[keys]
+            crowded.discard(name)
+            if not crowded:
+                del self._crowded[keys]
+
+    def _drop_if_empty(self, name: NodeName, node: _Node) -> None:
+        if not node.flights and not node.line and node.mean_s is None:
+            del self._nodes[name]

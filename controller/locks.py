@@ -1,0 +1,103 @@
+"""Which lock on a node a pod's Binding needs, and what is to be done with it.
+
+Some device plugins are told by it whose turn it is; such a dialect answers for itself (`core.port.Locking`). Others
+ignore it, and it only keeps two schedulers apart: it is taken where the operator asks for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from core.catalog import Catalog
+from core.model import Node, NodeName, Pod
+from core.port import Locking, LockStep, LockWait
+from core.settings import DialectName, Settings, Tables
+
+# Source: protocol reference, nvidia 2.7.
+_KEYS: Final[Mapping[DialectName, str]] = {DialectName.VGPU: "hamivgpu", DialectName.GPU_MEMORY: "gpu"}
+_EXPIRES_S: Final = 300
+
+
+class TimeLock:
+    """The lock of Volcano's scheduler: a node annotation that holds the time it was taken, and no owner.
+
+    Which one is ours is known by what was written; after a restart it is another's until it expires.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key: Final = key
+        self._written: dict[NodeName, str] = {}
+
+    def written(self, node: NodeName, step: LockStep) -> None:
+        """*step* was written to *node*."""
+        if step.value is None:
+            self._written.pop(node, None)
+        else:
+            self._written[node] = step.value
+
+    def lock_owner(self, node: Node) -> str:
+        """It names nobody."""
+        del node
+        return ""
+
+    def lock(
+        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+    ) -> LockStep | LockWait | None:
+        """See `core.port.Locking`; one pod of ours at a time is in flight on a node."""
+        del tables
+        value = node.annotations.get(self._key)
+        ours = value is not None and value == self._written.get(node.name)
+        other = next((pod for pod in pods if wanted is None or pod.uid != wanted.uid), None)
+        if wanted is None:
+            return LockStep(key=self._key, value=None) if ours and other is None else None
+        if other is not None:
+            return LockWait(reason=f"the device plugin is serving pod {other.key}")
+        taken_s = 0 if value is None or ours else _taken_s(value)
+        # A time far ahead of ours is as wrong as an old one: it would lock the node until then.
+        if abs(now_s - taken_s) < _EXPIRES_S:
+            reason = f"annotation {self._key} of the node is held by another scheduler"
+            return LockWait(reason=reason, until_s=taken_s + _EXPIRES_S)
+        time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return LockStep(key=self._key, value=time)
+
+
+class Locks:
+    """The locks that are in use under these settings."""
+
+    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+        self._catalog: Final = catalog
+        self._timed: Final = {name: TimeLock(key) for name, key in _KEYS.items()}
+        self._used: dict[DialectName, Locking] = {}
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Use those of *settings* from now on."""
+        used: dict[DialectName, Locking] = {
+            name: dialect for name, dialect in self._catalog.dialects.items() if isinstance(dialect, Locking)
+        }
+        if settings.node_lock:
+            used |= self._timed
+        self._used = used
+
+    def of(self, name: DialectName) -> Locking | None:
+        """The lock that pods of one dialect need, if any."""
+        return self._used.get(name)
+
+    def among(self, offered: Mapping[DialectName, object]) -> list[DialectName]:
+        """The dialects with a lock of those that a node offers."""
+        return [name for name in self._used if name in offered]
+
+    def written(self, name: DialectName, node: NodeName, step: LockStep) -> None:
+        """*step* was written to *node*."""
+        timed = self._timed.get(name)
+        if timed is not None:
+            timed.written(node, step)
+
+
+def _taken_s(text: str) -> int:
+    """When the lock was taken, Unix seconds; 0 for what is no time, so that it has expired."""
+    try:
+        time = datetime.fromisoformat(text)
+        return int(time.timestamp()) if time.tzinfo is not None else 0
+    except (ValueError, OverflowError):
+        return 0

@@ -1,0 +1,60 @@
+"""What the controller counts, in a registry of its own."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LONG_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+class Metrics:
+    """Counters and histograms that are written where things happen; gauges are filled when asked for."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry: Final = CollectorRegistry()
+        self.decisions: Final = self._counter("decisions", "Times that a pod was decided on.")
+        self.refusals: Final = self._counter("refusals", "Decisions that no node fits.")
+        self.binds: Final = self._counter("binds", "Bindings sent, by what became of them.", ("outcome",))
+        self.bind_s: Final = self._histogram("bind_seconds", "Seconds from sending a Binding to its answer.", _SECONDS)
+        self.create_to_bound_s: Final = self._histogram(
+            "create_to_bound_seconds", "Seconds from a pod's creation until it is seen bound.", _LONG_SECONDS
+        )
+        self.handoff_s: Final = self._histogram(
+            "handoff_seconds", "Seconds from a Binding until the device plugin has served the pod.", _LONG_SECONDS
+        )
+        self.loop_lag_s: Final = self._histogram(
+            "loop_lag_seconds", "By how much the event loop was late.", (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+        )
+        self.loop_lag_max_s: Final = self._gauge("loop_lag_max_seconds", "The longest the event loop was ever late.")
+        self.pods: Final = self._gauge("pending_pods", "Pending pods of ours, by what they wait for.", ("waiting_for",))
+        self.nodes_set_aside: Final = self._gauge(
+            "nodes_set_aside", "Nodes with device data that cannot be used, by protocol.", ("dialect",)
+        )
+        self.nodes_silent: Final = self._gauge("nodes_silent", "Nodes whose device plugin does not answer.")
+        self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
+        self.nodes: Final = self._gauge("nodes", "Nodes known.")
+        self.stray_pods: Final = self._gauge("stray_pods", "Pods bound to nodes that do not exist.")
+        self.api_errors: Final = self._counter("api_errors", "Calls that failed, by what they wanted.", ("call",))
+        self.watch_restarts: Final = self._gauge("watch_restarts", "Times that a watch was begun again.", ("kind",))
+        self.lists: Final = self._gauge("lists", "Full lists fetched.", ("kind",))
+        self.configuration_refused: Final = self._gauge(
+            "configuration_refused", "1 while an edit of the configuration is refused and the last good one in force."
+        )
+        self.configuration_notes: Final = self._gauge(
+            "configuration_notes", "Parts of the configuration in force that are unknown or have no effect here."
+        )
+        self.documents_forbidden: Final = self._gauge(
+            "documents_forbidden", "Places of MindCluster's ConfigMaps that this process may not read."
+        )
+        self.events_dropped: Final = self._counter("events_dropped", "Events for users that were given up.")
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"cardshare_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(f"cardshare_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"cardshare_{name}", text, buckets=buckets, registry=self.registry)

@@ -1,0 +1,150 @@
+"""What the API server shows, told to the owner in order: pods, nodes, and ConfigMaps.
+
+Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from controller.documents import Place
+from controller.inbox import Inbox
+from controller.owner import Owner
+from core.model import Node, Pod
+from core.wire.config_maps import ConfigMap, decode_config_map
+from core.wire.nodes import decode_node
+from core.wire.pods import decode_pod
+from kube.calls import namespace_path
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Reflector, Source
+
+PODS_PATH: Final = "/api/v1/pods"
+NODES_PATH: Final = "/api/v1/nodes"
+
+
+class PodSink:
+    """Tells the owner of pods."""
+
+    def __init__(self, owner: Owner, inbox: Inbox) -> None:
+        self._owner = owner
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
+        """These pods, and no others, exist."""
+        await self._inbox.put_and_wait(partial(self._owner.pods_replaced, objects))
+
+    async def on_event(self, kind: EventKind, value: Pod) -> None:
+        """One pod appeared, changed or went."""
+        if kind is EventKind.DELETED:
+            await self._inbox.put_in_time(partial(self._owner.pod_gone, value.uid))
+        else:
+            await self._inbox.put_in_time(partial(self._owner.pod_changed, value))
+
+
+class NodeSink:
+    """Tells the owner of nodes."""
+
+    def __init__(self, owner: Owner, inbox: Inbox) -> None:
+        self._owner = owner
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
+        """These nodes, and no others, exist."""
+        await self._inbox.put_and_wait(partial(self._owner.nodes_replaced, objects))
+
+    async def on_event(self, kind: EventKind, value: Node) -> None:
+        """One node appeared, changed or went."""
+        if kind is EventKind.DELETED:
+            await self._inbox.put_in_time(partial(self._owner.node_gone, value.name))
+        else:
+            await self._inbox.put_in_time(partial(self._owner.node_changed, value))
+
+
+class ConfigMapSink:
+    """Tells of one ConfigMap: its texts by key, or None where there is none."""
+
+    def __init__(self, name: str, tell: Callable[[ConfigMap | None], Iterator[None] | None], inbox: Inbox) -> None:
+        self._name = name
+        self._tell = tell
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
+        """These, and no others, exist."""
+        found = next((one for one in objects if one.name == self._name), None)
+        await self._inbox.put_and_wait(partial(self._tell, found))
+
+    async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
+        """One appeared, changed or went."""
+        if value.name == self._name:
+            await self._inbox.put_in_time(partial(self._tell, None if kind is EventKind.DELETED else value))
+
+
+class DocumentsSink:
+    """Tells the owner of ConfigMaps that speak of nodes."""
+
+    def __init__(self, place: Place, owner: Owner, inbox: Inbox) -> None:
+        self._place = place
+        self._owner = owner
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
+        """These, and no others, exist."""
+        await self._inbox.put_and_wait(partial(self._owner.documents_replaced, self._place, objects))
+
+    async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
+        """One appeared, changed or went."""
+        gone = kind is EventKind.DELETED
+        await self._inbox.put_in_time(partial(self._owner.documents_changed, self._place, value, gone=gone))
+
+
+def pods_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Pod]:
+    """Keeps the owner told of every pod of the cluster."""
+    return Reflector(
+        source,
+        PODS_PATH,
+        decode_list=page_decoder(decode_pod),
+        decode_event=event_decoder(decode_pod),
+        sink=PodSink(owner, inbox),
+    )
+
+
+def nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Node]:
+    """Keeps the owner told of every node."""
+    return Reflector(
+        source,
+        NODES_PATH,
+        decode_list=page_decoder(decode_node),
+        decode_event=event_decoder(decode_node),
+        sink=NodeSink(owner, inbox),
+    )
+
+
+def config_map_reflector(
+    source: Source,
+    inbox: Inbox,
+    namespace: str,
+    name: str,
+    tell: Callable[[ConfigMap | None], Iterator[None] | None],
+) -> Reflector[ConfigMap]:
+    """Follows one ConfigMap by its name, so that the right to read that one is enough."""
+    return Reflector(
+        source,
+        f"{namespace_path(namespace)}/configmaps",
+        decode_list=page_decoder(decode_config_map),
+        decode_event=event_decoder(decode_config_map),
+        sink=ConfigMapSink(name, tell, inbox),
+        selectors={"fieldSelector": f"metadata.name={name}"},
+    )
+
+
+def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
+    """Follows the ConfigMaps of one place that speak of nodes."""
+    return Reflector(
+        source,
+        f"{namespace_path(place.namespace)}/configmaps",
+        decode_list=page_decoder(decode_config_map),
+        decode_event=event_decoder(decode_config_map),
+        sink=DocumentsSink(place, owner, inbox),
+        selectors={"labelSelector": place.selector},
+        absent_is_empty=True,
+    )

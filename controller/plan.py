@@ -1,0 +1,157 @@
+"""What to do with one pending pod now: pure functions of pod, ledger, candidates and hand-off.
+
+Nothing is promised here; the owner reserves and sends what these functions answer, with no pause in between.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, NamedTuple, assert_never
+
+from controller.handoff import HandOff, Keys
+from core import explain, names
+from core.candidates import Candidates, Shape
+from core.decide import Invalid, NotAsked, Unjudged, decide, shape_of
+from core.errors import quoted
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod
+
+# So many nodes with too long a line are looked at for one pod before it joins the line of the best.
+_NODES_TRIED: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The pod is not decided until it changes; text says why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindNow:
+    """The pod goes there, and nothing in flight could be mistaken for it."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTurn:
+    """The pod goes there once the plugin of that node has served others."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusePod:
+    """No node fits. silent: nodes that would, were their plugins not silent."""
+
+    silent: tuple[NodeName, ...] = ()
+
+
+Step = BindNow | WaitTurn | RefusePod
+
+
+class Wish(NamedTuple):
+    """A pod, all of it that decides where it fits, and what a plugin could mistake it by."""
+
+    pod: Pod
+    shape: Shape
+    keys: Keys
+
+
+def read_wish(pod: Pod, ledger: Ledger) -> Shape | Waits:
+    """What *pod* asks, or why it is not decided."""
+    shape = shape_of(pod, ledger)
+    match shape:
+        case Shape():
+            return shape
+        case NotAsked():
+            return Waits(text=_NO_CARDS)
+        case Invalid(violations=violations):
+            return Waits(text=explain.invalid(violations))
+        case Unjudged(names=what):
+            return Waits(text=explain.unjudged(what))
+        case _:
+            assert_never(shape)
+
+
+_NO_CARDS: Final = (
+    "asks for no cards, which is all that cardshare places; set schedulerName to default-scheduler, "
+    "or write the limits of the share"
+)
+
+
+def group_name(pod: Pod) -> str:
+    """The pod's group, or "" (nvidia 3.9)."""
+    for key in names.GROUP_NAME_KEYS:
+        name = pod.annotations.get(key)
+        if name:
+            return name
+    return ""
+
+
+def group_text(group: str, min_member: int | None, problem: str = "") -> str:
+    """Why a pod of *group* (namespace/name) waits; "" if it may be placed alone.
+
+    Args:
+        group: the group.
+        min_member: how many members it wants at once; None if it is not there, or cannot be read.
+        problem: why it cannot be read, or "".
+    """
+    if problem:
+        return f"waits because PodGroup {quoted(group, 256)} cannot be read: {problem}"
+    if min_member is None:
+        where = f"PodGroup {quoted(group, 256)}, which does not exist"
+        return f"waits for {where}; create it, or remove the pod's group annotation"
+    if min_member <= 1:
+        return ""
+    return (
+        f"waits because PodGroup {group} wants {min_member} members placed together, which cardshare does not do yet; "
+        "set its minMember to 1, or use Volcano's scheduler"
+    )
+
+
+def turn_text(node: NodeName) -> str:
+    """Why a pod that has its place is not bound yet."""
+    return (
+        f"has its place on {node} and waits until the device plugin there has served pods that it could mistake "
+        "for this one"
+    )
+
+
+def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way.
+
+    A node whose line is longer than the patience that settings allow is passed over while another one fits.
+    """
+    step = step_aside(wish, candidates, handoff, now_s)
+    if step is not None:
+        return step
+    return _step_in_a_crowd(wish, candidates, handoff, now_s) if handoff.crowded(wish.keys) else RefusePod()
+
+
+def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
+    """The best node that is not known to be crowded, or None."""
+    pod, shape, keys = wish
+    for _ in range(_NODES_TRIED):
+        placement = decide(candidates, pod, shape, handoff.crowded(keys))
+        if placement is None:
+            return None
+        if handoff.free(placement.node, keys):
+            return BindNow(placement=placement)
+        if handoff.wait_s(placement.node, keys, now_s) <= handoff.settings.handoff_patience_s:
+            return WaitTurn(placement=placement)
+        handoff.crowd(placement.node, keys)
+    return None
+
+
+def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+    """The best node of all, however long its line, but none whose plugin is silent."""
+    pod, shape, keys = wish
+    silent: set[NodeName] = set()
+    while (placement := decide(candidates, pod, shape, silent)) is not None:
+        if handoff.free(placement.node, keys):
+            return BindNow(placement=placement)
+        if isfinite(handoff.wait_s(placement.node, keys, now_s)):
+            return WaitTurn(placement=placement)
+        silent.add(placement.node)
+    return RefusePod(silent=tuple(sorted(silent)))

@@ -1,0 +1,362 @@
+"""Decides which pods go where now, gives turns on busy nodes, and wakes whom something freed could help.
+
+Synchronous, and the owner's alone to call: nothing here waits between a decision and its reservation.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import isinf
+from typing import Final
+
+from controller import plan as steps
+from controller.deeds import Announce, Bind, Deed, Lock, Subject, Target
+from controller.handoff import HandOff, Keys
+from controller.locks import Locks
+from controller.metrics import Metrics
+from controller.queue import Entry, Queue, Stage
+from controller.refusals import Refusals
+from core import explain
+from core.candidates import Candidates, Shape
+from core.catalog import Catalog
+from core.decide import shape_of, still_fits
+from core.ledger import Ledger, Placement
+from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
+from core.port import Stamp
+from core.score import node_policy
+from core.settings import Settings, Tables
+
+_LINE_PAUSE_S: Final = 0.25
+_SILENCE_PAUSE_S: Final = 1.0
+_NO_WAIT: Final = float("inf")
+# Somebody who looks at a pod that waits its turn for longer than this wants to know why.
+_TELL_TURN_S: Final = 10.0
+# What the API server's admission gives to every pod that does not tolerate it by itself; indices are apart by what
+# pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
+_PLAIN: Final = NodeConstraints(
+    tolerations=tuple(
+        Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect="NoExecute")
+        for key in ("not-ready", "unreachable")
+    )
+)
+
+
+class Planner:
+    """Ledger, queue and hand-off, and what is decided on them.
+
+    Attributes:
+        deeds: what is to be done outside, oldest first; the reader takes them out.
+        untold: pods that wait for a reason of their own which the user may not know.
+        refusals: the shapes that are refused.
+        bindings: how many are in flight.
+        sent_s: when the last Binding of a pod was sent, monotonic.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tables: Tables,
+        settings: Settings,
+        *,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        read: Callable[[Entry], None],
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            catalog: the dialects.
+            tables: device configuration.
+            settings: the operator's.
+            metrics: where to count.
+            clock: monotonic seconds.
+            wall: Unix seconds.
+            read: reads again what a pod asks whose shape is not known, and puts it where that leads.
+        """
+        self.ledger: Final = Ledger(catalog, tables, settings)
+        self.queue: Final = Queue()
+        self.handoff: Final = HandOff(catalog, tables, settings)
+        self.locks: Final = Locks(catalog, settings)
+        self.deeds: Final[deque[Deed]] = deque()
+        self.untold: Final[dict[PodUid, None]] = {}
+        self.refusals: Final = Refusals()
+        self.settings = settings
+        self.policy = node_policy(settings)
+        self.candidates = Candidates(self.ledger, self.policy)
+        self.bindings = 0
+        self.sent_s: Final[dict[PodUid, float]] = {}
+        self._catalog: Final = catalog
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._read: Final = read
+        self._lines_s = 0.0
+        self._silence_s = 0.0
+        self._retried_s = clock()
+        self._primed: Final[list[Shape]] = []
+        # The shape that the cluster is being ordered for, and the last one that it was ordered for.
+        self._preparing: tuple[Shape, Iterator[None]] | None = None
+        self._prepared: Shape | None = None
+        self.prime()
+
+    def configure(self, tables: Tables, settings: Settings) -> None:
+        """Decide under another configuration from now on."""
+        self.settings = settings
+        self.ledger.configure(tables, settings)
+        self.policy = node_policy(settings)
+        self.candidates = Candidates(self.ledger, self.policy)
+        self._preparing = self._prepared = None
+        self.prime()
+        self.locks.configure(settings)
+        self.handoff.tables, self.handoff.settings = tables, settings
+
+    def plan(self, until_s: float) -> bool:
+        """Decide what can be decided before *until_s* (monotonic); True if there is more to do at once."""
+        now_s = self._clock()
+        self._look_around(now_s)
+        self._give_turns(now_s)
+        while self.bindings < self.settings.bind_in_flight_max:
+            if self._preparing is not None:
+                self._prepare_on(*self._preparing)
+            elif not self._ask_refused(now_s):
+                entry = self.queue.pop(now_s)
+                if entry is None:
+                    return False
+                self._decide(entry, now_s)
+            if self._clock() >= until_s:
+                return True
+        return False
+
+    def next_due_s(self) -> float:
+        """When `plan` has something to do again although nothing happens, monotonic."""
+        due_s = [_NO_WAIT]
+        if self.bindings < self.settings.bind_in_flight_max:
+            if (resting_s := self.queue.next_due_s()) is not None:
+                due_s.append(resting_s)
+            due_s.append(self.refusals.due_s(self._clock()))
+        if self.handoff.waiting:
+            due_s.append(self._lines_s + _LINE_PAUSE_S)
+        if self.handoff.in_flight:
+            due_s.append(self._silence_s + _SILENCE_PAUSE_S)
+        if self.queue.is_refusing:
+            due_s.append(self._retried_s + self.settings.refused_retry_s)
+        return min(due_s)
+
+    def _decide(self, entry: Entry, now_s: float) -> None:
+        shape = entry.shape
+        if shape is None:
+            self._read(entry)
+            return
+        if shape != self._prepared and not self.candidates.is_prepared(shape):
+            self._preparing = shape, self.candidates.prepare(shape)
+            self.queue.ready(entry)
+            return
+        self._metrics.decisions.inc()
+        if self.queue.refuses(shape) and self.refusals.still_stands(shape):
+            self._refuse(entry, shape, self.refusals.silent.get(shape, ()))
+            return
+        keys = self.keys(shape)
+        step = steps.next_step(steps.Wish(entry.pod, shape, keys), self.candidates, self.handoff, now_s)
+        match step:
+            case steps.BindNow(placement=placement):
+                self.reserve(entry, placement)
+                self.send(entry, placement, keys)
+            case steps.WaitTurn(placement=placement):
+                self.reserve(entry, placement)
+                self._line_up(entry, placement, keys, now_s)
+            case steps.RefusePod(silent=silent):
+                self._refuse(entry, shape, silent)
+
+    def _prepare_on(self, shape: Shape, slices: Iterator[None]) -> None:
+        """Order the cluster a little further for pods like none before; its first pod is decided when that is done."""
+        if next(slices, False) is False:
+            self._preparing, self._prepared = None, shape
+
+    def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
+        self._metrics.refusals.inc()
+        entry.held = ""
+        self.queue.refuse(entry, shape)
+        self.refusals.note(shape, silent)
+
+    def reserve(self, entry: Entry, placement: Placement) -> None:
+        """Promise *placement*, at once and in memory."""
+        self.ledger.reserve(placement)
+        entry.placement = placement
+        entry.held = ""
+        shape = entry.shape
+        if shape is not None and self.queue.refuses(shape):
+            self.refusals.ask(shape)  # the next of them may fit as well
+
+    def send(self, entry: Entry, placement: Placement, keys: Keys, *, again: bool = False) -> None:
+        """Have a reserved pod's node locked, if that is needed, and its Binding sent; *again*: it may be written."""
+        pod = entry.pod
+        self.bindings += 1
+        entry.attempt += 1
+        self.handoff.begin(pod.uid, placement.node, keys, self._clock())
+        if again or self.locks.of(placement.dialect) is None:
+            self.bind(entry, placement)
+            return
+        self.queue.set(entry, Stage.LOCKING)
+        target = Target(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+        self.deeds.append(Lock(node=placement.node, dialect=placement.dialect, pod=target, attempt=entry.attempt))
+
+    def bind(self, entry: Entry, placement: Placement) -> None:
+        """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
+        now_s, unix_s = self._clock(), int(self._wall())
+        uid, node = entry.pod.uid, placement.node
+        dialect = self._catalog.dialects[placement.dialect]
+        stamp = Stamp(node=node, now_s=unix_s, order=self.handoff.order(node, placement.dialect, unix_s))
+        self.sent_s[uid] = now_s
+        self.queue.set(entry, Stage.BINDING)
+        self.deeds.append(
+            Bind(
+                pod=Target(uid=uid, namespace=entry.pod.namespace, name=entry.pod.name),
+                attempt=entry.attempt,
+                version=entry.version,
+                node=node,
+                annotations=dialect.annotations(placement.assignment, stamp, self.ledger.tables),
+                where=explain.placed(self.ledger, placement),
+            )
+        )
+
+    # ------------------------------------------------------------------ turns
+
+    def _line_up(self, entry: Entry, placement: Placement, keys: Keys, now_s: float) -> None:
+        self.handoff.join(entry.pod.uid, placement.node, keys, now_s)
+        entry.turn_s = now_s
+        self.handoff.ask_again(placement.node)
+        self.queue.set(entry, Stage.TURN)
+
+    def _give_turns(self, now_s: float) -> None:
+        for node in self.handoff.turns():
+            for uid, keys in self.handoff.line(node):
+                if self.bindings >= self.settings.bind_in_flight_max:
+                    self.handoff.ask_again(node)
+                    break
+                if not self.handoff.busy(node, keys):
+                    self._give_turn(uid, keys)
+        if now_s >= self._lines_s + _LINE_PAUSE_S:
+            self._lines_s = now_s
+            for uid in self.handoff.impatient(now_s):
+                self._try_elsewhere(uid, now_s)
+
+    def _give_turn(self, uid: PodUid, keys: Keys) -> None:
+        entry = self.queue.get(uid)
+        if entry is None or entry.placement is None or entry.shape is None:
+            self.handoff.leave(uid)
+        elif still_fits(self.ledger, self.policy, entry.shape, entry.placement):
+            self.send(entry, entry.placement, keys)
+        else:
+            self.take_back(entry)
+            self.queue.ready(entry)
+
+    def _try_elsewhere(self, uid: PodUid, now_s: float) -> None:
+        """Let a pod that waits too long go to the next best node, if there is one with a shorter line."""
+        entry = self.queue.get(uid)
+        if entry is None or entry.placement is None or entry.shape is None:
+            return
+        keys = self.keys(entry.shape)
+        self.handoff.crowd(entry.placement.node, keys)
+        wish = steps.Wish(entry.pod, entry.shape, keys)
+        step = steps.step_aside(wish, self.candidates, self.handoff, now_s)
+        if step is None:
+            self._keep_waiting(entry, keys, entry.placement.node, now_s)
+            return
+        self.take_back(entry)
+        self.reserve(entry, step.placement)
+        if isinstance(step, steps.BindNow) and self.bindings < self.settings.bind_in_flight_max:
+            self.send(entry, step.placement, keys)
+        else:
+            self._line_up(entry, step.placement, keys, now_s)
+
+    def _keep_waiting(self, entry: Entry, keys: Keys, node: NodeName, now_s: float) -> None:
+        """A pod finds no shorter line: it stays, and is told; but not behind a plugin that does not answer."""
+        if isinf(self.handoff.wait_s(node, keys, now_s)):
+            self.take_back(entry)
+            self.queue.ready(entry)
+        elif now_s >= entry.turn_s + _TELL_TURN_S and not entry.held:
+            entry.held = steps.turn_text(node)
+            self.untold[entry.pod.uid] = None
+
+    # ------------------------------------------------------------------ waking
+
+    def _look_around(self, now_s: float) -> None:
+        """What time and the hand-off bring about."""
+        for took_s in self.handoff.seconds:
+            self._metrics.handoff_s.observe(took_s)
+        self.handoff.seconds.clear()
+        if now_s >= self._silence_s + _SILENCE_PAUSE_S:
+            self._silence_s = now_s
+            for one in self.handoff.silent(now_s):
+                self._announce_silence(one.uid, one.node, one.pod, one.waited_s)
+        if now_s >= self._retried_s + self.settings.refused_retry_s:
+            self._retried_s = now_s
+            self.refusals.note_free()
+        if self.handoff.reopened:
+            self.handoff.reopened = False
+            self.refusals.note_free()
+
+    def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
+        found = self.ledger.node(node)
+        message = (
+            f"its device plugin has not served pod {pod.key if pod is not None else uid} for {waited_s:.0f} s; no pod "
+            "that it could mistake for that one is sent there until it answers; see the plugin's log, or delete the pod"
+        )
+        about = Subject(kind="Node", name=node, uid=found.uid if found is not None else "")
+        self.deeds.append(Announce(about=about, reason="DevicePluginSilent", message=message))
+
+    def _ask_refused(self, now_s: float) -> bool:
+        """Ask for one refused shape whether it fits now; False if there is nothing to ask."""
+        if self.refusals.is_due(now_s):
+            self.refusals.begin(self.queue.refused_shapes(), now_s)
+        shape = self.refusals.next(self._clock())
+        if shape is None:
+            return False
+        if not self.queue.refuses(shape):
+            self.refusals.forget(shape)
+        elif self.candidates.best(shape) is not None:
+            self.queue.wake(shape)
+        else:
+            self.refusals.untold[shape] = None
+        return True
+
+    # ------------------------------------------------------------------ keeping
+
+    def prime(self) -> None:
+        """Have the indices of pods without constraints of their own made while they are small.
+
+        They are made whole when first asked for, and kept up change by change: with thousands of nodes the former
+        holds the loop for too long.
+        """
+        tables = self.ledger.tables
+        self._primed.clear()
+        for dialect in self._catalog.dialects.values():
+            limits = dict.fromkeys(dialect.resources(tables), "1")
+            probe = Pod(
+                uid=PodUid(""),
+                namespace="",
+                name="",
+                constraints=_PLAIN,
+                containers=(Container(name="", limits=limits),),
+            )
+            shape = shape_of(probe, self.ledger)
+            if isinstance(shape, Shape):
+                self._primed.append(shape)
+                self.candidates.best(shape)
+
+    def keep_up(self) -> None:
+        """Bring the indices up to date while little has changed."""
+        for shape in self._primed:
+            self.candidates.best(shape)
+
+    def keys(self, shape: Shape) -> Keys:
+        """What a device plugin could mistake a pod of *shape* by."""
+        return self._catalog.dialects[shape.dialect].confusable(shape.request)
+
+    def take_back(self, entry: Entry) -> None:
+        """Free what is reserved for a pod that stays in the queue."""
+        self.handoff.leave(entry.pod.uid)
+        if entry.placement is not None:
+            entry.placement = None
+            if self.ledger.release(entry.pod.uid):
+                self.refusals.note_free()

@@ -1,0 +1,193 @@
+"""core/v1 events for users: merged by pod and reason, few at a time, and never in the way of a Binding."""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from controller.deeds import Announce, Subject
+from controller.metrics import Metrics
+from kube.calls import Calls, namespace_path
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, printable
+
+_log = structlog.get_logger()
+
+_COMPONENT: Final = "cardshare"
+_WAITING_MAX: Final = 2048
+_KNOWN_MAX: Final = 4096
+# The API server pays about as much for an event as for a Binding.
+_PER_S: Final = 40.0
+_BURST: Final = 200.0
+_MESSAGE_MAX: Final = 1024
+_NODE_NAMESPACE: Final = "default"
+
+Key = tuple[str, str]
+
+
+class _Count(msgspec.Struct, frozen=True):
+    count: int | None = 1
+
+
+_count_decoder: Final = msgspec.json.Decoder(_Count)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    announce: Announce
+    times: int
+
+
+class Recorder:
+    """Writes what is noted, in the background; what is too much is dropped and counted."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        metrics: Metrics,
+        *,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._calls = calls
+        self._metrics = metrics
+        self._instance = instance
+        self._clock = clock
+        self._wall = wall
+        self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
+        # How often each event was written, so that the next one is a count and not another object.
+        self._known: OrderedDict[Key, int] = OrderedDict()
+        self._filled = asyncio.Event()
+        self._forbidden = False
+
+    def note(self, announce: Announce) -> None:
+        """Write this soon; the same about the same object, not yet written, is merged."""
+        key = (announce.about.uid or announce.about.name, announce.reason)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.announce = announce
+            waiting.times += 1
+            return
+        if len(self._waiting) >= _WAITING_MAX and not self._make_room(announce):
+            self._metrics.events_dropped.inc()
+            return
+        self._waiting[key] = _Waiting(announce, 1)
+        self._filled.set()
+
+    def _make_room(self, announce: Announce) -> bool:
+        """Warnings are worth more than news that all went well."""
+        if not announce.warning:
+            return False
+        for key, one in self._waiting.items():
+            if not one.announce.warning:
+                del self._waiting[key]
+                self._metrics.events_dropped.inc()
+                return True
+        return False
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        tokens, at_s = _BURST, self._clock()
+        while True:
+            await self._filled.wait()
+            while self._waiting:
+                now_s = self._clock()
+                tokens, at_s = min(_BURST, tokens + (now_s - at_s) * _PER_S), now_s
+                if tokens < 1.0:
+                    await asyncio.sleep(1.0 / _PER_S)
+                    continue
+                tokens -= 1.0
+                key, one = self._waiting.popitem(last=False)
+                await self._write(key, one)
+            self._filled.clear()
+
+    async def _write(self, key: Key, one: _Waiting) -> None:
+        try:
+            await self._create_or_count(key, one)
+        except ApiError as e:
+            self._metrics.api_errors.labels("write event").inc()
+            self._metrics.events_dropped.inc()
+            if not self._forbidden:
+                self._forbidden = True
+                _log.warning("an event cannot be written", reason=one.announce.reason, error=str(e))
+            return
+        self._forbidden = False
+
+    async def _create_or_count(self, key: Key, one: _Waiting) -> None:
+        about, name = one.announce.about, _name(key, one.announce.about)
+        namespace = about.namespace or _NODE_NAMESPACE
+        count = self._known.pop(key, 0)
+        if not count:
+            try:
+                await self._calls.create_event(namespace, self._event(one, namespace, name))
+            except ApiConflictError:
+                # From before a restart: its count is in the cluster.
+                text = await self._calls.get_raw(f"{namespace_path(namespace)}/events/{name}")
+                count = _count(text)
+            else:
+                self._remember(key, one.times)
+                return
+        changes = {
+            "count": count + one.times,
+            "lastTimestamp": self._now(),
+            "message": printable(one.announce.message, _MESSAGE_MAX),
+        }
+        try:
+            await self._calls.patch_event(namespace, name, changes)
+            self._remember(key, count + one.times)
+        except ApiNotFoundError:  # aged out
+            await self._calls.create_event(namespace, self._event(one, namespace, name))
+            self._remember(key, one.times)
+
+    def _remember(self, key: Key, count: int) -> None:
+        self._known[key] = count
+        if len(self._known) > _KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    def _event(self, one: _Waiting, namespace: str, name: str) -> dict[str, Any]:
+        announce, now = one.announce, self._now()
+        about = announce.about
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": about.kind,
+                "name": about.name,
+                "namespace": about.namespace,
+                "uid": about.uid,
+            },
+            "type": "Warning" if announce.warning else "Normal",
+            "reason": announce.reason,
+            "message": printable(announce.message, _MESSAGE_MAX),
+            "source": {"component": _COMPONENT},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": self._instance,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": one.times,
+        }
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _name(key: Key, about: Subject) -> str:
+    """The same for the same object and reason, also after a restart."""
+    digest = hashlib.blake2s("\n".join(key).encode(), digest_size=8).hexdigest()
+    return f"{about.name[:200].rstrip('.-')}.{digest}"
+
+
+def _count(text: bytes) -> int:
+    try:
+        return _count_decoder.decode(text).count or 1
+    except (msgspec.MsgspecError, ValueError):
+        return 1

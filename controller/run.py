@@ -1,0 +1,429 @@
+"""The process: one task owns what is decided, others bring it news and carry out what it wants.
+
+Order of a start: the device plugins' configuration, nodes, pods; then decisions, no earlier than the start delay.
+"""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from certs import serving
+from controller import config as configuration
+from controller.act import Actor
+from controller.answers import Explain
+from controller.callers import Callers
+from controller.config import Config
+from controller.deeds import Announce
+from controller.documents import PLACES
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.mirror import config_map_reflector, documents_reflector, nodes_reflector, pods_reflector
+from controller.owner import Owner
+from controller.preview import preview
+from controller.record import Recorder
+from controller.serve import Port, TrustedPort
+from controller.standing import CHIPS_MAP, SCHEDULER_MAP, Standing
+from controller.tell import Teller
+from core.catalog import standard_catalog
+from core.errors import ConfigError
+from core.settings import DialectName
+from core.wire.config_maps import ConfigMap
+from kube.backoff import Backoff
+from kube.calls import Calls
+from kube.credentials import choose_source
+from kube.errors import CredentialsError
+from kube.reflector import Reflector
+from kube.transport import Transport
+
+_log: Final = structlog.get_logger()
+
+# The loop is given back after this long, so that watches and answers are read meanwhile.
+_SLICE_S: Final = 0.01
+_REPORT_S: Final = 1.0
+_SETTINGS_S: Final = 5.0
+_CERTIFICATE_S: Final = 2.0
+_LAG_S: Final = 0.02
+_FOLLOW_S: Final = 1.0
+_FORBIDDEN_S: Final = 0.05
+_DEVICES: Final = "devices' ConfigMap"
+# Until the first sync nearly everything made is kept, and nothing is collected; after it little leaves garbage with
+# cycles, and what is kept for long is not looked through again: either would hold the loop for too long.
+_GC_THRESHOLDS: Final = (20_000, 10, 1000)
+
+
+class Controller:
+    """What one process holds."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        """Read all files.
+
+        Raises:
+            ConfigError: with every problem of every file.
+        """
+        self._config = config
+        self._environ = environ
+        self._standing: Final = Standing(config, self._announce)
+        self._metrics = Metrics()
+        self._started_s = time.monotonic()
+        self._inbox = Inbox(time.monotonic)
+        self._owner = Owner(
+            standard_catalog(),
+            self._standing.tables,
+            self._standing.settings,
+            metrics=self._metrics,
+            clock=time.monotonic,
+            wall=time.time,
+        )
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._documents: dict[str, Reflector[Any]] = {}
+        self._actor: Actor | None = None
+        self._teller: Teller | None = None
+        self._transport: Transport | None = None
+        self._callers: Callers | None = None
+        self._connection = "connection: not made yet"
+        self._following: tuple[tuple[str, str], asyncio.Task[None]] | None = None
+        self._synced = False
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT, then let what is in flight end.
+
+        Raises:
+            ConfigError: the address cannot be had.
+            ExceptionGroup: an `InvariantError` and whatever else ended a task.
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        gc.disable()
+        port = Port(self._owner, self._metrics, reasons=self.reasons, explain=self._explain, fill=self._fill)
+        taken = await port.start(self._config.host, self._config.port)
+        _log.info(
+            "controller serving",
+            listen=f"{self._config.host}:{taken}",
+            names=self._owner.planner.settings.scheduler_names,
+        )
+        try:
+            await self._until(stop)
+        finally:
+            await port.stop()
+        _log.info("controller stopped")
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._work(), name="work"),
+                tasks.create_task(self._measure_lag(), name="lag"),
+                tasks.create_task(self._report(), name="report"),
+                tasks.create_task(self._watch_settings(), name="settings"),
+                tasks.create_task(self._serve_previews(), name="previews"),
+            ]
+            await stop.wait()
+            self._stopping = True
+            if self._actor is not None:
+                await self._actor.drain()
+            for task in running:
+                task.cancel()
+
+    # ------------------------------------------------------------------ work
+
+    async def _work(self) -> None:
+        async with AsyncExitStack() as stack:
+            transport = await self._connect(stack)
+            calls = Calls(transport)
+            recorder = Recorder(calls, self._metrics, instance=self._config.identity)
+            actor = Actor(calls, self._owner, self._inbox, recorder, self._metrics)
+            teller = Teller(self._owner, calls, self._inbox, recorder, self._metrics)
+            self._actor, self._teller, self._transport = actor, teller, transport
+            self._callers = Callers(calls, self._config.audience)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(recorder.run(), name="record")
+                tasks.create_task(teller.run(), name="tell")
+                tasks.create_task(self._own(tasks, actor, teller), name="own")
+                tasks.create_task(self._mirror(tasks, transport), name="mirror")
+
+    async def _connect(self, stack: AsyncExitStack) -> Transport:
+        """The transport, as soon as there are credentials to begin with."""
+        backoff = Backoff(first_s=1.0, cap_s=15.0, jitter=lambda: 0.0)
+        while True:
+            try:
+                source = choose_source(kubeconfig=self._config.kubeconfig, environ=self._environ)
+                transport = await stack.enter_async_context(Transport(source, user_agent="cardshare-controller"))
+            except CredentialsError as e:
+                self._connection = f"credentials: {e}"
+                await asyncio.sleep(backoff.next_s())
+                continue
+            self._connection = ""
+            return transport
+
+    async def _mirror(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        standing = self._standing
+        # One after the other: which ConfigMap devices are read from, says the first; a node is read by all of them, and
+        # a pod counted on its node.
+        for name, where, take in (
+            ("scheduler's ConfigMap", SCHEDULER_MAP, standing.take_scheduler),
+            ("chips' ConfigMap", CHIPS_MAP, standing.take_chips),
+        ):
+            self._reflectors[name] = found = config_map_reflector(
+                transport, self._inbox, *where, partial(self._take, take)
+            )
+            tasks.create_task(found.run(), name=f"reflect {name}")
+            await found.synced.wait()
+        await self._follow_devices(tasks, transport).synced.wait()
+        tasks.create_task(self._keep_following(tasks, transport), name="follow")
+        await self._follow_documents(tasks, transport)
+        for name, reflector in (
+            ("nodes", nodes_reflector(transport, self._owner, self._inbox)),
+            ("pods", pods_reflector(transport, self._owner, self._inbox)),
+        ):
+            self._reflectors[name] = reflector
+            tasks.create_task(reflector.run(), name=f"reflect {name}")
+            await reflector.synced.wait()
+        self._synced = True
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.enable()
+        _log.info(
+            "synced",
+            nodes=len(self._owner.ledger.states),
+            pods_with_cards=len(self._owner.carded),
+            pending=len(self._owner.queue),
+            elapsed_ms=round(1000 * (time.monotonic() - self._started_s)),
+        )
+        self._inbox.filled.set()
+
+    async def _own(self, tasks: asyncio.TaskGroup, actor: Actor, teller: Teller) -> None:
+        """The one task in which ledger, queue and hand-off change."""
+        owner, inbox = self._owner, self._inbox
+        while True:
+            inbox.filled.clear()
+            more = inbox.work(time.monotonic() + _SLICE_S)
+            due_s = self._may_plan_s()
+            if due_s <= time.monotonic() and not inbox.is_halfway:
+                more = owner.planner.plan(time.monotonic() + _SLICE_S) or more
+                due_s = owner.planner.next_due_s()
+            while owner.planner.deeds:
+                actor.perform(owner.planner.deeds.popleft(), tasks)
+            if owner.refusals.untold or owner.planner.untold:
+                teller.wake.set()
+            if more:
+                await asyncio.sleep(0)
+            else:
+                await _wait(inbox.filled, due_s)
+
+    def _may_plan_s(self) -> float:
+        """From when on decisions may be taken, monotonic; infinite while something else must happen first."""
+        if not self._synced or self._stopping:
+            return float("inf")
+        pause_s = self._transport.pause_s if self._transport is not None else 0.0
+        return max(self._started_s + self._config.start_delay_s, time.monotonic() + pause_s if pause_s else 0.0)
+
+    # ------------------------------------------------------------------ configuration
+
+    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any]:
+        """Follow the ConfigMap of the vGPU plugin that settings name now, and no other any more."""
+        if self._following is not None:
+            self._following[1].cancel()
+        settings = self._standing.settings
+        where = (settings.device_config_namespace, settings.device_config_name)
+        take = partial(self._take, self._standing.take_devices)
+        found = self._reflectors[_DEVICES] = config_map_reflector(transport, self._inbox, *where, take)
+        self._following = (where, tasks.create_task(found.run(), name=f"reflect {_DEVICES}"))
+        return found
+
+    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
+
+        Nodes are to be read with it: without, a chip that is ill could be taken for a good one.
+        """
+        for place in PLACES:
+            found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
+            self._reflectors[place.title] = found
+            tasks.create_task(found.run(), name=f"reflect {place.title}")
+        for place in PLACES:
+            found = self._documents[place.title]
+            while not found.synced.is_set() and not _is_forbidden(found):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_FORBIDDEN_S):
+                        await found.synced.wait()
+        closed = sorted(place.namespace for place in PLACES if _is_forbidden(self._documents[place.title]))
+        if closed:
+            _log.warning(
+                "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",
+                namespaces=sorted(set(closed)),
+                remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
+            )
+
+    async def _keep_following(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            settings = self._standing.settings
+            where = (settings.device_config_namespace, settings.device_config_name)
+            if self._following is None or self._following[0] != where:
+                self._follow_devices(tasks, transport)
+
+    def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> None:
+        """A ConfigMap is as the mirror shows it."""
+        if take(found):
+            self._configure()
+
+    def _configure(self) -> None:
+        standing = self._standing
+        self._owner.configure(standing.tables, standing.settings)
+        _log.info("configuration taken", version=standing.version)
+
+    def _announce(self, event: Announce) -> None:
+        self._owner.planner.deeds.append(event)
+        self._inbox.filled.set()
+
+    async def _watch_settings(self) -> None:
+        """Take the settings' files again when they change; a bad edit is refused whole."""
+        if not self._config.settings_file:
+            return
+        while True:
+            await asyncio.sleep(_SETTINGS_S)
+            try:
+                texts = await asyncio.to_thread(configuration.read_texts, self._config)
+            except ConfigError as e:
+                self._inbox.put(partial(self._standing.refuse_files, e))
+                continue
+            self._inbox.put(partial(self._take_files, texts))
+
+    def _take_files(self, texts: configuration.Texts) -> None:
+        if self._standing.take_files(texts):
+            self._configure()
+
+    # ------------------------------------------------------------------ what others see
+
+    def reasons(self) -> list[str]:
+        """Why this process is not ready, a line each."""
+        found = [self._connection] if self._connection else []
+        for name in ("scheduler's ConfigMap", "chips' ConfigMap", _DEVICES, "nodes", "pods"):
+            reflector = self._reflectors.get(name)
+            if reflector is None:
+                found.append(f"{name}: not listed yet")
+            elif reflector.state:
+                found.append(reflector.state)
+            elif not reflector.synced.is_set():
+                found.append(f"{name}: being listed")
+        for name, reflector in self._documents.items():
+            if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
+                found.append(reflector.state or f"{name}: being listed")
+        if self._actor is not None and self._actor.state:
+            found.append(self._actor.state)
+        if self._stopping:
+            found.append("stopping")
+        return found
+
+    def _explain(self) -> Explain | None:
+        return self._teller.explain if self._teller is not None else None
+
+    async def _preview(self, text: bytes) -> dict[str, Any] | None:
+        explain_shape = self._explain()
+        return await preview(self._owner, explain_shape, text) if self._synced and explain_shape else None
+
+    async def _serve_previews(self) -> None:
+        """Serve them as soon as there is a pair to serve them with, and by the newest."""
+        config = self._config
+        if config.preview_port is None:
+            return
+        directory, context, port = Path(config.cert_dir), serving.server_context(), None
+        seen: serving.Signature | None = None
+        try:
+            while True:
+                found = await asyncio.to_thread(serving.signature, directory)
+                if found != seen:
+                    seen = found
+                    try:
+                        pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
+                        serving.use(context, pair.stored)
+                    except (ConfigError, ssl.SSLError, OSError) as e:
+                        _log.warning("no certificate to serve previews with", error=str(e))
+                    else:
+                        if port is None:
+                            port = TrustedPort(lambda: self._callers, self._preview)
+                            taken = await port.start(config.preview_host, config.preview_port, context)
+                            _log.info("previews served", listen=f"{config.preview_host}:{taken}")
+                await asyncio.sleep(_CERTIFICATE_S)
+        finally:
+            if port is not None:
+                await port.stop()
+
+    def _fill(self) -> None:
+        """Bring the gauges up to date."""
+        owner, metrics = self._owner, self._metrics
+        for stage, count in owner.queue.counts().items():
+            metrics.pods.labels(stage.value).set(count)
+        aside = dict.fromkeys(DialectName, 0)
+        for complaints in owner.complaints.values():
+            for dialect in {one.dialect for one in complaints}:
+                aside[dialect] += 1
+        for dialect, count in aside.items():
+            metrics.nodes_set_aside.labels(dialect.value).set(count)
+        metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
+        metrics.in_flight.set(owner.handoff.in_flight)
+        metrics.nodes.set(len(owner.ledger.states))
+        metrics.configuration_refused.set(bool(self._standing.refused))
+        metrics.configuration_notes.set(len(self._standing.conf.notes))
+        metrics.stray_pods.set(len(owner.ledger.stray_pods()))
+        metrics.documents_forbidden.set(sum(map(_is_forbidden, self._documents.values())))
+        for name, reflector in self._reflectors.items():
+            metrics.watch_restarts.labels(name).set(reflector.counters.watch_restarts)
+            metrics.lists.labels(name).set(reflector.counters.lists)
+
+    async def _report(self) -> None:
+        """Say once, in one line, why nothing can be done, and when that is over."""
+        told: list[str] | None = None
+        while True:
+            reasons = [] if self._stopping else self.reasons()
+            if reasons != told and (told or not _is_starting(reasons)):
+                if reasons:
+                    _log.warning("not ready", reason="; ".join(reasons))
+                else:
+                    _log.info("ready")
+                told = reasons
+            await asyncio.sleep(_REPORT_S)
+
+    async def _measure_lag(self) -> None:
+        longest_s = 0.0
+        while True:
+            before_s = time.monotonic()
+            await asyncio.sleep(_LAG_S)
+            lag_s = max(time.monotonic() - before_s - _LAG_S, 0.0)
+            self._metrics.loop_lag_s.observe(lag_s)
+            if lag_s > longest_s:
+                longest_s = lag_s
+                self._metrics.loop_lag_max_s.set(lag_s)
+
+
+def _is_forbidden(reflector: Reflector[Any]) -> bool:
+    """Whether this process may not read what *reflector* follows."""
+    return reflector.state.startswith("forbidden")
+
+
+def _is_starting(reasons: list[str]) -> bool:
+    """Whether these are only what every start goes through."""
+    return bool(reasons) and all(
+        reason.endswith(("not listed yet", "being listed", "not made yet")) for reason in reasons
+    )
+
+
+async def _wait(event: asyncio.Event, until_s: float) -> None:
+    delay_s = until_s - time.monotonic()
+    try:
+        async with asyncio.timeout(None if delay_s == float("inf") else max(delay_s, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,195 @@
+"""The ports. The one file that knows the aiohttp server.
+
+Plain: metrics, health, readiness, and why a pod waits. Over TLS, for callers that prove who they are: where a pod
+would go.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from controller.answers import Explain, answer
+from controller.callers import Callers
+from controller.cards import card_series
+from controller.metrics import Metrics
+from controller.owner import Owner
+from core.errors import ConfigError, InvalidRequestError
+from kube.errors import ApiError
+
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PREVIEW: Final = "/v1/preview"
+# What the API server takes as an object.
+_MAX_POD_BYTES: Final = 3 * 2**20
+_CALLER_S: Final = 2.0
+_BODY_S: Final = 2.0
+_CHUNK_CHARACTERS: Final = 1 << 16
+_STEP_S: Final = 0.005
+
+
+class Port:
+    """Serves until `stop`."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        metrics: Metrics,
+        *,
+        reasons: Callable[[], list[str]],
+        explain: Callable[[], Explain | None],
+        fill: Callable[[], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            owner: what is asked.
+            metrics: what is shown.
+            reasons: why this process is not ready, a line each.
+            explain: why a shape is refused; None before there is a connection.
+            fill: brings the gauges up to date.
+        """
+        self._owner = owner
+        self._metrics = metrics
+        self._reasons = reasons
+        self._explain = explain
+        self._fill = fill
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port taken.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        app = web.Application(client_max_size=1024)
+        app.add_routes([
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._show_metrics),
+            web.get("/v1/explain/{namespace}/{pod}", self._show_pod),
+        ])  # fmt: skip
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=120.0, shutdown_timeout=2.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as e:
+            await self._runner.cleanup()
+            raise ConfigError([f"--listen {host}:{port}: {e.strerror or e}; choose another address"]) from e
+        taken: int = self._runner.addresses[0][1]
+        return taken
+
+    async def stop(self) -> None:
+        """Close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reasons = self._reasons()
+        if reasons:
+            return web.Response(status=503, text="".join(f"{reason}\n" for reason in reasons))
+        return web.Response(text="ok\n")
+
+    async def _show_metrics(self, request: web.Request) -> web.StreamResponse:
+        self._fill()
+        response = web.StreamResponse(headers={"Content-Type": _METRICS_TYPE})
+        await response.prepare(request)
+        await response.write(generate_latest(self._metrics.registry))
+        pieces: list[str] = []
+        size, started_s = 0, time.monotonic()
+        for piece in card_series(self._owner.ledger, per_pod=self._owner.planner.settings.metrics_per_pod):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _CHUNK_CHARACTERS or time.monotonic() - started_s > _STEP_S:
+                await response.write("".join(pieces).encode())
+                await asyncio.sleep(0)
+                pieces.clear()
+                size, started_s = 0, time.monotonic()
+        await response.write("".join(pieces).encode())
+        await response.write_eof()
+        return response
+
+    async def _show_pod(self, request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['pod']}"
+        explain = self._explain()
+        if explain is None:
+            return web.Response(status=503, text="not connected to the API server yet; see /readyz\n")
+        found = await answer(self._owner, explain, key)
+        plain = "text/plain" in request.headers.get("Accept", "")
+        if found is None:
+            text = f"pod {key} is not known here, or neither asks for cards nor holds any"
+            if plain:
+                return web.Response(status=404, text=text + "\n")
+            return _json({"pod": key, "state": "unknown", "text": text}, status=404)
+        return web.Response(text=f"{key}: {found['text']}\n") if plain else _json(found)
+
+
+class TrustedPort:
+    """/v1/preview over TLS; serves until `stop`."""
+
+    def __init__(
+        self, callers: Callable[[], Callers | None], preview: Callable[[bytes], Awaitable[dict[str, Any] | None]]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            callers: who judges callers; None before there is a connection to the API server.
+            preview: the answer to a pod's JSON; None while nothing can be said yet.
+        """
+        self._callers = callers
+        self._preview = preview
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> int:
+        """Listen; the port taken.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        app = web.Application(client_max_size=_MAX_POD_BYTES)
+        app.add_routes([web.post(PREVIEW, self._show_preview)])
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=120.0, shutdown_timeout=2.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+        except OSError as e:
+            await self._runner.cleanup()
+            raise ConfigError([f"--preview-listen {host}:{port}: {e.strerror or e}; choose another address"]) from e
+        taken: int = self._runner.addresses[0][1]
+        return taken
+
+    async def stop(self) -> None:
+        """Close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _show_preview(self, request: web.Request) -> web.Response:
+        callers = self._callers()
+        if callers is None:
+            return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)
+        try:
+            async with asyncio.timeout(_CALLER_S):
+                denied = await callers.judge(request.headers.get("Authorization", ""), "post", PREVIEW)
+            if denied is not None:
+                return _json({"text": denied.text}, status=denied.status)
+            async with asyncio.timeout(_BODY_S):
+                body = await request.read()
+            found = await self._preview(body)
+        except (ApiError, TimeoutError):
+            return _json({"text": "callers cannot be judged, or the pod did not arrive in time"}, status=503)
+        except InvalidRequestError as e:
+            return _json({"text": str(e)}, status=400)
+        if found is None:
+            return _json({"text": "the cluster is not known yet; see /readyz"}, status=503)
+        return _json(found)
+
+
+def _json(found: object, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(found) + b"\n", content_type="application/json")

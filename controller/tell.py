@@ -1,0 +1,251 @@
+"""Tells users why their pods wait: the pod's condition PodScheduled, and an event with the same text.
+
+A refusal is explained once per shape, in slices, and told again when its reasons or the smallest change that would
+help differ, or at most once a minute when only numbers moved. Never in the way of a Binding.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from controller.deeds import Announce, Subject
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.owner import Owner
+from controller.queue import Entry, Stage
+from controller.record import Recorder
+from core import explain
+from core.candidates import Shape
+from core.explain import NodeRefusal, Refused
+from core.model import PodUid
+from kube.calls import STRATEGIC_PATCH, Calls, pod_path
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
+from kube.objects import read_version
+
+_log = structlog.get_logger()
+
+REASON: Final = "Unschedulable"
+# Only numbers moved: the text is written again after this, not before.
+_NUMBERS_S: Final = 60.0
+# A shape that goes on being refused is explained again after this, not before.
+_AGAIN_S: Final = 5.0
+_CONFLICT_S: Final = 1.0
+_STEP_S: Final = 0.005
+_STEP_NODES: Final = 16
+_SUMMED_AT_ONCE: Final = 500
+# Explaining takes no more than a fifth of the time.
+_REST_PER_WORK: Final = 4.0
+_WRITES_AT_ONCE: Final = 4
+# What kubectl shows in one go; the whole is at /v1/explain.
+_TEXT_MAX: Final = 1024
+_TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN})
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is told of one shape: the answer, the short text, what of it is not numbers, and when it was made."""
+
+    answer: Refused
+    text: str
+    why: Hashable
+    made_s: float
+
+
+class Teller:
+    """Keeps the conditions of waiting pods true."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        calls: Calls,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.wake: Final = asyncio.Event()
+        self._owner = owner
+        self._calls = calls
+        self._inbox = inbox
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
+        self._said: dict[Shape, Said] = {}
+        self._later: dict[Shape, float] = {}
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        while True:
+            await self._wait()
+            for shape in [shape for shape, due_s in self._later.items() if due_s <= self._clock()]:
+                del self._later[shape]
+                self._owner.refusals.untold[shape] = None
+            await self._tell_pods()
+            if self._owner.refusals.untold:
+                await self._tell_shape()
+
+    async def _wait(self) -> None:
+        if self._owner.refusals.untold or self._owner.planner.untold:
+            return
+        self.wake.clear()
+        due_s = min(self._later.values(), default=None)
+        delay_s = None if due_s is None else max(due_s - self._clock(), 0.01)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
+
+    # ------------------------------------------------------------------ what is told
+
+    async def _tell_pods(self) -> None:
+        """Pods that are held for a reason of their own."""
+        held = self._owner.planner.untold
+        entries: list[tuple[Entry, str, Hashable]] = []
+        while held:
+            uid = next(iter(held))
+            del held[uid]
+            entry = self._owner.queue.get(uid)
+            if entry is not None and entry.held and entry.stage in _TOLD_STAGES:
+                text = _cut(entry.held)
+                entries.append((entry, text, text))
+        await self._write_all(entries)
+
+    async def _tell_shape(self) -> None:
+        shape = next(iter(self._owner.refusals.untold))
+        del self._owner.refusals.untold[shape]
+        if not self._owner.queue.refuses(shape):
+            self._said.pop(shape, None)
+            return
+        said = await self._saying(shape)
+        entries = [
+            (entry, said.text, said.why)
+            for entry in self._owner.queue.refused_pods(shape)
+            if self._is_news(entry, said, shape)
+        ]
+        await self._write_all(entries)
+
+    async def _saying(self, shape: Shape) -> Said:
+        known = self._said.get(shape)
+        now_s = self._clock()
+        if known is not None and now_s - known.made_s < _AGAIN_S:
+            self._later.setdefault(shape, known.made_s + _AGAIN_S)
+            return known
+        answer, worked_s = await self.explain(shape)
+        silent = self._owner.refusals.silent.get(shape, ())
+        text = explain.sentence(answer)
+        if silent:
+            text = _cut(f"{_silence(silent)} {text}")
+        said = Said(
+            answer, text, (frozenset(key for key, _ in answer.counts), answer.signature[1], bool(silent)), now_s
+        )
+        self._said[shape] = said
+        if known is not None:
+            await asyncio.sleep(worked_s * _REST_PER_WORK)
+        if len(self._said) > 4096:
+            self._said = {shape: one for shape, one in self._said.items() if self._owner.queue.refuses(shape)}
+        return said
+
+    async def explain(self, shape: Shape) -> tuple[Refused, float]:
+        """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was."""
+        ledger, policy = self._owner.ledger, self._owner.planner.policy.cards
+        states = tuple(ledger.states.values())
+        refusals: list[NodeRefusal] = []
+        worked_s, started_s = 0.0, self._clock()
+        for at, state in enumerate(states):
+            refusal = explain.refusal_on(ledger, shape, state, policy)
+            if refusal is not None:
+                refusals.append(refusal)
+            if at % _STEP_NODES == 0 and (step_s := self._clock() - started_s) > _STEP_S:
+                worked_s += step_s
+                await asyncio.sleep(0)
+                started_s = self._clock()
+        worked_s += self._clock() - started_s
+        if len(refusals) <= _SUMMED_AT_ONCE:
+            return explain.summed(refusals), worked_s
+        # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
+        return await asyncio.to_thread(explain.summed, refusals), worked_s
+
+    def _is_news(self, entry: Entry, said: Said, shape: Shape) -> bool:
+        if entry.told == said.text:
+            return False
+        if not entry.told:
+            return True
+        if entry.told_why is None:  # found, not written by this process: compared as text
+            moved = _DIGITS.sub("#", entry.told) == _DIGITS.sub("#", said.text)
+        else:
+            moved = entry.told_why == said.why
+        due_s = entry.told_s + _NUMBERS_S
+        if moved and self._clock() < due_s:
+            self._later.setdefault(shape, due_s)
+            return False
+        return True
+
+    # ------------------------------------------------------------------ writing
+
+    async def _write_all(self, entries: list[tuple[Entry, str, Hashable]]) -> None:
+        for at in range(0, len(entries), _WRITES_AT_ONCE):
+            async with asyncio.TaskGroup() as tasks:
+                for entry, text, why in entries[at : at + _WRITES_AT_ONCE]:
+                    if entry.stage in _TOLD_STAGES and entry.told != text:
+                        tasks.create_task(self._write(entry, text, why), name=f"tell {entry.pod.key}")
+
+    async def _write(self, entry: Entry, text: str, why: Hashable) -> None:
+        pod, base, shape = entry.pod, entry.version, entry.parked
+        path = pod_path(pod.namespace, pod.name) + "/status"
+        try:
+            answer = await self._calls.patch(path, self._condition(entry, text), content_type=STRATEGIC_PATCH)
+            version = read_version(answer)
+        except ApiNotFoundError:
+            return
+        except (ApiError, UndecodableError) as e:
+            self._metrics.api_errors.labels("write condition").inc()
+            if not isinstance(e, ApiConflictError):
+                _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
+            self._again(pod.uid, shape)
+            return
+        self._inbox.put(partial(self._owner.told, pod.uid, text, why, base, version))
+        about = Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        self._recorder.note(Announce(about=about, reason="FailedScheduling", message=text))
+
+    def _again(self, uid: PodUid, shape: Shape | None) -> None:
+        due_s = self._clock() + _CONFLICT_S
+        if shape is not None:
+            self._later.setdefault(shape, due_s)
+        elif (entry := self._owner.queue.get(uid)) is not None and entry.held:
+            asyncio.get_running_loop().call_later(_CONFLICT_S, self._hold_again, uid)
+
+    def _hold_again(self, uid: PodUid) -> None:
+        self._owner.planner.untold[uid] = None
+        self.wake.set()
+
+    def _condition(self, entry: Entry, text: str) -> dict[str, Any]:
+        condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": REASON, "message": text}
+        if not entry.told:
+            now = datetime.fromtimestamp(self._wall(), UTC)
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            # The version makes sure that no change of the user's is passed over: ours counts as seen.
+            "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
+            "status": {"conditions": [condition]},
+        }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
+
+
+def _silence(nodes: tuple[str, ...]) -> str:
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    return f"{len(nodes)} nodes would fit, but their device plugin does not answer ({shown})."

@@ -1,0 +1,150 @@
+"""What is put right instead of refused. Each mend is a pure function: a pod in, the mended pod and notices out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from core import names
+from core.admission.rulebook import MOVED, Rulebook
+from core.admission.verdict import Notice
+from core.dialects.vgpu import keys as vgpu_keys
+from core.errors import InvalidRequestError, quoted
+from core.model import Container, Pod
+from core.units import MAX_INT32, parse_count
+
+Notices = tuple[Notice, ...]
+_NONE: Final[Notices] = ()
+# What a pod carries that names no scheduler.
+DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})
+
+
+def complete(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """All mends of a pod's spec and wishes that need no other rule's answer; done twice they change nothing more."""
+    told: Notices = ()
+    for mend in (move_wishes, strip_assignment, normalise_mode, default_mode, complete_resources):
+        pod, notices = mend(pod, rules)
+        told += notices
+    return pod, told
+
+
+def move_wishes(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """CS311: what the guides have users write under a key of the machines goes to a key of the user's.
+
+    A wish that stands there already stays: whether it says the same is `rules.contradictions`' question.
+    """
+    found = [key for key in MOVED if key in pod.annotations]
+    if not found or not rules.asks_cards(pod):
+        return pod, _NONE
+    annotations = dict(pod.annotations)
+    notices = []
+    for key in found:
+        text = annotations.pop(key)
+        if MOVED[key] not in annotations:
+            annotations[MOVED[key]] = text
+        notices.append(Notice("CS311", f"annotation {key} was moved to {MOVED[key]}; write that one"))
+    return replace(pod, annotations=annotations), tuple(notices)
+
+
+def strip_assignment(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """CS301: a new pod has no cards yet, so nobody may say which it has; device plugins would serve from it."""
+    keys = [key for key in pod.annotations if rules.is_protected(key)]
+    if not keys:
+        return pod, _NONE
+    annotations = {key: value for key, value in pod.annotations.items() if key not in keys}
+    listed = ", ".join(sorted(quoted(key)[1:-1] for key in keys))
+    notice = Notice("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
+    return replace(pod, annotations=annotations), (notice,)
+
+
+def normalise_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """CS104: a mode is trimmed and lower-cased; an empty one is none."""
+    del rules
+    text = pod.annotations.get(vgpu_keys.MODE)
+    if text is None or text in vgpu_keys.MODES:
+        return pod, _NONE
+    word = text.strip().lower()
+    if word == text and word:
+        return pod, _NONE
+    annotations = {key: value for key, value in pod.annotations.items() if key != vgpu_keys.MODE}
+    if not word:
+        return replace(pod, annotations=annotations), _NONE
+    annotations[vgpu_keys.MODE] = word
+    notice = Notice("CS104", f"annotation {vgpu_keys.MODE}: {quoted(text)} was read as {quoted(word)}")
+    return replace(pod, annotations=annotations), (notice,)
+
+
+def default_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """CS111: the namespace's mode, for pods with vGPUs that name none."""
+    mode = rules.settings.admission.default_mode.get(pod.namespace)
+    if mode is None or vgpu_keys.MODE in pod.annotations or not _has_vgpu(pod, rules):
+        return pod, _NONE
+    notice = Notice("CS111", f"annotation {vgpu_keys.MODE}: {mode} was added, as namespace {pod.namespace} has it")
+    return replace(pod, annotations={**pod.annotations, vgpu_keys.MODE: mode}), (notice,)
+
+
+def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+    """CS112: one card where only its share is given, limits for requests and requests for limits, plain numbers."""
+    if not rules.asks_cards(pod):
+        return pod, _NONE
+    containers = tuple([complete_container(one, rules) for one in pod.containers])
+    init_containers = tuple([complete_container(one, rules) for one in pod.init_containers])
+    if _same(containers, pod.containers) and _same(init_containers, pod.init_containers):
+        return pod, _NONE
+    return replace(pod, containers=containers, init_containers=init_containers), _NONE
+
+
+def complete_container(container: Container, rules: Rulebook) -> Container:
+    """One container as `complete_resources` has it; the same object where nothing is to be done."""
+    limits, requests = dict(container.limits), dict(container.requests)
+    named = [key for key in (*limits, *requests) if key in rules.resources]
+    for count, shares in rules.companions:
+        if count not in named and not shares.isdisjoint(named):
+            limits[count] = "1"
+            named.append(count)
+    for key in named:
+        limit, request = limits.get(key), requests.get(key)
+        limits[key] = plain(limit if limit is not None else request or "")
+        requests[key] = plain(request if request is not None else limits[key])
+    if limits == container.limits and requests == container.requests:
+        return container
+    return replace(container, limits=limits, requests=requests)
+
+
+def claim(pod: Pod, rules: Rulebook) -> Pod:
+    """A pod with shares that names no scheduler gets ours."""
+    if pod.scheduler_name not in DEFAULT_SCHEDULERS:
+        return pod
+    return replace(pod, scheduler_name=rules.own_scheduler())
+
+
+def plain(text: str) -> str:
+    """A quantity of cards as a plain whole number; what is none that cards come in is left as people wrote it.
+
+    "8Gi" of a memory counted in MiB would otherwise come back to them as a number that they never wrote.
+    """
+    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
+        return text
+    try:
+        return str(parse_count(text, "", MAX_INT32))
+    except InvalidRequestError:
+        return text
+
+
+def restored(found: Mapping[str, str], previous: Mapping[str, str], key: str) -> Mapping[str, str]:
+    """*found* with *key* as it was in *previous*."""
+    annotations = {name: value for name, value in found.items() if name != key}
+    if key in previous:
+        annotations[key] = previous[key]
+    return annotations
+
+
+def _has_vgpu(pod: Pod, rules: Rulebook) -> bool:
+    count, shares = rules.companions[0]
+    return any(
+        count in one.limits or count in one.requests or not shares.isdisjoint({*one.limits, *one.requests})
+        for one in pod.containers
+    )
+
+
+def _same(one: tuple[Container, ...], other: tuple[Container, ...]) -> bool:
+    return all(a is b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,105 @@
+"""The verdict on one review: a new pod is completed and protected, a changed one held to what may change.
+
+A new pod is mended and then judged as it would be stored. Of a changed pod only what differs from the old object is
+judged; its spec is only ever changed back, so that the same manifest applied twice succeeds.
+"""
+
+from core.admission import advice, mends, rules
+from core.admission.rulebook import Rulebook
+from core.admission.subresources import judge_ephemeral, judge_resize
+from core.admission.update import judge_change
+from core.admission.verdict import ANNOTATIONS, NOTHING, Verdict, edits_between
+from core.errors import InvalidRequestError
+from core.model import Pod
+from core.port import Violation
+from core.wire.patches import encode_patch
+from core.wire.pods import pod_of, present_in
+from core.wire.reviews import Review
+
+
+def mutate(review: Review, book: Rulebook) -> tuple[Verdict, bytes]:
+    """(the verdict on *review*, the JSON patch of its edits or b""); asked again after the patch, it has none.
+
+    Anything but the creation or change of a pod itself is admitted as it is.
+    """
+    found, old = review.object, review.old_object
+    if review.is_new_pod and found is not None:
+        verdict = judge_new(pod_of(found, review.namespace), review.user_name, book)
+    elif review.is_changed_pod and found is not None and old is not None:
+        namespace = review.namespace
+        verdict = judge_change(pod_of(old, namespace), pod_of(found, namespace), review.user_name, book)
+    else:
+        return NOTHING, b""
+    return verdict, encode_patch(verdict.edits, present_in(found)) if verdict.edits else b""
+
+
+def validate(review: Review, book: Rulebook) -> Verdict:
+    """The verdict on the final state of the pod that *review* is about; workloads are `templates.judge_workload`'s.
+
+    Of accounts that write assignments there is nothing to judge here: whatever is left to complete was not theirs.
+    """
+    found = review.object
+    old, namespace = review.old_object, review.namespace
+    if found is not None and old is not None and review.is_debugged_pod:
+        return judge_ephemeral(old, found, namespace, book)
+    if found is not None and old is not None and review.is_resized_pod:
+        return judge_resize(old, found, namespace, book)
+    if review.is_changed_pod and found is not None and book.may_assign(review.user_name, pod_of(found)):
+        return NOTHING
+    return final(mutate(review, book)[0], book)
+
+
+def final(verdict: Verdict, book: Rulebook) -> Verdict:
+    """*verdict* where nothing can be mended any more, because every other webhook had its turn.
+
+    What would still be mended is left as it is, unless device plugins could serve from it.
+    """
+    keys = [edit.path[2] for edit in verdict.edits if edit.path[:2] == ANNOTATIONS]
+    violations = tuple([_forged(key) for key in keys if book.is_protected(key)])
+    return Verdict(violations=(*verdict.violations, *violations), notices=verdict.notices)
+
+
+def unreadable(error: InvalidRequestError) -> Verdict:
+    """The verdict on a review whose object is none."""
+    violation = Violation(code="CS100", field=error.field, found=error.found, remedy=error.remedy)
+    return Verdict(violations=(violation,))
+
+
+def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Verdict:
+    """The verdict on *pod*, which *user_name* creates."""
+    if not book.is_concerned_with(pod):
+        return NOTHING
+    if rules.is_mirror(pod, user_name):
+        # It runs already, whatever is answered: only a forged assignment is worth taking away.
+        stripped, notices = mends.strip_assignment(pod, book)
+        return Verdict(edits=edits_between(pod, stripped), notices=notices)
+    mended, notices = mends.complete(pod, book)
+    if book.asks_cards(pod):
+        found, asked = rules.examine(mended, book)
+        violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
+        never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
+        if never is not None:
+            if rules.denies_what_never_fits(pod, book):
+                violations = (never,)
+            else:
+                notices = (*notices, rules.warned(never))
+        if violations:
+            return Verdict(violations=violations, notices=notices)
+        if asked is not None:
+            claimed = mends.claim(mended, book)
+            # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
+            violations = rules.examine(claimed, book)[0] if claimed is not mended else ()
+            if violations:
+                return Verdict(violations=violations, notices=notices)
+            mended = claimed
+            notices = (*notices, *advice.told(mended, asked, book))
+    return Verdict(edits=edits_between(pod, mended), notices=notices)
+
+
+def _forged(key: str) -> Violation:
+    return Violation(
+        code="CS301",
+        field=f"annotation {key}",
+        found="",
+        remedy="remove it, and the webhook that adds it; only schedulers and device plugins write it",
+    )

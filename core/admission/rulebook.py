@@ -1,0 +1,139 @@
+"""All that the rules need beside the pod, made ready once per configuration."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from core import names
+from core.catalog import Catalog
+from core.dialects.vgpu import keys as vgpu_keys
+from core.inventory import Stock
+from core.model import Container, Pod
+from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+
+# What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
+# also where a dialect is switched off, because its device plugin may be there all the same.
+_MACHINE_KEYS: Final = frozenset(
+    {
+        "hami.io/bind-phase",
+        "hami.io/bind-time",
+        "hami.io/vgpu-node",
+        "hami.io/vgpu-time",
+        "huawei.com/AscendReal",
+        "huawei.com/kltDev",
+        "huawei.com/npu-core",
+        "ascend.kubectl.kubernetes.io/ascend-910-configuration",
+        "predicate-time",
+        "volcano.sh/bind-phase",
+        "volcano.sh/bind-time",
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/gpu-assigned",
+        "volcano.sh/gpu-index",
+        "volcano.sh/predicate-time",
+        "volcano.sh/vgpu-ids-new",
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+    }
+)
+# One such key per chip model (ascend 1.6), of models that are not born yet too.
+_MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)
+_MACHINE_SUFFIXES: Final = ("-devices-to-allocate", "-devices-allocated")
+_HAMI_PREFIX: Final = "hami.io/"
+
+# What a user says of the cards that a pod accepts: free while the pod waits, frozen once it is bound.
+SELECTORS: Final = frozenset(
+    {
+        vgpu_keys.MODE,
+        vgpu_keys.USE_UUID,
+        vgpu_keys.NO_USE_UUID,
+        vgpu_keys.GROUP_POLICY,
+        names.USE_GPU_TYPE,
+        names.NO_USE_GPU_TYPE,
+        names.WISHED_INDICES,
+        names.AVOIDED_CARDS,
+    }
+)
+# Keys that the guides have on pods and that are moved to a key of the user's.
+MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
+
+# Schedulers beside ours that write assignments, by the name that their pods carry.
+_OTHER_SCHEDULERS: Final = {
+    names.VOLCANO_SCHEDULER_NAME: "system:serviceaccount:volcano-system:volcano-scheduler",
+    "hami-scheduler": "system:serviceaccount:kube-system:hami-scheduler",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rulebook:
+    """Settings, tables and dialects, and what follows of them alone.
+
+    companions: by the resource that counts cards, those that say how much of each; resources: both, of all dialects.
+    stock: what the cluster's nodes offer, None where that is not known.
+    """
+
+    settings: Settings
+    tables: Tables
+    catalog: Catalog
+    resources: frozenset[str]
+    protected: frozenset[str]
+    companions: tuple[tuple[str, frozenset[str]], ...]
+    stock: Stock | None = None
+
+    def with_stock(self, stock: Stock | None) -> "Rulebook":
+        """The same rules for a cluster that offers *stock*."""
+        return replace(self, stock=stock)
+
+    def is_protected(self, key: str) -> bool:
+        """Whether only schedulers and device plugins write this annotation."""
+        if key in self.protected or key.startswith(_MACHINE_PREFIXES):
+            return True
+        return key.startswith(_HAMI_PREFIX) and key.endswith(_MACHINE_SUFFIXES)
+
+    def concerns(self, key: str) -> bool:
+        """Whether any rule reads this annotation."""
+        return key in SELECTORS or key in MOVED or self.is_protected(key)
+
+    def is_concerned_with(self, pod: Pod) -> bool:
+        """Whether any rule could have a word on *pod*."""
+        return self.asks_cards(pod) or any(map(self.concerns, pod.annotations))
+
+    def asks_cards(self, pod: Pod) -> bool:
+        """Whether a container of *pod* names a resource of cards."""
+        return any(map(self.has_cards, pod.containers)) or any(map(self.has_cards, pod.init_containers))
+
+    def has_cards(self, container: Container) -> bool:
+        """Whether *container* names a resource of cards."""
+        resources = self.resources
+        return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
+
+    def may_assign(self, user_name: str, pod: Pod) -> bool:
+        """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
+        if self.settings.admission.trusts(user_name):
+            return True
+        scheduler = pod.scheduler_name
+        return scheduler not in self.settings.scheduler_names and _OTHER_SCHEDULERS.get(scheduler) == user_name
+
+    def is_plugin(self, user_name: str) -> bool:
+        """Whether *user_name* is trusted with assignments, and is not the one who makes them."""
+        return user_name != CONTROLLER_ACCOUNT and self.settings.admission.trusts(user_name)
+
+    def own_scheduler(self) -> str:
+        """The scheduler name that pods with shares are given."""
+        owned = self.settings.scheduler_names
+        return names.SCHEDULER_NAME if names.SCHEDULER_NAME in owned else owned[0]
+
+
+def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
+    """The rulebook of a configuration."""
+    vgpu = tables.vgpu
+    shares = frozenset({vgpu.memory_resource, vgpu.cores_resource, vgpu.percentage_resource} - {""})
+    return Rulebook(
+        settings=settings,
+        tables=tables,
+        catalog=catalog,
+        resources=catalog.resources(tables),
+        protected=catalog.assignment_keys(tables) | _MACHINE_KEYS | names.PRIVATE_KEYS,
+        companions=(
+            (vgpu.number_resource, shares),
+            *((chip.resource, frozenset({chip.memory_resource, chip.core_resource})) for chip in tables.ascend.chips),
+        ),
+    )

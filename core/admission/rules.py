@@ -1,0 +1,217 @@
+"""What is denied. Each rule is a pure function: a mended pod in, violations out, each with a stable code.
+
+The values of a protocol are judged by its dialect (CS101 to CS106, CS201 to CS205); here stands what is common to all.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from core import names, selection
+from core.admission.mends import plain
+from core.admission.rulebook import MOVED, Rulebook
+from core.admission.verdict import Notice
+from core.catalog import Asked
+from core.dialects.vgpu import keys as vgpu_keys
+from core.errors import InvalidRequestError, quoted
+from core.model import Container, Pod
+from core.port import Violation
+from core.settings import NeverFits
+
+Violations = tuple[Violation, ...]
+
+# A card's id as plugins write them: GPU-<uuid>, MIG-<uuid>, Ascend310P-0, a position.
+_CARD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
+# A type list's item: a product's name, ``*`` at its end for "begins with".
+_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/()+-]{0,127}\*?", re.ASCII)
+_EVADING_NAMES: Final = frozenset({"CUDA_DISABLE_CONTROL", "NVIDIA_VISIBLE_DEVICES"})
+_EVADING_PREFIX: Final = "CUDA_DEVICE_"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+# Kubelets, the only ones that may create a mirror pod.
+NODE_PREFIX: Final = "system:node:"
+
+
+def judge(pod: Pod, rules: Rulebook) -> tuple[Violations, bool]:
+    """(what is wrong with the cards that *pod* asks for, whether it asks for shares that we place)."""
+    violations, asked = examine(pod, rules)
+    return violations, asked is not None
+
+
+def examine(pod: Pod, rules: Rulebook) -> tuple[Violations, Asked | None]:
+    """(what is wrong with the cards that *pod* asks for, what it asks for if we place it)."""
+    asked = rules.catalog.request_of(pod, rules.tables, rules.settings)
+    if asked is None:
+        return _values(pod), None
+    if isinstance(asked, Asked):
+        return (*_values(pod), *_containers(pod, rules)), asked
+    return (*map(_with_suggestion, asked), *_values(pod), *_containers(pod, rules)), None
+
+
+def never_fits(pod: Pod, asked: Asked, rules: Rulebook) -> Violation | None:
+    """CS401 to CS405: what no node of the cluster could take, were it empty; None where that is not certain."""
+    if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
+        return None
+    return rules.stock.never_fits(rules.catalog.dialects[asked.dialect], asked.request, pod)
+
+
+def warned(found: Violation) -> Notice:
+    """What the owner of a pod is told that can never fit, where it is admitted all the same."""
+    return Notice(found.code, f"this pod can never be placed: {found}")
+
+
+def denies_what_never_fits(pod: Pod, rules: Rulebook) -> bool:
+    """Whether a pod that can never fit is denied; otherwise its owner is told."""
+    return rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.DENY
+
+
+def names_its_node(pod: Pod) -> Violations:
+    """CS302: a pod that names its node itself passes by every scheduler, so nobody gives it cards."""
+    if not pod.node_name:
+        return ()
+    return (
+        Violation(
+            code="CS302",
+            field="spec.nodeName",
+            found=quoted(pod.node_name),
+            remedy=f"leave it out and write nodeSelector {names.HOSTNAME_LABEL}; cards are given by the scheduler",
+        ),
+    )
+
+
+def is_mirror(pod: Pod, user_name: str) -> bool:
+    """Whether *pod* is a kubelet's picture of a static pod, which runs whatever is answered."""
+    return _MIRROR in pod.annotations and user_name.startswith(NODE_PREFIX)
+
+
+def contradictions(pod: Pod) -> Iterator[Violation]:
+    """CS206: the same wanted and refused, or wished in two ways."""
+    for use, no_use in (
+        (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
+        (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID),
+        (names.WISHED_INDICES, names.AVOIDED_CARDS),
+        (vgpu_keys.USE_UUID, names.AVOIDED_CARDS),
+    ):
+        both = _items(pod, use) & _items(pod, no_use)
+        if both:
+            yield Violation(
+                code="CS206",
+                field=f"annotations {use} and {no_use}",
+                found=quoted(", ".join(sorted(both))),
+                remedy="name each in one of the two only",
+            )
+
+
+def moved_twice(pod: Pod) -> Iterator[Violation]:
+    """CS206: a key that is to be moved, beside another value under the key that it would be moved to."""
+    for key, own in MOVED.items():
+        found, wished = pod.annotations.get(key), pod.annotations.get(own)
+        if found is not None and wished is not None and items_of(found) != items_of(wished):
+            yield Violation(
+                code="CS206", field=f"annotations {key} and {own}", found=quoted(found), remedy=f"write {own} only"
+            )
+
+
+def lists(pod: Pod) -> Iterator[Violation]:
+    """CS107, CS108: items of a list of cards or types that can be none."""
+    for key in (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS):
+        if key in pod.annotations:
+            yield from _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
+    for key in (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE):
+        if key in pod.annotations:
+            yield from _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
+
+
+def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
+    """CS207: cards cannot be overcommitted, so a request is its limit."""
+    for key in rules.resources.intersection(container.limits, container.requests):
+        limit, request = container.limits[key], container.requests[key]
+        if plain(limit) != plain(request):
+            yield Violation(
+                code="CS207",
+                field=f'container "{container.name}": request {key}',
+                found=quoted(request),
+                remedy=f"write the limit's {quoted(limit)}, or the limit alone",
+            )
+
+
+def privileged(container: Container) -> Iterator[Violation]:
+    """CS303: a privileged container sees every card of its node, whatever it was given."""
+    if container.privileged:
+        yield Violation(
+            code="CS303",
+            field=f'container "{container.name}": securityContext.privileged',
+            found="'true'",
+            remedy="leave it out; a privileged container sees every card of its node, not only its share",
+        )
+
+
+def evading(container: Container) -> Iterator[Violation]:
+    """CS304: variables that override what the device plugin sets to hold a container to its share."""
+    for name in dict.fromkeys(container.env_names):
+        if name in _EVADING_NAMES or name.startswith(_EVADING_PREFIX):
+            yield Violation(
+                code="CS304",
+                field=f'container "{container.name}": env',
+                found=quoted(name),
+                remedy="leave it out; the device plugin sets what belongs to the share",
+            )
+
+
+def escaping(container: Container, rules: Rulebook) -> Violations:
+    """CS303, CS304: by which *container* would reach more than its share, as far as settings forbid it."""
+    settings = rules.settings.admission
+    return (
+        *(() if settings.allow_privileged else privileged(container)),
+        *(() if settings.allow_limit_overrides else evading(container)),
+    )
+
+
+def _values(pod: Pod) -> Violations:
+    if not pod.annotations:
+        return ()
+    return (*lists(pod), *contradictions(pod))
+
+
+def _containers(pod: Pod, rules: Rulebook) -> Violations:
+    found: list[Violation] = []
+    for one in (*pod.containers, *pod.init_containers):
+        if rules.has_cards(one):
+            found += unequal(one, rules)
+            found += escaping(one, rules)
+    return tuple(found)
+
+
+def _with_suggestion(one: Violation) -> Violation:
+    """A violation of the mode, with the word that was probably meant."""
+    if one.field != f"annotation {vgpu_keys.MODE}":
+        return one
+    close = get_close_matches(one.found[1:-1][:32], vgpu_keys.MODES, n=1, cutoff=0.5)
+    if not close:
+        return one
+    return Violation(
+        code=one.code, field=one.field, found=one.found, remedy=f"did you mean {quoted(close[0])}? {one.remedy}"
+    )
+
+
+def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
+    for item in sorted(_items(pod, key)):
+        if not grammar.fullmatch(item):
+            yield Violation(code=code, field=f"annotation {key}", found=quoted(item), remedy=remedy)
+            return
+
+
+def _items(pod: Pod, key: str) -> frozenset[str]:
+    text = pod.annotations.get(key)
+    return items_of(text) if text else _NO_ITEMS
+
+
+_NO_ITEMS: Final[frozenset[str]] = frozenset()
+
+
+def items_of(text: str) -> frozenset[str]:
+    """The items of a comma list; none where it is too long to be read, which the dialect refuses."""
+    try:
+        return selection.decode_items(text, "")
+    except InvalidRequestError:
+        return frozenset()

@@ -1,0 +1,57 @@
+"""The verdict on changes of a running pod by its subresources: debug containers, and new sizes of its containers."""
+
+from collections.abc import Iterator
+
+from core.admission import rules
+from core.admission.mends import complete_container
+from core.admission.rulebook import Rulebook
+from core.admission.verdict import NOTHING, Verdict
+from core.errors import quoted
+from core.model import Container, Pod
+from core.port import Violation
+from core.wire.pods import PodObject, ephemeral_containers_of, pod_of
+
+
+def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
+    """CS303, CS304 for what `kubectl debug` adds to a pod with cards; other pods, and what is there, are let be.
+
+    Such a container asks for no cards itself, and sees those of the whole node all the same.
+    """
+    pod = pod_of(new, namespace)
+    if pod.deleting or not book.asks_cards(pod):
+        return NOTHING
+    there = {one.name for one in ephemeral_containers_of(old)}
+    found = [one for one in ephemeral_containers_of(new) if one.name not in there]
+    violations = tuple(one for container in found for one in rules.escaping(container, book))
+    return Verdict(violations=violations) if violations else NOTHING
+
+
+def judge_resize(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
+    """CS306: what containers have of cpu and memory may change, what they have of cards was chosen with its card."""
+    before, after = pod_of(old, namespace), pod_of(new, namespace)
+    if after.deleting or not book.asks_cards(before):
+        return NOTHING
+    violations = tuple(_resized(before, after, book))
+    return Verdict(violations=violations) if violations else NOTHING
+
+
+def _resized(before: Pod, after: Pod, book: Rulebook) -> Iterator[Violation]:
+    stored = {one.name: one for one in before.containers}
+    for container in after.containers:
+        old = stored.get(container.name)
+        if old is None:
+            continue
+        was, asked = _cards(complete_container(old, book), book), _cards(complete_container(container, book), book)
+        for key in sorted(was.keys() | asked.keys()):
+            if was.get(key) != asked.get(key):
+                yield Violation(
+                    code="CS306",
+                    field=f'container "{container.name}": limit {key}',
+                    found=quoted(asked.get(key, "nothing")),
+                    remedy=f"leave it at {was.get(key, 'nothing')}; a pod keeps its cards: delete it and create it "
+                    "again to ask for others",
+                )
+
+
+def _cards(container: Container, book: Rulebook) -> dict[str, str]:
+    return {key: value for key, value in container.limits.items() if key in book.resources}

@@ -1,0 +1,73 @@
+"""The verdict on a workload: the rules of pods on its templates, said where people type.
+
+Nothing of a workload is changed: its pods are mended when they are made. What would be mended is told, and only what
+no mending could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from core.admission import mends, rules
+from core.admission.rulebook import Rulebook
+from core.admission.verdict import NOTHING, Notice, Verdict
+from core.model import Pod
+from core.port import Violation
+from core.wire.pods import pod_of
+from core.wire.templates import Template, Workload
+
+# What may be otherwise by the time that pods are made, whatever the template says.
+_CHANGEABLE: Final = ("CS202", "CS211", "CS4")
+
+
+def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
+    """The verdict on *found*; what did not change, is being deleted or was made by a controller is let through."""
+    if found.deleting or found.made:
+        return NOTHING
+    before = {one.field: one for one in found.before}
+    notices: list[Notice] = []
+    violations: list[Violation] = []
+    for template in found.templates:
+        old = before.get(template.field)
+        if old is not None and old.pod == template.pod:
+            continue
+        known = frozenset(_violations(old, namespace, book)[1]) if old is not None else frozenset[Violation]()
+        told, wrong = _violations(template, namespace, book)
+        notices += told
+        for one in wrong:
+            if one in known or one.code.startswith(_CHANGEABLE):
+                notices.append(Notice(one.code, f"{one}; pods of this template will be denied"))
+            else:
+                violations.append(one)
+    if not notices and not violations:
+        return NOTHING
+    return Verdict(violations=tuple(violations), notices=tuple(notices))
+
+
+def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[Notice], list[Violation]]:
+    """(what is told of *template*, what is wrong with it), each with where it stands."""
+    pod = pod_of(template.pod, namespace)
+    # A template may name the namespace of its pods, or none; either way they are made where the workload is.
+    pod = replace(pod, namespace=namespace)
+    if not book.is_concerned_with(pod):
+        return [], []
+    mended, notices = mends.complete(pod, book)
+    told = [Notice(one.code, f"{template.field}: {one.text}") for one in notices]
+    return told, [
+        Violation(code=one.code, field=f"{template.field}: {one.field}", found=one.found, remedy=one.remedy)
+        for one in _wrong(pod, mended, told, template.field, book)
+    ]
+
+
+def _wrong(pod: Pod, mended: Pod, told: list[Notice], place: str, book: Rulebook) -> Iterator[Violation]:
+    if not book.asks_cards(pod):
+        return
+    found, asked = rules.examine(mended, book)
+    violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
+    yield from violations
+    never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
+    if never is not None and rules.denies_what_never_fits(mended, book):
+        yield never
+    elif never is not None:
+        one = rules.warned(never)
+        told.append(Notice(one.code, f"{place}: {one.text}"))

@@ -1,0 +1,212 @@
+"""The verdict on a changed pod: only what differs from the old object is judged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from core import names
+from core.admission import mends, rules
+from core.admission.rulebook import MOVED, SELECTORS, Rulebook
+from core.admission.verdict import ANNOTATIONS, NOTHING, Notice, Verdict, edits_between
+from core.errors import quoted
+from core.model import Container, Pod
+from core.port import Rotating, Violation
+from core.wire.applied import LAST_APPLIED, applied_annotations
+from core.wire.patches import Edit
+
+
+def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Verdict:
+    """The verdict on *user_name* making *new* of *old*.
+
+    The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. An object that
+    is being deleted is always admitted, but what only machines write stays as it was.
+    """
+    if _unchanged(old, new) or not (book.is_concerned_with(old) or book.is_concerned_with(new)):
+        return NOTHING
+    if book.may_assign(user_name, old):
+        return rotation(old, new, book) if book.is_plugin(user_name) else NOTHING
+    guarded = protect(old, new, book)
+    if new.deleting:
+        return Verdict(edits=edits_between(new, guarded.pod), notices=guarded.notices)
+    pod, notices, violations = guarded.pod, guarded.notices, guarded.violations
+    if book.asks_cards(old) or book.asks_cards(new):
+        pod = change_back(old, pod, book)
+        wishes = wish(old, pod, book)
+        pod, notices = wishes.pod, notices + wishes.notices
+        violations += wishes.violations
+    if violations:
+        return Verdict(violations=violations, notices=notices)
+    return Verdict(edits=edits_between(new, pod), notices=notices)
+
+
+def rotation(old: Pod, new: Pod, book: Rulebook) -> Verdict:
+    """What a device plugin's write to a pod of several containers must carry besides, for it to serve the next one."""
+    if names.SEGMENT_QUEUE not in old.annotations:
+        return NOTHING
+    for dialect in book.catalog.dialects.values():
+        if isinstance(dialect, Rotating):
+            changes = dialect.rotate(old.annotations, new.annotations)
+            if changes:
+                return Verdict(edits=tuple([Edit((*ANNOTATIONS, key), value) for key, value in changes.items()]))
+    return NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The pod as it may be stored; notices on what was put back, violations on what may not be asked."""
+
+    pod: Pod
+    notices: tuple[Notice, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+
+def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
+    """CS301: what only schedulers and device plugins write stays as it was, and who tries is told.
+
+    A manifest that named such a key at its first apply names it at every other: there it is only dropped again.
+    """
+    annotations: Mapping[str, str] = new.annotations
+    notices: list[Notice] = []
+    violations: list[Violation] = []
+    for key in _changed(old, new):
+        if not book.is_protected(key) or (key == names.GPU_INDEX and _is_wish(old, new, book)):
+            continue
+        annotations = mends.restored(annotations, old.annotations, key)
+        if new.deleting or _reapplied(old, new, key):
+            notices.append(Notice("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it"))
+        else:
+            violations.append(_forged(key, new))
+    pod = new if annotations is new.annotations else replace(new, annotations=annotations)
+    return Held(pod, tuple(notices), tuple(violations))
+
+
+def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
+    """What the user says of the cards: free while the pod waits (and judged again), frozen once it is bound."""
+    if old.node_name:
+        return _frozen(old, new, book)
+    moved = _moved(old, new)
+    mended, notices = mends.normalise_mode(moved.pod, book)
+    violations = moved.violations
+    if _selectors(old, mended) or mended.containers != old.containers:
+        before = frozenset(rules.judge(old, book)[0])
+        found, asked = rules.examine(mended, book)
+        violations += tuple(one for one in found if one not in before)
+        never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
+        if never is not None and rules.denies_what_never_fits(mended, book):
+            violations = (never,)
+        elif never is not None:
+            notices = (*notices, rules.warned(never))
+    return Held(mended, moved.notices + notices, violations)
+
+
+def change_back(old: Pod, new: Pod, book: Rulebook) -> Pod:
+    """The spec with what admission had mended, and the writer's manifest has unmended, as it is stored.
+
+    Nothing else is touched: the API server says itself which fields of a pod may not change.
+    """
+    if new.scheduler_name in mends.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
+        new = replace(new, scheduler_name=old.scheduler_name)
+    return replace(
+        new,
+        containers=_resources_back(old.containers, new.containers, book),
+        init_containers=_resources_back(old.init_containers, new.init_containers, book),
+    )
+
+
+def _resources_back(old: tuple[Container, ...], new: tuple[Container, ...], book: Rulebook) -> tuple[Container, ...]:
+    if old == new:
+        return new
+    stored = {one.name: one for one in old}
+    return tuple([_back(stored.get(one.name), one, book) for one in new])
+
+
+def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
+    if old is None or not book.has_cards(old) or (old.limits == new.limits and old.requests == new.requests):
+        return new
+    one, other = mends.complete_container(old, book), mends.complete_container(new, book)
+    if one.limits == other.limits and one.requests == other.requests:
+        return replace(new, limits=old.limits, requests=old.requests)
+    return new
+
+
+def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
+    """CS305: the cards of a bound pod are chosen; the same wish in the guides' key is dropped."""
+    annotations: Mapping[str, str] = new.annotations
+    violations: list[Violation] = []
+    for key, own in MOVED.items():
+        if new.annotations.get(key) == old.annotations.get(key):
+            continue
+        annotations = mends.restored(annotations, old.annotations, key)
+        wished = rules.items_of(old.annotations.get(own, ""))
+        if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
+            violations.append(_too_late(key, new))
+    mended, _ = mends.normalise_mode(replace(new, annotations=annotations), book)
+    violations += [_too_late(key, new) for key in _selectors(old, mended)]
+    return Held(mended, violations=tuple(violations))
+
+
+def _moved(old: Pod, new: Pod) -> Held:
+    """CS311: the newest word wins: a wish in the guides' key replaces the one that an earlier apply left."""
+    annotations = dict(new.annotations)
+    notices: list[Notice] = []
+    violations: list[Violation] = []
+    for key, own in MOVED.items():
+        text = annotations.get(key)
+        if text is None or text == old.annotations.get(key):
+            continue
+        if own in annotations and annotations[own] != old.annotations.get(own):
+            violations += [one for one in rules.moved_twice(new) if key in one.field]
+        del annotations[key]
+        if old.annotations.get(own) != text:
+            notices.append(Notice("CS311", f"annotation {key} was moved to {own}; write that one"))
+        annotations[own] = text
+    if annotations == new.annotations:
+        return Held(new)
+    return Held(replace(new, annotations=annotations), tuple(notices), tuple(violations))
+
+
+def _is_wish(old: Pod, new: Pod, book: Rulebook) -> bool:
+    """Whether a change of ``volcano.sh/gpu-index`` is a user's word on cards, to be judged as such."""
+    return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not old.node_name)
+
+
+def _reapplied(old: Pod, new: Pod, key: str) -> bool:
+    last = new.annotations.get(LAST_APPLIED)
+    if last is None or last != old.annotations.get(LAST_APPLIED) or key not in new.annotations:
+        return False
+    return applied_annotations(new.annotations).get(key) == new.annotations[key]
+
+
+def _unchanged(old: Pod, new: Pod) -> bool:
+    return (
+        old.annotations == new.annotations
+        and old.containers == new.containers
+        and old.init_containers == new.init_containers
+        and old.scheduler_name == new.scheduler_name
+    )
+
+
+def _changed(old: Pod, new: Pod) -> tuple[str, ...]:
+    before, after = old.annotations, new.annotations
+    return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
+
+
+def _selectors(old: Pod, new: Pod) -> tuple[str, ...]:
+    return tuple(key for key in _changed(old, new) if key in SELECTORS)
+
+
+def _forged(key: str, new: Pod) -> Violation:
+    return Violation(
+        code="CS301",
+        field=f"annotation {key}",
+        found=quoted(new.annotations[key]) if key in new.annotations else "",
+        remedy="leave it as it is; only schedulers and device plugins write it",
+    )
+
+
+def _too_late(key: str, new: Pod) -> Violation:
+    return Violation(
+        code="CS305",
+        field=f"annotation {key}",
+        found=quoted(new.annotations[key]) if key in new.annotations else "",
+        remedy="leave it as it is; the pod has its cards already: delete it and create it again to choose others",
+    )

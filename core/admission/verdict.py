@@ -1,0 +1,73 @@
+"""What is decided about one review."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from core.model import Container, Pod
+from core.port import Violation
+from core.wire.patches import Edit
+
+
+class Notice(NamedTuple):
+    """One thing that the user is told although the pod is admitted; codes as in `Violation`."""
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Denied for *violations*, or admitted with *edits*; notices are shown either way."""
+
+    edits: tuple[Edit, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the object is admitted."""
+        return not self.violations
+
+    @property
+    def message(self) -> str:
+        """Why it is denied, for people: every violation, each with its code."""
+        return "; ".join([f"{one.code} {one}" for one in self.violations])
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of all that was found, each once."""
+        found = [one.code for one in self.violations] + [one.code for one in self.notices]
+        return tuple(dict.fromkeys(found))
+
+
+NOTHING: Final = Verdict()
+ANNOTATIONS: Final = ("metadata", "annotations")
+
+
+def edits_between(old: Pod, new: Pod) -> tuple[Edit, ...]:
+    """What turns *old* into *new*, in what admission may change: annotations, scheduler name, container resources."""
+    edits: list[Edit] = []
+    if old.annotations is not new.annotations:
+        _mapping(edits, ANNOTATIONS, old.annotations, new.annotations)
+    if old.scheduler_name != new.scheduler_name:
+        edits.append(Edit(("spec", "schedulerName"), new.scheduler_name))
+    _containers(edits, "containers", zip(old.containers, new.containers, strict=True))
+    _containers(edits, "initContainers", zip(old.init_containers, new.init_containers, strict=True))
+    return tuple(edits)
+
+
+def _containers(edits: list[Edit], where: str, pairs: Iterable[tuple[Container, Container]]) -> None:
+    for i, (old, new) in enumerate(pairs):
+        if old is not new:
+            place = ("spec", where, str(i), "resources")
+            _mapping(edits, (*place, "limits"), old.limits, new.limits)
+            _mapping(edits, (*place, "requests"), old.requests, new.requests)
+
+
+def _mapping(edits: list[Edit], place: tuple[str, ...], old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    edits += [Edit((*place, key), value) for key, value in new.items() if old.get(key) != value]
+    edits += [Edit((*place, key), None) for key in old if key not in new]

@@ -1,0 +1,125 @@
+"""All dialects by name: whose pod it is, what a node offers, which keys are protected.
+
+The one place that knows which dialects there are; a new one is added to `standard_catalog`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.dialects.ascend_hami.dialect import AscendHami
+from core.dialects.gpushare.memory import GpuMemory
+from core.dialects.gpushare.number import GpuNumber
+from core.dialects.mindcluster.dialect import MindCluster
+from core.dialects.vgpu.dialect import Vgpu
+from core.dialects.whole_gpu.dialect import WholeGpu
+from core.model import Node, Pod
+from core.port import Complaint, Dialect, Offer, Violation
+from core.settings import DialectName, Settings, Tables
+
+# Protocols of one vendor sell the same cards, each by its own count: on a node with several of them the one in use
+# closes the others until it is empty.
+_SAME_CARDS: Final = (
+    frozenset({DialectName.VGPU, DialectName.GPU_MEMORY, DialectName.GPU_NUMBER, DialectName.WHOLE_GPU}),
+    frozenset({DialectName.ASCEND_HAMI, DialectName.MINDCLUSTER}),
+)
+
+
+def rivals(name: DialectName) -> frozenset[DialectName]:
+    """The other protocols that may sell the same cards of a node as *name* does."""
+    return frozenset().union(*(group - {name} for group in _SAME_CARDS if name in group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a pod asks, in its dialect's own words."""
+
+    dialect: DialectName
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The dialects in the order in which they are asked."""
+
+    dialects: Mapping[DialectName, Dialect]
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """Resources of shares that are never compared with a node's allocatable."""
+        return _union(dialect.uncounted(tables) for dialect in self.dialects.values())
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """Every resource by which a container can ask for cards."""
+        return _union(dialect.resources(tables) for dialect in self.dialects.values())
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and device plugins write."""
+        return _union(dialect.assignment_keys(tables) for dialect in self.dialects.values())
+
+    def request_of(self, pod: Pod, tables: Tables, settings: Settings) -> Asked | tuple[Violation, ...] | None:
+        """What *pod* asks of cards; None if nothing; violations if it may not be asked so.
+
+        One pod speaks one dialect; a dialect that is switched off refuses its pods by name.
+        """
+        found: list[tuple[DialectName, Any]] = []
+        for name, dialect in self.dialects.items():
+            request = dialect.request(pod, tables)
+            if request is not None:
+                found.append((name, request))
+        if not found:
+            return None
+        if len(found) > 1:
+            return (_mixed(tuple(name for name, _ in found)),)
+        name, request = found[0]
+        if isinstance(request, tuple) and request and isinstance(request[0], Violation):
+            return request
+        if name not in settings.dialects:
+            return (_switched_off(name),)
+        return Asked(dialect=name, request=request)
+
+    def offers(
+        self, node: Node, tables: Tables, settings: Settings
+    ) -> tuple[dict[DialectName, tuple[Any, ...]], tuple[Complaint, ...]]:
+        """(cards by dialect, complaints) of *node*: which protocols it offers, so that no card is sold twice."""
+        offers: dict[DialectName, tuple[Any, ...]] = {}
+        complaints: list[Complaint] = []
+        for name, dialect in self.dialects.items():
+            if name not in settings.dialects:
+                continue
+            match dialect.offer(node, tables):
+                case Offer(cards=cards, complaints=some):
+                    offers[name] = cards
+                    complaints.extend(some)
+                case Complaint() as complaint:
+                    complaints.append(complaint)
+                case None:
+                    pass
+        return offers, tuple(complaints)
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*sets)
+
+
+def _mixed(names: tuple[DialectName, ...]) -> Violation:
+    return Violation(
+        code="CS201",
+        field="resources",
+        found=" and ".join(names),
+        remedy="one pod uses one way of sharing; ask for the others in pods of their own",
+    )
+
+
+def _switched_off(name: DialectName) -> Violation:
+    return Violation(
+        code="CS202",
+        field="resources",
+        found=name,
+        remedy="this way of sharing is switched off in the scheduler's configuration; ask the cluster's operator",
+    )
+
+
+def standard_catalog() -> Catalog:
+    """Every dialect that this project speaks."""
+    dialects: tuple[Dialect, ...] = (Vgpu(), GpuMemory(), GpuNumber(), MindCluster(), WholeGpu(), AscendHami())
+    return Catalog({dialect.name: dialect for dialect in dialects})

@@ -1,0 +1,139 @@
+"""The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from core.dialects.ascend_hami import cards as _cards
+from core.dialects.ascend_hami import fit, handoff, keys, lock, requests, usage
+from core.dialects.ascend_hami.cards import Card
+from core.dialects.ascend_hami.requests import Request
+from core.dialects.ascend_hami.usage import Assignment
+from core.model import Node, Pod
+from core.port import (
+    Complaint,
+    Held,
+    InFlight,
+    LockStep,
+    LockWait,
+    NodeRoom,
+    Offer,
+    Placed,
+    Shortfall,
+    Stamp,
+    Tally,
+    Violation,
+    Want,
+)
+from core.settings import DialectName, Policy, Tables
+
+
+class AscendHami:
+    """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
+
+    name: DialectName = DialectName.ASCEND_HAMI
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """Every resource name by which a container can ask for shares, of every chip type."""
+        chips = tables.ascend.chips
+        return frozenset(n for c in chips for n in (c.resource, c.memory_resource, c.core_resource))
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """Memory and cores: no node advertises them."""
+        return frozenset(n for c in tables.ascend.chips for n in (c.memory_resource, c.core_resource))
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and the plugin write."""
+        words = [chip.common_word for chip in tables.ascend.chips]
+        return keys.COMMON_KEYS.union(
+            *((keys.to_allocate(w), keys.allocated(w), keys.runtime_info(w)) for w in words),
+        )
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        """The chips that *node* registers; None without a register, a complaint if none can be used."""
+        return _cards.offer(node, tables)
+
+    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+        """What *pod* asks; None if nothing; violations if it may not be asked so."""
+        return requests.request(pod, tables)
+
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+        """What bound *pod* holds by its annotations, whoever bound it."""
+        return usage.held(pod, cards, tables)
+
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+        """The chips that *request* gets under *policy*, or None."""
+        return fit.place(cards, request, policy)
+
+    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, chip by chip with numbers."""
+        return fit.shortfalls(cards, request)
+
+    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is in use on them."""
+        return usage.take(cards, assignment)
+
+    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is given back."""
+        return usage.give_back(cards, assignment)
+
+    def room(self, cards: Sequence[Card]) -> NodeRoom:
+        """What the shared indices need to know of a node's chips."""
+        return usage.room(cards)
+
+    def width(self, request: Request) -> int:
+        """How many different chips of one node *request* needs at once."""
+        return fit.width(request)
+
+    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of chips of *kind*; None if such a chip can never serve it."""
+        del policy
+        return fit.want(request, kind)
+
+    def bounded(self, request: Request, policy: Policy) -> bool:
+        """Whether `want` bounds the score by free amounts."""
+        return fit.bounded(request, policy)
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the highest score that a node with *idle* idle chips can reach."""
+        return fit.idle_score(request, idle, policy)
+
+    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """The chips that hold more than they have, each as a sentence with numbers."""
+        return usage.overcommitted(cards)
+
+    def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
+        """Every chip with how much of it is in use, for people."""
+        return usage.tally(cards)
+
+    def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """What the Binding must carry."""
+        del tables
+        return handoff.annotations(assignment, stamp)
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Now: the plugin goes by the lock, not by age."""
+        del pods
+        return now_s
+
+    def confusable(self, request: Request) -> frozenset[Hashable]:
+        """Any pod of the node: the plugin serves the one that the lock names."""
+        del request
+        return handoff.ANY_POD
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """*pod* as the plugin sees it; None if it never serves it."""
+        return handoff.in_flight(pod, tables)
+
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
+        """(chip id, what of it) per entry, for people."""
+        del cards
+        return usage.described(assignment)
+
+    def lock_owner(self, node: Node) -> str:
+        """namespace/name of the pod for which the node is locked, "" if it is for none."""
+        return lock.owner(node)
+
+    def lock(
+        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+    ) -> LockStep | LockWait | None:
+        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
+        return lock.step(node, pods, now_s, wanted, tables)

@@ -1,0 +1,366 @@
+"""Which chips of a node a request gets, and why it gets none.
+
+Source: protocol reference, ascend 4.4 to 4.6, 4.8, 4.10, with the defects H-2, H-5, H-9, H-11, H-12, H-15, H-16 done
+as they say.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Final, NamedTuple
+
+from core.dialects.ascend_hami import keys
+from core.dialects.ascend_hami.cards import Card, Cut, Fixed, Kind, cores_total
+from core.dialects.ascend_hami.requests import Ask, Request
+from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
+from core.port import Placed, Reason, Shortfall, Want
+from core.selection import ANY_CARD
+from core.settings import Policy
+
+_BINPACK: Final = Policy.BINPACK
+_SPREAD: Final = Policy.SPREAD
+_NONE_TAKEN: Final[frozenset[int]] = frozenset()
+# What chips of one ring add to a node's score (ascend 4.8).
+_RING_BONUS: Final = 10
+
+
+def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    """The chips that *request* gets under *policy*, or None; all containers or none."""
+    asks = request.asks
+    if len(asks) == 1:
+        ask = asks[0]
+        slots = _pick(cards, ask, request, policy, _NONE_TAKEN)
+        if slots is None:
+            return None
+        entries, charges = _shares(cards, slots, ask, request)
+        # Entries keep the order of the rings; charges have one order, so that what is held equals what was placed.
+        charges.sort()
+        assignment = Assignment(request.word, request.soft, request.segments, tuple(entries), tuple(charges))
+        return Placed(assignment, _single_score(cards, slots, policy))
+    picks = _picks(cards, request, policy)
+    return None if isinstance(picks, _Stuck) else _placed(cards, picks, request, policy)
+
+
+class _Stuck(NamedTuple):
+    """The first container that finds no chips, and the chips that its pod's other containers have."""
+
+    ask: Ask
+    taken: frozenset[int]
+
+
+class _Pick(NamedTuple):
+    """One container's chips; shared: another container of the pod pays for them."""
+
+    ask: Ask
+    slots: list[int]
+    shared: bool
+
+
+def _picks(cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
+    """Different chips for all containers that run together: the plugin knows one template per pod and chip (D-8).
+
+    An init container uses the chips of one that asks the same and does not run beside it.
+    """
+    picks: list[_Pick] = []
+    taken: frozenset[int] = _NONE_TAKEN
+    for ask in request.asks:
+        lender = _lender(picks, ask) if ask.initial else None
+        if lender is not None:
+            picks.append(_Pick(ask, lender[: ask.number], shared=True))
+            continue
+        slots = _pick(cards, ask, request, policy, taken)
+        if slots is None:
+            return _Stuck(ask, taken)
+        taken |= frozenset(slots)
+        picks.append(_Pick(ask, slots, shared=False))
+    return picks
+
+
+def _lender(picks: Sequence[_Pick], ask: Ask) -> list[int] | None:
+    for one in picks:
+        same = one.ask.cut == ask.cut and one.ask.cores == ask.cores and one.ask.number >= ask.number
+        if same and not one.ask.sidecar:
+            return one.slots
+    return None
+
+
+def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy, taken: frozenset[int]) -> list[int] | None:
+    """The slots of the chips for one container, in the order in which they are told to the plugin."""
+    fitting: list[tuple[float, int]] = []
+    cut, number = ask.cut, ask.number
+    need = cut.memory_mib if cut is not None else 0
+    for slot, card in enumerate(cards):
+        # The commonest obstacle first, without a call: this loop is where decisions spend their time.
+        fixed, used_memory = card.fixed, card.used_memory
+        if fixed.memory - used_memory < need or (taken and slot in taken):
+            continue
+        if refusal(card, ask, request) is None:
+            if policy is _BINPACK:
+                fitting.append((-used_memory / fixed.memory, slot))
+            elif policy is _SPREAD:
+                fitting.append((1.0 if card.used_slots else 0.0, slot))
+            else:
+                fitting.append((0.0, slot))
+    if len(fitting) < number:
+        return None
+    if number == 1:
+        # The size of a ring says nothing about one chip (H-16).
+        return [min(fitting)[1]]
+    fitting.sort()
+    return _by_rings(cards, [slot for _, slot in fitting])[:number]
+
+
+def _by_rings(cards: Sequence[Card], slots: list[int]) -> list[int]:
+    """*slots* by ring, the ring with most of them first; inside a ring their order stays (ascend 4.6)."""
+    rings: dict[int, list[int]] = {}
+    for slot in slots:
+        network = cards[slot].fixed.network
+        if network is None:
+            return slots
+        rings.setdefault(network, []).append(slot)
+    return [slot for network in sorted(rings, key=lambda one: (-len(rings[one]), one)) for slot in rings[network]]
+
+
+def _shares(cards: Sequence[Card], slots: list[int], ask: Ask, request: Request) -> tuple[list[Entry], list[Charge]]:
+    entries: list[Entry] = []
+    charges: list[Charge] = []
+    for slot in slots:
+        fixed = cards[slot].fixed
+        cut = wanted(ask, fixed, soft=request.soft)
+        entries.append(Entry(ask.container, fixed.uuid, cut.memory_mib, ask.cores, cut.template))
+        charges.append(charge_of(slot, fixed.uuid, cut, ask.cores, soft=request.soft))
+    return entries, charges
+
+
+def _placed(cards: Sequence[Card], picks: Sequence[_Pick], request: Request, policy: Policy) -> Placed:
+    entries: list[Entry] = []
+    charges: list[Charge] = []
+    paid: list[list[int]] = []
+    for ask, slots, shared in sorted(picks, key=lambda one: one.ask.container):
+        some, costs = _shares(cards, slots, ask, request)
+        entries += some
+        if not shared:
+            charges += costs
+            paid.append(slots)
+    charges.sort()
+    assignment = Assignment(request.word, request.soft, request.segments, tuple(entries), tuple(charges))
+    return Placed(assignment, _score(cards, paid, policy))
+
+
+def _single_score(cards: Sequence[Card], slots: list[int], policy: Policy) -> float:
+    """What one container's chips score; under binpack by the expression of `want`, to the last bit."""
+    fixed = cards[slots[0]].fixed
+    number = len(slots)
+    if number == 1 and policy is _BINPACK:
+        total = fixed.memory
+        in_ring = 0 if fixed.network is None else 1
+        return 100.0 * (_numerator(total, 1, in_ring) - (total - cards[slots[0]].used_memory)) / total
+    if policy is not _BINPACK or any(cards[slot].fixed.memory != fixed.memory for slot in slots):
+        return _score(cards, [slots], policy)
+    free = sum(fixed.memory - cards[slot].used_memory for slot in slots)
+    total = number * fixed.memory
+    return 100.0 * (_numerator(total, number, _largest_ring(cards, slots)) - free) / total
+
+
+def _numerator(total: int, number: int, in_ring: int) -> float:
+    """*total* of *number* chips and the bonus for *in_ring* of them in one ring, in MiB."""
+    return total * (_RING_BONUS * number + in_ring) / (_RING_BONUS * number) if in_ring else total
+
+
+def _score(cards: Sequence[Card], picks: Sequence[list[int]], policy: Policy) -> float:
+    """The mean of every container's chips before the pod, summed, and the bonus for one ring (ascend 4.8, H-9)."""
+    score = sum(sum(_chip_score(cards[slot], policy) for slot in slots) / len(slots) for slots in picks)
+    everything = [slot for slots in picks for slot in slots]
+    return score + float(_RING_BONUS) * _largest_ring(cards, everything) / len(everything)
+
+
+def _chip_score(card: Card, policy: Policy) -> float:
+    if policy is _BINPACK:
+        return 100.0 * card.used_memory / card.fixed.memory
+    return 100.0 if policy is _SPREAD and not card.used_slots else 0.0
+
+
+def _largest_ring(cards: Sequence[Card], slots: Sequence[int]) -> int:
+    """How many of *slots* are in the ring that has most of them; 0 without rings."""
+    if len(slots) == 1:
+        return 0 if cards[slots[0]].fixed.network is None else 1
+    rings: dict[int, int] = {}
+    for slot in slots:
+        network = cards[slot].fixed.network
+        if network is None:
+            return 0
+        rings[network] = rings.get(network, 0) + 1
+    return max(rings.values())
+
+
+def wanted(ask: Ask, fixed: Fixed, *, soft: bool) -> Cut:
+    """What *ask* takes of a chip; without a figure all of it."""
+    if ask.cut is not None:
+        return ask.cut
+    return Cut(fixed.memory) if soft else fixed.whole
+
+
+def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
+    """Why *card* cannot take *ask*; None if it can."""
+    fixed, used_slots, used_memory, used_cores, used_ai_core, used_ai_cpu, cuts, unread = card
+    # One unpacking costs less than asking for the fields by name.
+    uuid, position, word, slots, memory, total, _, soft_node, ai_core, ai_cpu, whole, _, fault, _, _ = fixed
+    word_asked, _, _, soft, selection = request
+    if word != word_asked:
+        return Reason.TYPE
+    if fault is not None:
+        return fault
+    if unread:
+        return Reason.UNUSABLE
+    if selection is not ANY_CARD and selection.accepts((), uuid, position) is not None:
+        return Reason.UUID
+    _, number, cut, cores, _, _ = ask
+    if soft:
+        # Template slices and soft slices never share a chip (H-12), and soft pods need a soft node (ascend 4.10).
+        if not soft_node or cuts:
+            return Reason.MODE
+        need, template, core, cpu = (memory, "", 0, 0) if cut is None else cut
+        total = 100
+    else:
+        need, template, core, cpu = whole if cut is None else cut
+        if used_slots > cuts or (soft_node and template):
+            return Reason.MODE
+    if used_slots >= slots:
+        return Reason.SLOTS
+    if memory - used_memory < need:
+        return Reason.MEMORY
+    if total - used_cores < cores:
+        return Reason.CORES
+    if used_slots and ((total == cores == 100) or (used_cores == total and total and not cores)):
+        return Reason.EXCLUSIVE
+    if not soft:
+        if template and number > 1:
+            return Reason.TEMPLATE
+        if (ai_core and used_ai_core + core > ai_core) or (ai_cpu and used_ai_cpu + cpu > ai_cpu):
+            return Reason.TEMPLATE
+    return None
+
+
+def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+    """Why `place` answers None: every chip that refuses the first container without room, in numbers."""
+    # Which chips the first containers take depends on the policy, and with it what is left for the next ones.
+    for policy in Policy:
+        picks = _picks(cards, request, policy)
+        if isinstance(picks, _Stuck):
+            return _shortfalls(cards, picks, request)
+    return ()
+
+
+def _shortfalls(cards: Sequence[Card], stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
+    found: list[Shortfall] = []
+    fitting = 0
+    for slot, card in enumerate(cards):
+        if slot in stuck.taken:
+            found.append(Shortfall(card.fixed.uuid, Reason.BUSY, detail="another container of the pod takes it"))
+            continue
+        reason = refusal(card, stuck.ask, request)
+        if reason is None:
+            fitting += 1
+        else:
+            found.append(_shortfall(card, stuck.ask, request, reason))
+    if fitting or not found:
+        found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, fitting, "cards"))
+    return tuple(found)
+
+
+def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall:
+    fixed = card.fixed
+    cut = wanted(ask, fixed, soft=request.soft)
+    match reason:
+        case Reason.MEMORY:
+            return _memory_shortfall(card, ask, cut, soft=request.soft)
+        case Reason.CORES:
+            total = cores_total(fixed, soft=request.soft)
+            unit = "%" if total == 100 else "AI cores"
+            return Shortfall(fixed.uuid, reason, ask.cores, max(total - card.used_cores, 0), unit)
+        case Reason.EXCLUSIVE:
+            detail = "needs a chip of its own" if ask.cores else "all cores of the chip are promised"
+            return Shortfall(fixed.uuid, reason, detail=detail)
+        case Reason.SLOTS:
+            return Shortfall(fixed.uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
+        case Reason.TEMPLATE:
+            return _template_shortfall(card, ask, cut, reason)
+        case Reason.MODE:
+            return Shortfall(fixed.uuid, reason, detail=_mode_detail(card, request))
+        case Reason.TYPE:
+            return Shortfall(fixed.uuid, reason, detail=f"it is a {fixed.word}, not a {request.word}")
+        case Reason.UNUSABLE:
+            detail = fixed.problem or "a pod's assignment names the chip but cannot be read"
+            return Shortfall(fixed.uuid, reason, detail=detail)
+        case _:
+            return Shortfall(fixed.uuid, reason, detail=fixed.problem)
+
+
+def _memory_shortfall(card: Card, ask: Ask, cut: Cut, *, soft: bool) -> Shortfall:
+    fixed = card.fixed
+    free = max(fixed.memory - card.used_memory, 0)
+    if soft:
+        return Shortfall(fixed.uuid, Reason.MEMORY, cut.memory_mib, free, "MiB")
+    if ask.number > 1:
+        # Less memory is no way out: several chips can only be had whole.
+        return Shortfall(fixed.uuid, Reason.EXCLUSIVE, detail=f"{free} of {fixed.memory} MiB free, must be idle")
+    # Whoever asks for less gets a template: what is free counts up to the largest that still fits.
+    fitting = max((size for size in fixed.sizes if size <= free), default=0)
+    detail = f"{free} MiB free, {cut.memory_mib} needed as {cut.template or 'the whole chip'}"
+    return Shortfall(fixed.uuid, Reason.MEMORY, cut.memory_mib, fitting, "MiB", detail)
+
+
+def _template_shortfall(card: Card, ask: Ask, cut: Cut, reason: Reason) -> Shortfall:
+    fixed = card.fixed
+    if ask.number > 1 and cut.template:
+        return Shortfall(fixed.uuid, reason, detail="several chips can only be asked for whole")
+    if fixed.ai_core and card.used_ai_core + cut.ai_core > fixed.ai_core:
+        free = max(fixed.ai_core - card.used_ai_core, 0)
+        return Shortfall(fixed.uuid, reason, cut.ai_core, free, "AI cores", cut.template or "the whole chip")
+    free = max(fixed.ai_cpu - card.used_ai_cpu, 0)
+    return Shortfall(fixed.uuid, reason, cut.ai_cpu, free, "AI CPUs", cut.template or "the whole chip")
+
+
+def _mode_detail(card: Card, request: Request) -> str:
+    if request.soft:
+        return "a chip cut by templates takes no soft share" if card.fixed.soft else "the node has no soft slicing"
+    if card.used_slots > card.cuts:
+        return "soft shares are on the chip"
+    return "the node slices softly; ask for whole chips, or for soft slicing"
+
+
+def width(request: Request) -> int:
+    """How many different chips of one node *request* needs at once."""
+    return max(ask.number for ask in request.asks)
+
+
+def want(request: Request, kind: Hashable) -> Want | None:
+    """What *request* asks of chips of *kind*; None if such a chip can never serve it."""
+    if not isinstance(kind, Kind) or kind.word != request.word or (request.soft and not kind.soft):
+        return None
+    if not request.soft and kind.soft and any(ask.cut is not None and ask.cut.template for ask in request.asks):
+        return None
+    whole = Cut(kind.memory) if request.soft else kind.whole
+    cuts = [ask.cut or whole for ask in request.asks]
+    if max(cut.memory_mib for cut in cuts) > kind.memory:
+        return None
+    if kind.soft:
+        spare = min(ask.cores for ask in request.asks)
+    else:
+        spare = min(cut.ai_cpu if kind.whole.ai_cpu else cut.ai_core for cut in cuts)
+    number = request.asks[0].number
+    total = number * kind.memory
+    numerator = _numerator(total, number, number if kind.ringed else 0)
+    return Want(min(cut.memory_mib for cut in cuts), spare, numerator, total)
+
+
+def bounded(request: Request, policy: Policy) -> bool:
+    """Whether `want` bounds the score by free amounts: under binpack, where one container asks."""
+    return policy is _BINPACK and len(request.asks) == 1
+
+
+def idle_score(request: Request, idle: int, policy: Policy) -> float:
+    """The highest score that a node with *idle* idle chips can reach where `bounded` is False."""
+    asked = len(request.asks)
+    bonus = float(_RING_BONUS) if request.word.startswith(keys.RINGED_PREFIX) else 0.0
+    if policy is _SPREAD:
+        return 100.0 * min(idle, asked) + bonus
+    return 100.0 * asked + bonus if policy is _BINPACK else bonus

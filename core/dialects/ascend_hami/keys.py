@@ -1,0 +1,63 @@
+"""The annotations of the HAMi protocol for Ascend and their fixed words (protocol reference, ascend 1.4 to 1.6).
+
+Keys that carry a chip's common word are made from it whole: ``Ascend910B4`` is a beginning of ``Ascend910B4-1``.
+"""
+
+from typing import Final
+
+NODE: Final = "hami.io/vgpu-node"
+TIME: Final = "hami.io/vgpu-time"
+BIND_TIME: Final = "hami.io/bind-time"
+BIND_PHASE: Final = "hami.io/bind-phase"
+PREDICATE_TIME: Final = "predicate-time"
+COMMON_KEYS: Final = frozenset({NODE, TIME, BIND_TIME, BIND_PHASE, PREDICATE_TIME})
+
+LOCK: Final = "hami.io/mutex.lock"
+# The one key of a node without a domain.
+NODE_SOFT: Final = "hami-vnpu-core"
+TRUE: Final = "true"
+
+MODE: Final = "huawei.com/vnpu-mode"
+SOFT: Final = "hami-core"
+
+ALLOCATING: Final = "allocating"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+
+# Chips with rings: their devices carry a network id.
+RINGED_PREFIX: Final = "Ascend910"
+NETWORK_ID: Final = "NetworkID"
+
+# Huawei's own plugin sells 310P chips by the core, and in its static mode under the same name as this protocol.
+NPU_CORE: Final = "huawei.com/npu-core"
+SOLD_BY_CORE: Final = "Ascend310P"
+
+
+def register(word: str) -> str:
+    """The node annotation that lists the devices of a chip type."""
+    return f"hami.io/node-register-{word}"
+
+
+def to_allocate(word: str) -> str:
+    """The pod annotation that the plugin pops devices from."""
+    return f"hami.io/{word}-devices-to-allocate"
+
+
+def allocated(word: str) -> str:
+    """The pod annotation that says for good what the pod holds."""
+    return f"hami.io/{word}-devices-allocated"
+
+
+def runtime_info(word: str) -> str:
+    """The pod annotation with one JSON object per device: its template, or its memory and cores."""
+    return f"huawei.com/{word}"
+
+
+def use_uuids(word: str) -> str:
+    """The pod annotation with the only devices wanted."""
+    return f"hami.io/use-{word}-uuid"
+
+
+def no_use_uuids(word: str) -> str:
+    """The pod annotation with devices to leave alone."""
+    return f"hami.io/no-use-{word}-uuid"

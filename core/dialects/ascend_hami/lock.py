@@ -1,0 +1,104 @@
+"""The node lock by which the plugin is told whose turn it is: ``<RFC 3339 time>,<namespace>,<pod>``.
+
+Source: protocol reference, ascend 1.10, 2.1 step 5, 2.2, 5.5, D-1, D-3.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from core.dialects.ascend_hami import keys
+from core.dialects.ascend_hami.handoff import in_flight
+from core.model import Node, Pod
+from core.port import LockStep, LockWait, Progress
+from core.settings import Tables
+
+# Whoever holds a lock for longer has been lost (ascend 2.4).
+EXPIRES_S: Final = 300
+_MAX_CHARS: Final = 1024
+
+
+class _Lock(NamedTuple):
+    """A lock that was read. owner: namespace/name, "" for one that names nobody; taken_s: Unix seconds, 0 unknown."""
+
+    owner: str
+    taken_s: int
+
+
+# What cannot be read fails every call of the plugin until somebody removes it (ascend 2.2 step 1).
+_BROKEN: Final = _Lock("", 0)
+
+
+def owner(node: Node) -> str:
+    """namespace/name of the pod that the lock of *node* names, "" if it names none."""
+    lock = _read(node)
+    return lock.owner if lock is not None else ""
+
+
+def step(node: Node, pods: Sequence[Pod], now_s: int, wanted: Pod | None, tables: Tables) -> LockStep | LockWait | None:
+    """What is to be done with the lock of *node*; see `core.port.Locking.lock`."""
+    lock = _read(node)
+    return _tend(lock, pods, now_s, tables) if wanted is None else _take(lock, pods, now_s, wanted, tables)
+
+
+def _take(
+    lock: _Lock | None, pods: Sequence[Pod], now_s: int, wanted: Pod, tables: Tables
+) -> LockStep | LockWait | None:
+    busy = next((pod for pod in pods if pod.uid != wanted.uid and _waits(pod, tables)), None)
+    if busy is not None:
+        return LockWait(reason=f"the device plugin is serving pod {busy.key}")
+    if lock is None:
+        return _step(wanted, now_s)
+    fresh = now_s - lock.taken_s < EXPIRES_S
+    if lock.owner == wanted.key:
+        return None if fresh else _step(wanted, now_s)
+    if fresh and (not lock.owner or _holds(lock.owner, pods, tables)):
+        holder = f"pod {lock.owner}" if lock.owner else "a scheduler that does not say for which pod"
+        return LockWait(
+            reason=f"annotation {keys.LOCK} of the node is held for {holder}", until_s=lock.taken_s + EXPIRES_S
+        )
+    return _step(wanted, now_s)
+
+
+def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int, tables: Tables) -> LockStep | None:
+    if lock is None:
+        # The plugin drops the lock after each container (D-1): for those that are left it is taken again.
+        waiting = [pod for pod in pods if _waits(pod, tables)]
+        served = [pod for pod in waiting if pod.annotations.get(keys.BIND_PHASE) == keys.SUCCESS]
+        chosen = served or waiting
+        return _step(chosen[0], now_s) if len(chosen) == 1 else None
+    if lock is _BROKEN or (lock.owner and not _holds(lock.owner, pods, tables)):
+        return LockStep(key=keys.LOCK, value=None)
+    return None
+
+
+def _holds(owner_key: str, pods: Sequence[Pod], tables: Tables) -> bool:
+    """Whether the pod *owner_key* is there and still to be served, or about to be bound."""
+    pod = next((one for one in pods if one.key == owner_key), None)
+    if pod is None or pod.finished or pod.deleting:
+        return False
+    return not pod.node_name or _waits(pod, tables)
+
+
+def _waits(pod: Pod, tables: Tables) -> bool:
+    seen = in_flight(pod, tables)
+    return seen is not None and seen.progress is Progress.WAITING
+
+
+def _step(pod: Pod, now_s: int) -> LockStep:
+    time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return LockStep(key=keys.LOCK, value=f"{time},{pod.namespace},{pod.name}")
+
+
+def _read(node: Node) -> _Lock | None:
+    text = node.annotations.get(keys.LOCK)
+    if text is None:
+        return None
+    fields = text.split(",") if len(text) <= _MAX_CHARS else []
+    if len(fields) not in (1, 3):
+        return _BROKEN
+    try:
+        taken_s = int(datetime.fromisoformat(fields[0]).timestamp())
+    except (ValueError, OverflowError):
+        taken_s = 0
+    return _Lock(f"{fields[1]}/{fields[2]}" if len(fields) == 3 else "", taken_s)

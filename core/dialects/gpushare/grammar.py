@@ -1,0 +1,173 @@
+"""What both modes of the share plugin have in common on the wire: annotations, card indices, totals of pods.
+
+Source: protocol reference, nvidia 1.5, 2.2, 2.3, 4.4, 4.5, with S31 and 10.7 done as they say.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from core import selection
+from core.errors import InvalidRequestError
+from core.model import Container, Node, Pod
+from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
+from core.port import Violation
+from core.selection import ANY_CARD, CardSelection
+from core.units import MAX_AMOUNT, parse_amount, parse_count
+
+MEMORY_RESOURCE: Final = "volcano.sh/gpu-memory"
+NUMBER_RESOURCE: Final = "volcano.sh/gpu-number"
+PREDICATE_TIME: Final = "volcano.sh/predicate-time"
+ASSIGNED: Final = "volcano.sh/gpu-assigned"
+ASSIGNMENT_KEYS: Final = frozenset({GPU_INDEX, PREDICATE_TIME, ASSIGNED})
+
+# No machine has more cards; a capacity beyond it is a mistake that would cost work.
+MAX_CARDS: Final = 1024
+
+
+class GpuIndex(NamedTuple):
+    """A list of card indices as read; unreadable = at least one piece was no number."""
+
+    indices: tuple[int, ...]
+    unreadable: bool
+
+
+class Capacity(NamedTuple):
+    """What a node says of its cards: how many, memory of each in the plugin's unit, indices that are unhealthy.
+
+    memory is None where the node never ran the plugin's memory mode.
+    """
+
+    cards: int
+    memory: int | None
+    unhealthy: frozenset[int]
+
+
+def decode_gpu_index(text: str) -> GpuIndex:
+    """Read ``gpu-index``; blanks are not allowed for, as upstream does not.
+
+    Raises:
+        InvalidRequestError: longer than an annotation of ours may be.
+    """
+    if len(text) > MAX_POD_ANNOTATION_BYTES:
+        field = f"annotation {GPU_INDEX}"
+        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
+    found = [_whole(piece) for piece in text.split(",")]
+    return GpuIndex(tuple(index for index in found if index is not None), None in found)
+
+
+def encode_gpu_index(indices: Iterable[int]) -> str:
+    """Write card indices in the given order."""
+    return ",".join(map(str, indices))
+
+
+def decode_unhealthy(text: str) -> frozenset[int]:
+    """Read ``gpu-unhealthy-ids``; pieces are trimmed (S31), those that are no numbers name no card."""
+    found = (_whole(piece.strip()) for piece in text[:MAX_POD_ANNOTATION_BYTES].split(","))
+    return frozenset(index for index in found if index is not None)
+
+
+def capacity_of(node: Node) -> Capacity | None:
+    """What *node* says of its cards; None if it has none.
+
+    Raises:
+        InvalidRequestError: a figure is no quantity, negative, or too large.
+    """
+    text = node.capacity.get(NUMBER_RESOURCE)
+    if text is None:
+        return None
+    cards = parse_count(text, f"capacity {NUMBER_RESOURCE}", MAX_CARDS)
+    if not cards:
+        return None
+    memory = node.capacity.get(MEMORY_RESOURCE)
+    return Capacity(
+        cards=cards,
+        memory=None if memory is None else parse_amount(memory, f"capacity {MEMORY_RESOURCE}") // cards,
+        unhealthy=decode_unhealthy(node.annotations.get(GPU_UNHEALTHY, "")),
+    )
+
+
+def amount_of(container: Container, resource: str) -> int:
+    """What *container* asks of *resource*, limits before requests; 0 if nothing.
+
+    Raises:
+        InvalidRequestError: the figure is no whole number from 0 to 2^63-1.
+    """
+    place, text = "limit", container.limits.get(resource)
+    if text is None:
+        place, text = "request", container.requests.get(resource)
+    return 0 if text is None else parse_count(text, f'container "{container.name}": {place} {resource}', MAX_AMOUNT)
+
+
+def total_of(pod: Pod, resource: str) -> int:
+    """What *pod* takes of *resource*: the sum of its containers, or its largest init container if that is more.
+
+    Raises:
+        InvalidRequestError: a figure is no whole number from 0 to 2^63-1.
+    """
+    total = sum(amount_of(one, resource) for one in pod.containers)
+    if total > MAX_AMOUNT:
+        raise InvalidRequestError(f"containers: {resource}", str(total), f"ask for no more than {MAX_AMOUNT} in all")
+    return max((total, *(amount_of(one, resource) for one in pod.init_containers)))
+
+
+def readable_total(pod: Pod, resource: str) -> int:
+    """As `total_of`, with what cannot be read as 0; for pods that run already."""
+    try:
+        return total_of(pod, resource)
+    except InvalidRequestError:
+        return 0
+
+
+def readable_amounts(pod: Pod, resource: str) -> tuple[int, ...]:
+    """What each container of *pod* that asks for *resource* asks, with what cannot be read left out."""
+    found: list[int] = []
+    for one in pod.containers:
+        try:
+            found.append(amount_of(one, resource))
+        except InvalidRequestError:
+            continue
+    return tuple(amount for amount in found if amount)
+
+
+def unservable(pod: Pod, resource: str) -> tuple[Violation, ...]:
+    """What the plugin cannot serve: init containers (O7)."""
+    return tuple(
+        Violation(
+            code="CS205",
+            field=f'init container "{one.name}"',
+            found="",
+            remedy=f"ask for {resource} in a normal container; init containers get no card",
+        )
+        for one in pod.init_containers
+        if amount_of(one, resource)
+    )
+
+
+def wish_of(annotations: Mapping[str, str]) -> CardSelection:
+    """The cards that the user wants or wants left alone, by index.
+
+    Raises:
+        InvalidRequestError: one of the lists cannot be read.
+    """
+    wished, left = annotations.get(WISHED_INDICES), annotations.get(AVOIDED_CARDS)
+    if wished is None and left is None:
+        return ANY_CARD
+    indices = selection.decode_indices(wished or "", f"annotation {WISHED_INDICES}")
+    _, avoided = selection.avoided(left or "", f"annotation {AVOIDED_CARDS}")
+    return CardSelection(indices=indices, avoided_indices=avoided) if indices or avoided else ANY_CARD
+
+
+def violation_of(error: InvalidRequestError, code: str) -> Violation:
+    """*error* as what is wrong with a pod."""
+    return Violation(code=code, field=error.field, found=error.found, remedy=error.remedy)
+
+
+def distinct(indices: Sequence[int]) -> tuple[int, ...]:
+    """*indices* ascending, each once: a card named twice holds the pod once."""
+    return tuple(sorted(set(indices)))
+
+
+def _whole(text: str) -> int | None:
+    """Go's strconv.Atoi, as far as any card's index goes."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None

@@ -1,0 +1,1 @@
+"""MindCluster's dynamic vNPU on Ascend 310P: slices by template and whole chips, handed over by chip and template."""

@@ -1,0 +1,224 @@
+"""The chips of a node under MindCluster, and what is in use on them.
+
+A chip's figures follow from the shares on it alone, so that the order of takes leaves no trace.
+Source: protocol reference, ascend 3.1, 3.6 to 3.8.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from core.dialects.mindcluster.templates import NO, NULL, SLICE_CORES, TEMPLATES, UNKNOWN_BIT, YES
+from core.port import NodeRoom, Reason, Room, Tally
+
+# A slice whose template is not known: it is there, and nobody can tell how much it takes.
+UNKNOWN: Final = "?"
+WHOLE: Final = ""
+NO_VGROUP: Final = -1
+
+# How `Room.spare` tells what a node's chips can still take: the largest slice by class, whole chips on top.
+SPARE_BY_CORES: Final = {1: 25, 2: 50, 4: 75}
+SPARE_WHOLE: Final = 75
+
+
+class Kind(NamedTuple):
+    """What nodes have in common that answer alike: AI cores per chip, and which templates are being handed over."""
+
+    cores: int
+    flight: int
+
+
+class Fixed(NamedTuple):
+    """All of a chip that does not change as it fills.
+
+    listed: whether the node says that the chip is there; one that is not is used only where a pod proves it.
+    """
+
+    id: int
+    cores: int
+    cpus: int
+    fault: Reason | None = None
+    listed: bool = True
+
+
+class Share(NamedTuple):
+    """One pod's part of a chip: template ("" = the whole chip), vGroup, and whether the plugin has reported it."""
+
+    template: str
+    vgroup: int = NO_VGROUP
+    settled: bool = False
+
+
+class Chip(NamedTuple):
+    """One chip and what is in use on it.
+
+    shares are sorted. dvpp: what is free of it (yes: all, null: a part, no: nothing). unstable: some share is not
+    reported yet. vgroups: how many different ones the slices are in. flight: templates not reported yet, as bits.
+    """
+
+    fixed: Fixed
+    shares: tuple[Share, ...]
+    free_cores: int
+    free_cpus: int
+    dvpp: str = YES
+    segmented: bool = False
+    unstable: bool = False
+    vgroups: int = 0
+    flight: int = 0
+    unread: bool = False
+
+    @property
+    def title(self) -> str:
+        """How people are told of the chip."""
+        return f"NPU {self.fixed.id}"
+
+    @property
+    def there(self) -> bool:
+        """Whether the chip may take anything: it is healthy, known to be there, and all on it can be read."""
+        return self.fixed.fault is None and (self.fixed.listed or bool(self.shares)) and not self.unread
+
+
+class Assignment(NamedTuple):
+    """What one pod holds: the same share of each of these chips, ids ascending."""
+
+    chips: tuple[int, ...]
+    share: Share
+
+
+def chip(fixed: Fixed, shares: tuple[Share, ...] = ()) -> Chip:
+    """The chip with *shares*, sorted, on it."""
+    if not shares:
+        return Chip(fixed, shares, fixed.cores, fixed.cpus)
+    cores, cpus, flight = fixed.cores, fixed.cpus, 0
+    segmented = unread = False
+    dvpp, vgroups = YES, set[int]()
+    for name, vgroup, settled in shares:
+        if name == WHOLE:
+            cores -= fixed.cores
+            cpus -= fixed.cpus
+            continue
+        segmented = True
+        template = TEMPLATES.get(name)
+        if vgroup != NO_VGROUP:
+            vgroups.add(vgroup)
+        if not settled:
+            flight |= UNKNOWN_BIT if template is None else template.bit
+        if template is None:
+            unread = True
+            continue
+        cores -= template.cores
+        cpus -= template.cpus
+        if template.dvpp == YES:
+            dvpp = NO
+        elif template.dvpp == NULL and dvpp == YES:
+            dvpp = NULL
+    unstable = any(not share.settled for share in shares)
+    return Chip(fixed, shares, cores, cpus, dvpp, segmented, unstable, len(vgroups), flight, unread)
+
+
+def take(chips: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+    """The chips after *assignment* is in use on them; a chip that the node does not have counts nowhere."""
+    share = assignment.share
+    return tuple(
+        chip(one.fixed, tuple(sorted((*one.shares, share)))) if one.fixed.id in assignment.chips else one
+        for one in chips
+    )
+
+
+def give_back(chips: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+    """The chips after *assignment* is given back; undoes `take` exactly."""
+    return tuple(
+        chip(one.fixed, _without(one.shares, assignment.share)) if one.fixed.id in assignment.chips else one
+        for one in chips
+    )
+
+
+def in_flight(chips: Sequence[Chip]) -> int:
+    """The templates that are being handed over on the node, as bits."""
+    flight = 0
+    for one in chips:
+        flight |= one.flight
+    return flight
+
+
+def idle_cores(chips: Sequence[Chip]) -> int:
+    """AI cores that are free on chips that may take anything."""
+    return sum(one.free_cores for one in chips if one.free_cores > 0 and one.there)
+
+
+def room(chips: Sequence[Chip]) -> NodeRoom:
+    """One room for the whole node: its idle AI cores, and as spare the largest part that some chip could take."""
+    idle_chips = free = used = total = flight = per_chip = largest = 0
+    for one in chips:
+        fixed, free_cores = one.fixed, one.free_cores
+        per_chip = fixed.cores
+        total += fixed.cores
+        used += fixed.cores - free_cores
+        flight |= one.flight
+        if free_cores <= 0 or not one.there:
+            continue
+        free += free_cores
+        if not one.shares:
+            idle_chips += 1
+        elif largest < SLICE_CORES[-1] and not one.unstable:
+            largest = max(largest, largest_slice(one))
+    spare = SPARE_WHOLE + idle_chips if idle_chips else SPARE_BY_CORES.get(largest, 0)
+    rooms = (Room(Kind(per_chip, flight), free, spare),) if spare else ()
+    return NodeRoom(idle_chips, max(used, 0) * 1_000_000 // total if total else 0, rooms)
+
+
+def largest_slice(one: Chip) -> int:
+    """The AI cores of the largest slice that could join this chip, DVPP aside; 0 if none."""
+    for cores in reversed(SLICE_CORES):
+        if fits(one, cores, 3 if cores == 4 else 1, NO):
+            return cores
+    return 0
+
+
+def fits(one: Chip, cores: int, cpus: int, dvpp: str) -> bool:
+    """Whether a slice of so much may join the chip, as far as the chip's own rules go (ascend 3.5 to 3.7)."""
+    if one.free_cores < cores or one.free_cpus < cpus:
+        return False
+    if one.segmented and one.vgroups >= 3 and (cores >= 4 or (one.vgroups >= 4 and cores >= 2)):
+        return False
+    return dvpp == NO or one.dvpp == YES or (dvpp == NULL and one.dvpp == NULL)
+
+
+def overcommitted(chips: Sequence[Chip]) -> tuple[str, ...]:
+    """The chips that hold more AI cores or AI CPUs than they have."""
+    return tuple(
+        f"{one.title} holds {one.fixed.cores - one.free_cores} of {one.fixed.cores} AI cores and "
+        f"{one.fixed.cpus - one.free_cpus} of {one.fixed.cpus} AI CPUs"
+        for one in chips
+        if one.free_cores < 0 or one.free_cpus < 0
+    )
+
+
+def tally(chips: Sequence[Chip]) -> tuple[Tally, ...]:
+    """Every chip with how much of it is in use, for people."""
+    return tuple(
+        Tally(
+            one.title,
+            "Ascend310P",
+            one.fixed.cores - one.free_cores,
+            one.fixed.cores,
+            "AI cores",
+            (one.fixed.cores - one.free_cores) * 100 // one.fixed.cores,
+            _note(one),
+        )
+        for one in chips
+        if one.fixed.listed or one.shares or one.fixed.fault
+    )
+
+
+def _note(one: Chip) -> str:
+    if one.fixed.fault is not None:
+        return str(one.fixed.fault)
+    if one.unread:
+        return "holds a slice of an unknown template"
+    return "waits for the device plugin's report" if one.unstable else ""
+
+
+def _without(shares: tuple[Share, ...], share: Share) -> tuple[Share, ...]:
+    left = list(shares)
+    left.remove(share)
+    return tuple(left)

@@ -1,0 +1,138 @@
+"""MindCluster's dynamic vNPU on Ascend 310P: ``huawei.com/npu-core``.
+
+This file joins the parts; each rule stands in the file that it is named after. Source: protocol reference, ascend 3.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from core.dialects.mindcluster import chips as _chips
+from core.dialects.mindcluster import fit, handoff, holding, keys, offer, requests
+from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
+from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.templates import TEMPLATES
+from core.model import Node, Pod
+from core.port import (
+    Complaint,
+    Held,
+    InFlight,
+    NodeRoom,
+    Offer,
+    Placed,
+    Shortfall,
+    Stamp,
+    Tally,
+    Violation,
+    Want,
+)
+from core.settings import DialectName, Policy, Tables
+
+
+class MindCluster:
+    """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
+
+    name: DialectName = DialectName.MINDCLUSTER
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """AI cores."""
+        del tables
+        return frozenset({keys.CORES})
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """None: kubelet counts AI cores as the plugin advertises them."""
+        del tables
+        return frozenset()
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and the plugin write."""
+        del tables
+        return keys.ASSIGNMENT_KEYS
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        """The chips of a node; None if its plugin offers no AI cores."""
+        return offer.offer(node, tables)
+
+    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+        """What *pod* asks; None if nothing; violations if it may not be asked so."""
+        return requests.request_of(pod, tables)
+
+    def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held | None:
+        """What bound *pod* holds by its annotations, whoever bound it."""
+        del cards, tables
+        return holding.held(pod)
+
+    def place(self, cards: Sequence[Chip], request: Request, policy: Policy) -> Placed | None:
+        """The chips that *request* gets, or None."""
+        del policy
+        return fit.place(cards, request)
+
+    def shortfalls(self, cards: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, chip by chip with numbers."""
+        return fit.shortfalls(cards, request)
+
+    def take(self, cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+        """The chips after *assignment* is in use on them."""
+        return _chips.take(cards, assignment)
+
+    def give_back(self, cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
+        """The chips after *assignment* is given back."""
+        return _chips.give_back(cards, assignment)
+
+    def room(self, cards: Sequence[Chip]) -> NodeRoom:
+        """One room for the whole node, because it is the node's idle AI cores that score."""
+        return _chips.room(cards)
+
+    def width(self, request: Request) -> int:
+        """Always one room: see `room`."""
+        del request
+        return 1
+
+    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of a node of *kind*; None if such a node can never serve it."""
+        del policy
+        return fit.want(request, kind)
+
+    def bounded(self, request: Request, policy: Policy) -> bool:
+        """Yes: the fewer AI cores a node has idle, the better."""
+        del request, policy
+        return True
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """No score is above this; only asked where scores have no weight."""
+        del request, idle, policy
+        return 100.0
+
+    def overcommitted(self, cards: Sequence[Chip]) -> tuple[str, ...]:
+        """The chips that hold more than they have."""
+        return _chips.overcommitted(cards)
+
+    def tally(self, cards: Sequence[Chip]) -> tuple[Tally, ...]:
+        """Every chip with how much of it is in use, for people."""
+        return _chips.tally(cards)
+
+    def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """What the Binding must carry."""
+        del tables
+        return handoff.annotations(assignment, stamp)
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        """The time that is above that of every pod of the node that is still to be served."""
+        return handoff.next_order(pods, now_s)
+
+    def confusable(self, request: Request) -> frozenset[Hashable]:
+        """What the plugin could mistake a pod with *request* by: its AI cores."""
+        return frozenset({handoff.mark(request.cores)})
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """*pod* as the plugin sees it; None if it never serves it."""
+        del tables
+        return handoff.in_flight(pod)
+
+    def describe(self, assignment: Assignment, cards: Sequence[Chip]) -> tuple[tuple[str, str], ...]:
+        """(chip, what of it) per entry, for people."""
+        del cards
+        template = TEMPLATES.get(assignment.share.template)
+        if template is not None:
+            what = f"{template.name}: {template.cores} AI cores, {template.cpus} AI CPUs"
+        else:
+            what = "the whole chip" if assignment.share.template == WHOLE else "a slice of an unknown template"
+        return tuple((f"NPU {chip}", what) for chip in assignment.chips)

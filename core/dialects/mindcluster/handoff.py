@@ -1,0 +1,66 @@
+"""What MindCluster's device plugin is told, and which pod it could mistake for which.
+
+The plugin knows a pod by its AI cores alone and serves the one with the smallest time. Source: ascend 2.3 steps 5 to
+11, 3.8, D-10.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
+
+from core.dialects.mindcluster import keys
+from core.dialects.mindcluster.chips import Assignment
+from core.dialects.mindcluster.holding import encode_assigned
+from core.dialects.mindcluster.requests import cores_of
+from core.errors import InvalidRequestError
+from core.model import Container, Pod
+from core.port import InFlight, Progress, Stamp
+
+_TIMES_END: Final = 2**62
+_NS_PER_S: Final = 1_000_000_000
+
+
+def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
+    """What the Binding must carry: chips and template, and the time that orders pods, in nanoseconds."""
+    return {keys.ASSIGNED: encode_assigned(assignment), keys.PREDICATE_TIME: str(stamp.order)}
+
+
+def next_order(pods: Sequence[Pod], now_s: int) -> int:
+    """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
+    latest = now_s * _NS_PER_S
+    for pod in pods:
+        text = pod.annotations.get(keys.PREDICATE_TIME, "")
+        if keys.ASSIGNED in pod.annotations and text.isascii() and text.isdigit() and len(text) <= 19:
+            time = int(text)
+            if latest < time < _TIMES_END:
+                latest = time
+    return latest + 1
+
+
+def mark(cores: int) -> Hashable:
+    """What the plugin knows a pod by."""
+    return (keys.CORES, cores)
+
+
+def in_flight(pod: Pod) -> InFlight | None:
+    """*pod* as the plugin sees it: a candidate while it is annotated and its time is not overwritten."""
+    if not pod.node_name or keys.ASSIGNED not in pod.annotations:
+        return None
+    cores = {found for one in pod.containers if (found := _cores(one)) > 0}
+    if not cores:
+        return None
+    if pod.finished or pod.deleting:
+        # The plugin passes over such pods by itself: there is nothing to clear.
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
+    served = pod.annotations.get(keys.PREDICATE_TIME) == keys.SERVED
+    if served or pod.started or pod.annotations.get(keys.REAL):
+        # One that runs although its time was never overwritten could still be served for another pod.
+        cleanup = None if served else {keys.PREDICATE_TIME: keys.SERVED}
+        return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup)
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=frozenset(map(mark, cores)))
+
+
+def _cores(container: Container) -> int:
+    try:
+        return cores_of(container)
+    except InvalidRequestError:
+        return 0

@@ -1,0 +1,144 @@
+"""What a node offers under MindCluster: from labels, resources, an annotation and ConfigMaps to chips.
+
+Source: protocol reference, ascend 3.1 with its required improvements, M-7, M-9, M-14, 10.1, 10.2.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from core.dialects.mindcluster import keys
+from core.dialects.mindcluster.chips import Chip, Fixed, chip
+from core.dialects.mindcluster.templates import CHIP_CPUS
+from core.errors import InvalidRequestError, quoted
+from core.model import Node
+from core.port import Complaint, Offer, Reason
+from core.settings import DialectName, Tables
+from core.units import parse_count
+from core.wire import mindcluster as wire
+
+_NAME: Final = DialectName.MINDCLUSTER
+# No machine has more chips; a capacity beyond it is a mistake that would cost work.
+_MAX_CHIPS: Final = 1024
+_MAX_CORES: Final = _MAX_CHIPS * max(CHIP_CPUS)
+
+
+class NodeDataError(ValueError):
+    """A node's data cannot be used: field says where, the text what is wrong and what to do."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(problem)
+
+
+def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
+    """The chips of *node*; None if its plugin does not offer AI cores."""
+    if keys.CORES not in node.capacity:
+        return None
+    try:
+        cores = _cores_per_chip(node.labels)
+        count = _chip_count(node, cores)
+        if not count:
+            return None
+        _check_status(node, tables)
+        listed, ill, strange = _chip_ids(node, tables, count)
+    except NodeDataError as error:
+        return Complaint(dialect=_NAME, field=error.field, problem=str(error))
+    except InvalidRequestError as error:
+        return Complaint(dialect=_NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    chips: tuple[Chip, ...] = tuple(
+        chip(Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in ill else None, at in listed))
+        for at in range(count)
+    )
+    return Offer(
+        cards=chips,
+        complaints=tuple(
+            Complaint(
+                dialect=_NAME,
+                field=f"NPU {at}",
+                problem=f"the node says that it has {count} chips, so this one is left out; "
+                f"compare its capacity of {keys.CORES} with its list of devices",
+            )
+            for at in sorted(strange)
+        ),
+    )
+
+
+def _cores_per_chip(labels: Mapping[str, str]) -> int:
+    accelerator = labels.get(keys.ACCELERATOR, "").split("-")
+    if len(accelerator) < 2 or accelerator[1] != keys.CHIP_KIND:
+        raise NodeDataError(
+            f"label {keys.ACCELERATOR}",
+            f"found {quoted(labels.get(keys.ACCELERATOR, ''))}; label the node huawei-{keys.CHIP_KIND}, "
+            "the one chip whose slices are known",
+        )
+    text = labels.get(keys.SERVER_TYPE, "")
+    fields = text.split("-")
+    cores = int(fields[1]) if len(fields) > 1 and fields[1] in map(str, CHIP_CPUS) else 0
+    if not cores:
+        raise NodeDataError(
+            f"label {keys.SERVER_TYPE}",
+            f"found {quoted(text)}; its second part must be the AI cores of a chip, "
+            f"{' or '.join(f'{keys.CHIP_KIND}-{known}' for known in CHIP_CPUS)}",
+        )
+    if keys.CHIP_NAME not in labels:
+        raise NodeDataError(f"label {keys.CHIP_NAME}", "it is missing; see whether the node's device plugin runs")
+    return cores
+
+
+def _chip_count(node: Node, cores: int) -> int:
+    field = f"capacity {keys.CORES}"
+    total = parse_count(node.capacity[keys.CORES], field, _MAX_CORES)
+    if total % cores:
+        raise NodeDataError(
+            field, f"{total} AI cores are no whole number of chips of {cores}; correct label {keys.SERVER_TYPE}"
+        )
+    return total // cores
+
+
+def _check_status(node: Node, tables: Tables) -> None:
+    status = wire.node_status(node.documents, from_cluster=tables.use_cluster_info_manager)
+    if status in keys.BAD_STATES:
+        raise NodeDataError("NodeStatus", f"NodeD reports the node as {status}; see its faults and wait, or repair it")
+
+
+def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    """(chips that are there, those of them that are ill, ids beyond the node's number of chips)."""
+    found = wire.device_list(node.documents, from_cluster=tables.use_cluster_info_manager)
+    base = _base_ids(node)
+    devices = found or {}
+    if found is None and node.allocatable.get(keys.CORES) != node.capacity[keys.CORES]:
+        raise NodeDataError(
+            "device list",
+            "some AI cores are not allocatable, and no ConfigMap says which chips are ill; "
+            "see whether ClusterD and the node's device plugin run",
+        )
+    free = _ids(devices.get(keys.DEVICES, "").split(","))
+    # MDP's list holds free whole chips only; it is all there is where baseDeviceInfos cannot be used.
+    seen = base | free if tables.self_maintain_available_card or not devices else free
+    if not seen:
+        raise NodeDataError(
+            "annotation baseDeviceInfos", "neither it nor the device list names a chip; see the node's device plugin"
+        )
+    ill = _ids(
+        name
+        for text in (*(devices.get(key, "") for key in keys.ILL_DEVICES), node.documents.get(wire.SEPARATED, ""))
+        for name in text.split(",")
+    )
+    known = frozenset(range(count))
+    return seen & known, ill & known, seen - known
+
+
+def _base_ids(node: Node) -> frozenset[int]:
+    text = node.annotations.get(keys.BASE_DEVICES)
+    if text is None:
+        return frozenset()
+    try:
+        return _ids(wire.decode_base_names(text))
+    except InvalidRequestError:
+        # The device list then says what there is (M-14).
+        return frozenset()
+
+
+def _ids(device_names: Iterable[str]) -> frozenset[int]:
+    found = (keys.chip_of(name) for name in device_names)
+    return frozenset(one for one in found if one is not None)

@@ -1,0 +1,51 @@
+"""What a user should know of a request although it is granted: MIG gives whole slices.
+
+Source: protocol reference, nvidia 3.6.
+"""
+
+from typing import NamedTuple
+
+from core.dialects.vgpu import keys
+from core.dialects.vgpu.requests import Request
+from core.selection import type_words
+from core.settings import MigModel, VgpuTable
+
+
+class Grant(NamedTuple):
+    """The slice that *wanted_mib* get on an empty card of *model*."""
+
+    wanted_mib: int
+    slice_mib: int
+    profile: str
+    model: str
+
+
+def larger_slices(request: Request, table: VgpuTable) -> tuple[Grant, ...]:
+    """What each container's memory becomes on the card models that the pod accepts, where that is more.
+
+    Only for pods of mode mig; one entry per profile and wanted figure, smallest slice first. A percentage depends on
+    the card and is left out.
+    """
+    if request.mode != keys.MIG:
+        return ()
+    factor = max(table.memory_factor, 1)
+    found: dict[tuple[int, str], Grant] = {}
+    for ask in request.asks:
+        wanted_mib = ask.memory * factor
+        for geometry in table.geometries if not ask.percent else ():
+            models = [
+                model for model in geometry.models if request.selection.accepts_type(type_words(f"NVIDIA-{model}"))
+            ]
+            first = _first_fit(geometry, wanted_mib)
+            if models and first is not None and first[0] > wanted_mib:
+                found.setdefault((wanted_mib, first[1]), Grant(wanted_mib, *first, models[0]))
+    return tuple(sorted(found.values()))
+
+
+def _first_fit(geometry: MigModel, wanted_mib: int) -> tuple[int, str] | None:
+    """(MiB, name) of the profile that an empty card gives: the first group in which anything fits."""
+    for group in geometry.groups:
+        fitting = sorted((one.memory_mib, one.name) for one in group.profiles if one.memory_mib >= wanted_mib)
+        if fitting:
+            return fitting[0]
+    return None

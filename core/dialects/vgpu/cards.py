@@ -1,0 +1,153 @@
+"""The cards of a node in the vGPU protocol, and what is in use on them."""
+
+from typing import NamedTuple
+
+from core.dialects.vgpu import keys, mig
+from core.dialects.vgpu.register import Record, decode_register
+from core.errors import InvalidRequestError
+from core.model import Node
+from core.port import Complaint, Offer, Reason
+from core.selection import Words, type_words
+from core.settings import DialectName, Tables, VgpuTable
+from core.units import parse_amount
+
+_NAME = DialectName.VGPU
+
+
+class Kind(NamedTuple):
+    """What cards have in common that answer alike: mode, type, memory in register units, MiB per unit, layouts."""
+
+    mode: str
+    type: str
+    memory: int
+    factor: int
+    layout: mig.Layout
+
+
+class Fixed(NamedTuple):
+    """All of a card that does not change as it fills.
+
+    slots: how many shares it may hold. memory: in register units of *factor* MiB. fault: why the card takes
+    nothing, None if it does; problem: the same for people. ordered: whether position means the same card tomorrow.
+    """
+
+    uuid: str
+    position: int
+    slots: int
+    memory: int
+    words: Words
+    mode: str
+    layout: mig.Layout
+    kind: Kind
+    fault: Reason | None
+    problem: str
+    ordered: bool
+
+
+class Card(NamedTuple):
+    """One card and what is in use on it.
+
+    groups: pod groups of its holders, rules: exclusive rules that they match, each once per share. slices: MIG
+    slices in use. All three are sorted, so that the order of takes leaves no trace. unread: entries that name this
+    card but do not say how much of it they take; while there are any it takes nothing new.
+    """
+
+    fixed: Fixed
+    used_slots: int = 0
+    used_memory: int = 0
+    used_cores: int = 0
+    groups: tuple[str, ...] = ()
+    rules: tuple[int, ...] = ()
+    slices: tuple[mig.Slice, ...] = ()
+    unread: int = 0
+
+
+def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
+    """The cards that *node* registers; None without a register.
+
+    The register counts only while the plugin's three resources are allocatable (nvidia 2.4 step 3), by the names
+    of the configuration (S18).
+    """
+    text = node.annotations.get(keys.REGISTER)
+    if text is None:
+        return None
+    table = tables.vgpu
+    for resource in (table.number_resource, table.memory_resource, table.cores_resource):
+        if not _allocatable(node, resource):
+            return Complaint(
+                dialect=_NAME,
+                field=f"allocatable {resource}",
+                problem=f"node {node.name} registers cards but has none of this resource; "
+                "see whether its device plugin runs and its list of devices is short enough for kubelet",
+            )
+    try:
+        records = decode_register(text)
+    except InvalidRequestError as error:
+        return Complaint(dialect=_NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    if not records:
+        return Complaint(dialect=_NAME, field=f"annotation {keys.REGISTER}", problem="it names no card")
+    cards = cards_of(records, table, ordered=keys.HANDSHAKE not in node.annotations)
+    complaints = tuple(
+        Complaint(dialect=_NAME, field=f"card {card.fixed.uuid}", problem=card.fixed.problem)
+        for card in cards
+        if card.fixed.fault is Reason.UNUSABLE
+    )
+    return Offer(cards=cards, complaints=complaints)
+
+
+def cards_of(records: tuple[Record, ...], table: VgpuTable, *, ordered: bool = True) -> tuple[Card, ...]:
+    """The cards of *records*, nothing in use. The last record decides which mode the node is in (S7)."""
+    node_in_mig = bool(records) and records[-1].mode == keys.MIG
+    seen: set[str] = set()
+    cards: list[Card] = []
+    for record in records:
+        cards.append(Card(_fixed(record, table, node_in_mig, ordered, record.uuid in seen)))
+        seen.add(record.uuid)
+    return tuple(cards)
+
+
+def _fixed(record: Record, table: VgpuTable, node_in_mig: bool, ordered: bool, repeated: bool) -> Fixed:
+    in_mig = record.mode == keys.MIG
+    mode = record.mode if record.mode in keys.MODES else keys.HAMI_CORE
+    layout = mig.layout_of(record.type, table) if in_mig else ()
+    fault, problem = _fault(record, node_in_mig, layout, repeated)
+    return Fixed(
+        uuid=record.uuid,
+        position=record.position,
+        slots=record.slots,
+        memory=record.memory,
+        words=type_words(record.type),
+        mode=mode,
+        layout=layout,
+        kind=Kind(mode, record.type, record.memory, max(table.memory_factor, 1), layout),
+        fault=fault,
+        problem=problem,
+        ordered=ordered,
+    )
+
+
+def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool) -> tuple[Reason | None, str]:
+    if record.problem:
+        return Reason.UNUSABLE, record.problem
+    if repeated or not record.uuid:
+        return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
+    if "NVIDIA" not in record.type:
+        return Reason.UNUSABLE, f"its type '{record.type}' is no NVIDIA card"
+    if record.healthy is False:
+        return Reason.UNHEALTHY, "the device plugin says that it is unhealthy"
+    if (record.mode == keys.MIG) != node_in_mig:
+        return Reason.MODE, f"it is in mode '{record.mode}', the node's other cards are not"
+    if node_in_mig and not layout:
+        return (
+            Reason.UNUSABLE,
+            f"no known MIG geometry is for '{record.type}'; add its model to knownMigGeometries",
+        )
+    return None, ""
+
+
+def _allocatable(node: Node, resource: str) -> bool:
+    text = node.allocatable.get(resource, "")
+    try:
+        return bool(text) and parse_amount(text, resource) > 0
+    except InvalidRequestError:
+        return False

@@ -1,0 +1,137 @@
+"""The vGPU protocol behind the port; each question is answered in a file of its own."""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from core.dialects.vgpu import cards as _cards
+from core.dialects.vgpu import fit, handoff, keys, requests, usage
+from core.dialects.vgpu.cards import Card
+from core.dialects.vgpu.requests import Request
+from core.dialects.vgpu.usage import Assignment
+from core.model import Node, Pod
+from core.port import (
+    Complaint,
+    Held,
+    InFlight,
+    NodeRoom,
+    Offer,
+    Placed,
+    Shortfall,
+    Stamp,
+    Tally,
+    Violation,
+    Want,
+)
+from core.settings import DialectName, Policy, Tables
+
+
+class Vgpu:
+    """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
+
+    name: DialectName = DialectName.VGPU
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """Every resource name by which a container can ask for shares."""
+        table = tables.vgpu
+        named = (table.number_resource, table.memory_resource, table.cores_resource, table.percentage_resource)
+        return frozenset(name for name in named if name)
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """All but the number: kubelet charges memory and cores once per container, the percentage never (S12)."""
+        return self.resources(tables) - {tables.vgpu.number_resource}
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and the plugin write."""
+        del tables
+        return keys.ASSIGNMENT_KEYS
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
+        return _cards.offer(node, tables)
+
+    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+        """What *pod* asks; None if nothing; violations if it may not be asked so."""
+        return requests.request(pod, tables)
+
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+        """What bound *pod* holds by its annotations, whoever bound it."""
+        return usage.held(pod, cards, tables)
+
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+        """The cards that *request* gets under *policy*, or None."""
+        return fit.place(cards, request, policy)
+
+    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, card by card with numbers."""
+        return fit.shortfalls(cards, request)
+
+    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is in use on them."""
+        return usage.take(cards, assignment)
+
+    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is given back."""
+        return usage.give_back(cards, assignment)
+
+    def room(self, cards: Sequence[Card]) -> NodeRoom:
+        """What the shared indices need to know of a node's cards."""
+        return usage.room(cards)
+
+    def width(self, request: Request) -> int:
+        """How many different cards of one node *request* needs at once."""
+        return fit.width(request)
+
+    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+        del policy
+        return fit.want(request, kind)
+
+    def bounded(self, request: Request, policy: Policy) -> bool:
+        """Whether `want` bounds the score by free amounts."""
+        return fit.bounded(request, policy)
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
+        return fit.idle_score(request, idle, policy)
+
+    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """The cards that hold more than they have, each as a sentence with numbers."""
+        return usage.overcommitted(cards)
+
+    def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """What the Binding must carry."""
+        del tables
+        return handoff.annotations(assignment, stamp)
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        """The time that is above that of every pod of the node that is still to be served."""
+        return handoff.next_order(pods, now_s)
+
+    def confusable(self, request: Request) -> frozenset[Hashable]:
+        """What the plugin could mistake a pod with *request* by: the number of its devices."""
+        return handoff.confusable(request)
+
+    def rotate(self, old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
+        """What the plugin's write from *old* to *new* must carry besides: the next container's segment."""
+        return handoff.rotate(old, new)
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """*pod* as the plugin sees it; None if it never serves it."""
+        del tables
+        return handoff.in_flight(pod)
+
+    def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
+        """Every card with how much of it is in use, for people."""
+        return usage.tally(cards)
+
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
+        """(card id, what of it) per entry, for people."""
+        return usage.described(assignment, cards)
+
+    def ways(self, request: Request) -> tuple[tuple[str, Request], ...]:
+        """The modes, for a request that names none."""
+        return () if request.mode else tuple((mode, request._replace(mode=mode)) for mode in keys.MODES)
+
+    def way(self, assignment: Assignment, cards: Sequence[Card]) -> str:
+        """The mode of the first card."""
+        modes = {card.fixed.uuid: card.fixed.mode for card in cards}
+        return next((modes[entry.uuid] for entry in assignment.entries if entry.uuid in modes), "")

@@ -1,0 +1,288 @@
+"""Which cards of a node a request gets, and why it gets none.
+
+Source: protocol reference, nvidia 3.3 to 3.6, 3.13, with the defects of section 5.1 done as they say.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Final, NamedTuple
+
+from core.dialects.vgpu import keys, mig, usage
+from core.dialects.vgpu.cards import Card, Fixed, Kind
+from core.dialects.vgpu.requests import Ask, Request
+from core.dialects.vgpu.usage import Assignment, Entry
+from core.port import Placed, Reason, Shortfall, Want
+from core.selection import ANY_CARD, type_words
+from core.settings import Policy
+
+_BINPACK: Final = Policy.BINPACK
+_SPREAD: Final = Policy.SPREAD
+
+
+class _Picked(NamedTuple):
+    """One container's cards as entries in register order, and what they score."""
+
+    entries: list[Entry]
+    score: float
+
+
+def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    """The cards that *request* gets under *policy*, or None; all containers or none."""
+    asks = request.asks
+    if len(asks) == 1:
+        picked = _pick(cards, asks[0], request, policy)
+        if picked is None:
+            return None
+        return Placed(Assignment(tuple(picked.entries), request.group, request.rules), picked.score)
+    entries: list[Entry] = []
+    score = 0.0
+    filled = tuple(cards)
+    for ask in asks:
+        picked = _pick(filled, ask, request, policy)
+        if picked is None:
+            return None
+        entries += picked.entries
+        score += picked.score
+        # Without group and rules: a pod does not keep itself from its own cards.
+        filled = usage.take(filled, Assignment(tuple(picked.entries)))
+    return Placed(Assignment(tuple(entries), request.group, request.rules), score)
+
+
+def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy) -> _Picked | None:
+    fitting: list[tuple[int, int]] = []
+    number, percent, need = ask.number, ask.percent, ask.memory
+    for slot, card in enumerate(cards):
+        # The commonest obstacle first, without a call: this loop is where decisions spend their time.
+        if not percent and card.fixed.memory - card.used_memory < need:
+            continue
+        if refusal(card, ask, request) is None:
+            if policy is _BINPACK:
+                fitting.append((-card.used_memory, slot))
+            elif policy is _SPREAD:
+                fitting.append((card.used_slots, slot))
+            else:
+                fitting.append((-slot, slot))
+    if len(fitting) < number:
+        return None
+    if number == 1:
+        slots = [min(fitting)[1]]
+    else:
+        fitting.sort()
+        # Limits are applied in bus order inside the container, so entries stand in register order (S33).
+        slots = sorted([slot for _, slot in fitting[:number]])
+    return _picked(cards, slots, ask, policy)
+
+
+def _picked(cards: Sequence[Card], slots: list[int], ask: Ask, policy: Policy) -> _Picked:
+    entries: list[Entry] = []
+    used = idle = 0
+    totals: list[int] = []
+    shares: list[float] = []
+    for slot in slots:
+        card = cards[slot]
+        fixed = card.fixed
+        need = wanted(ask, fixed)
+        charge, taken = need, None
+        if fixed.layout:
+            chosen = mig.choose(fixed.layout, card.slices, need * fixed.kind.factor)
+            if chosen is not None:
+                taken, charge = chosen.slice, chosen.charge
+        entries.append(Entry(slot, fixed.uuid, ask.container, need, ask.cores, charge, taken))
+        after = card.used_memory + charge
+        used += after
+        totals.append(fixed.memory)
+        shares.append(100.0 * after / fixed.memory)
+        idle += not card.used_slots
+    if policy is _BINPACK:
+        # Cards of one total score as `want` bounds them, to the last bit.
+        return _Picked(entries, 100.0 * used / totals[0] if len(set(totals)) == 1 else sum(shares))
+    # A card scores under spread by what it was before it took the share (S10).
+    return _Picked(entries, 100.0 * idle if policy is _SPREAD else 0.0)
+
+
+def wanted(ask: Ask, fixed: Fixed) -> int:
+    """What *ask* takes of a card in register units; a percentage never comes to nothing.
+
+    The whole of a MIG card is its largest slice, where that is smaller than the card (S9).
+    """
+    if not ask.percent:
+        return ask.memory
+    return _part(ask.percent, fixed.memory, fixed.layout, fixed.kind.factor)
+
+
+def _part(percent: int, memory: int, layout: mig.Layout, factor: int) -> int:
+    if percent == 100 and layout:
+        return min(memory, mig.largest_mib(layout) // factor)
+    return memory * percent // 100 or 1
+
+
+def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
+    """Why *card* cannot take *ask*; None if it can."""
+    fixed, used_slots, used_memory, used_cores, groups, rules, slices, unread = card
+    if fixed.fault is not None:
+        return fixed.fault
+    if unread:
+        return Reason.UNUSABLE
+    if request.mode and not _in_mode(request.mode, fixed.mode):
+        return Reason.MODE
+    selection = request.selection
+    if selection is not ANY_CARD:
+        refused = selection.accepts(fixed.words, fixed.uuid, fixed.position)
+        if refused is not None:
+            return refused
+        if selection.indices and not fixed.ordered:
+            return Reason.INDEX
+    if used_slots >= fixed.slots:
+        return Reason.SLOTS
+    if rules and request.rules and fixed.mode != keys.MIG and not set(rules).isdisjoint(request.rules):
+        return Reason.RULE
+    if groups and request.group and request.group in groups:
+        return Reason.GROUP
+    need = ask.memory if not ask.percent else wanted(ask, fixed)
+    if fixed.memory - used_memory < need:
+        return Reason.MEMORY
+    cores = ask.cores
+    if used_cores + cores > 100:
+        return Reason.CORES
+    if used_slots and ((cores == 100) or (used_cores == 100 and cores == 0)):
+        return Reason.EXCLUSIVE
+    if fixed.layout:
+        if mig.conflicting(slices):
+            return Reason.UNUSABLE
+        if mig.choose(fixed.layout, slices, need * fixed.kind.factor) is None:
+            return Reason.LAYOUT
+    return None
+
+
+def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+    """Why `place` answers None: every card that refuses the first container without room, in numbers."""
+    # Which cards the first containers take depends on the policy, and with it what is left for the next ones.
+    for policy in Policy:
+        filled = tuple(cards)
+        for ask in request.asks:
+            picked = _pick(filled, ask, request, policy)
+            if picked is None:
+                return _shortfalls(filled, ask, request)
+            filled = usage.take(filled, Assignment(tuple(picked.entries)))
+    return ()
+
+
+def _shortfalls(cards: Sequence[Card], ask: Ask, request: Request) -> tuple[Shortfall, ...]:
+    found: list[Shortfall] = []
+    fitting = 0
+    for card in cards:
+        reason = refusal(card, ask, request)
+        if reason is None:
+            fitting += 1
+        else:
+            found.append(_shortfall(card, ask, request, reason))
+    if fitting or not found:
+        # Some cards fit, but not as many as one container wants: it never gets two shares of one card.
+        found.insert(0, Shortfall("", Reason.CARD_COUNT, ask.number, fitting, "cards"))
+    return tuple(found)
+
+
+def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall:
+    fixed = card.fixed
+    factor = fixed.kind.factor
+    match reason:
+        case Reason.MEMORY:
+            free = max(fixed.memory - card.used_memory, 0)
+            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, free * factor, "MiB")
+        case Reason.LAYOUT:
+            largest = _largest_free_slice(card)
+            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, largest, "MiB", _layout_detail(card))
+        case Reason.CORES:
+            return Shortfall(fixed.uuid, reason, ask.cores, max(100 - card.used_cores, 0), "%")
+        case Reason.EXCLUSIVE:
+            detail = "needs a card of its own" if ask.cores == 100 else "all cores of the card are promised"
+            return Shortfall(fixed.uuid, reason, ask.cores, 100 - card.used_cores, "%", detail)
+        case Reason.SLOTS:
+            return Shortfall(fixed.uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
+        case Reason.MODE:
+            detail = fixed.problem or f"wants {request.mode}, the card is in {fixed.mode}"
+            return Shortfall(fixed.uuid, reason, detail=detail)
+        case Reason.TYPE:
+            return Shortfall(fixed.uuid, reason, detail=fixed.kind.type)
+        case Reason.INDEX:
+            return Shortfall(fixed.uuid, reason, detail=_index_detail(fixed, request))
+        case Reason.GROUP:
+            return Shortfall(fixed.uuid, reason, detail=f"a pod of group {request.group} is on the card")
+        case Reason.RULE:
+            return Shortfall(fixed.uuid, reason, detail="a pod of the same exclusive rule is on the card")
+        case Reason.UNUSABLE:
+            return Shortfall(fixed.uuid, reason, detail=fixed.problem or _unusable_detail(card))
+        case _:
+            return Shortfall(fixed.uuid, reason, detail=fixed.problem)
+
+
+def _index_detail(fixed: Fixed, request: Request) -> str:
+    if request.selection.indices and not fixed.ordered:
+        return f"the node's device plugin changes the order of its cards; name them with {keys.USE_UUID}"
+    return f"it is card {fixed.position}"
+
+
+def _unusable_detail(card: Card) -> str:
+    if card.unread:
+        return "a pod's assignment names the card but cannot be read"
+    return "MIG slices are in use that cannot exist together"
+
+
+def _layout_detail(card: Card) -> str:
+    return f"the card is laid out as {card.slices[0][0]}" if card.slices else "no layout has a slice so large"
+
+
+def _largest_free_slice(card: Card) -> int:
+    sizes = {profile.memory_mib for group in card.fixed.layout for profile in group.profiles}
+    return max((size for size in sizes if mig.choose(card.fixed.layout, card.slices, size) is not None), default=0)
+
+
+def _in_mode(asked: str, offered: str) -> bool:
+    # Cards in mode mps are limited as hami-core cards are (nvidia 2.6), so both words may ask for them.
+    return asked == offered or (asked == keys.HAMI_CORE and offered == keys.MPS)
+
+
+def width(request: Request) -> int:
+    """How many different cards of one node *request* needs at once."""
+    return max(ask.number for ask in request.asks)
+
+
+def want(request: Request, kind: Hashable) -> Want | None:
+    """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+    if not isinstance(kind, Kind):
+        return None
+    if request.mode and not _in_mode(request.mode, kind.mode):
+        return None
+    if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
+        return None
+    needs = [_need(ask, kind) for ask in request.asks]
+    if max(needs) > kind.memory:
+        return None
+    spare = min(ask.cores for ask in request.asks)
+    if len(needs) > 1:
+        return Want(min(needs), spare, len(needs) * 2 * kind.memory, kind.memory)
+    number = request.asks[0].number
+    charge = needs[0]
+    if kind.layout:
+        sizes = [p.charge for g in kind.layout for p in g.profiles if p.memory_mib >= charge * kind.factor]
+        if not sizes:
+            return None
+        # The slice may be larger than the request, up to the largest of a group already active.
+        charge = max(sizes)
+    return Want(needs[0], spare, number * (kind.memory + charge), kind.memory)
+
+
+def _need(ask: Ask, kind: Kind) -> int:
+    return _part(ask.percent, kind.memory, kind.layout, kind.factor) if ask.percent else ask.memory
+
+
+def bounded(request: Request, policy: Policy) -> bool:
+    """Whether `want` bounds the score by free amounts: under binpack, where one container asks."""
+    return policy is _BINPACK and len(request.asks) == 1
+
+
+def idle_score(request: Request, idle: int, policy: Policy) -> float:
+    """The highest score that a node with *idle* idle cards can reach where `bounded` is False."""
+    asked = sum(ask.number for ask in request.asks)
+    if policy is _SPREAD:
+        return 100.0 * min(idle, asked)
+    return 100.0 * asked if policy is _BINPACK else 0.0

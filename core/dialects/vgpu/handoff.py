@@ -1,0 +1,133 @@
+"""What the vGPU device plugin is told, and which pod it could mistake for which.
+
+The plugin compares the devices left in all segments with what kubelet asks for one container (P1). So a Binding shows
+it the first container's segment only; the others are kept back in an annotation of ours, and whenever the plugin has
+erased one, admission puts the next in its place in the same write (`rotate`).
+
+Source: protocol reference, nvidia 2.1, 2.4 step 9, 2.8, 2.9.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
+
+from core.dialects.vgpu import keys
+from core.dialects.vgpu.pod_devices import devices_left, encode_pod_devices
+from core.dialects.vgpu.requests import Request
+from core.dialects.vgpu.usage import Assignment, segments_of
+from core.model import Pod
+from core.names import MAX_POD_ANNOTATION_BYTES, SEGMENT_QUEUE
+from core.port import InFlight, Progress, Stamp
+
+# The plugin writes 2^64-1 when it is done; nothing that large is a time.
+_TIMES_END: Final = 2**62
+# Dialect and version of what is kept back, then segments as in ``devices-to-allocate``, each at its container's place.
+_QUEUE_HEAD: Final = "vgpu/1 "
+
+
+def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
+    """What the Binding must carry for the plugin to find this pod; later containers' segments are kept back."""
+    segments = segments_of(assignment)
+    text = encode_pod_devices(segments)
+    first = next((place for place, segment in enumerate(segments) if segment), -1)
+    shown, queue = _split(text, first)
+    found = {
+        keys.NODE: stamp.node,
+        keys.TIME: str(stamp.order),
+        keys.IDS: text,
+        keys.TO_ALLOCATE: shown,
+        keys.BIND_PHASE: keys.ALLOCATING,
+        keys.BIND_TIME: str(stamp.now_s),
+    }
+    if queue:
+        found[SEGMENT_QUEUE] = queue
+    return found
+
+
+def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
+    """What a plugin's write from annotations *old* to *new* must carry besides; nothing unless it erased a segment.
+
+    The next segment is shown and the queue shortened (None = to be removed) in that write. Asked again about its own
+    answer, there is nothing to do. An erasure that comes a second time, late, does not take the next segment away.
+    """
+    queue = old.get(SEGMENT_QUEUE, "")
+    if not queue.startswith(_QUEUE_HEAD) or new.get(SEGMENT_QUEUE) != queue:
+        return {}
+    before, after = old.get(keys.TO_ALLOCATE, ""), new.get(keys.TO_ALLOCATE)
+    if after is None or max(map(len, (queue, before, after))) > MAX_POD_ANNOTATION_BYTES:
+        return {}
+    if not devices_left(before) or devices_left(after):
+        return {}
+    if after.count(";") < before.count(";"):
+        # Segments stand at their container's place, so that this value belongs to a container before this one.
+        return {keys.TO_ALLOCATE: before}
+    waiting = queue.removeprefix(_QUEUE_HEAD)
+    pieces = waiting.split(";")
+    place = next((place for place, piece in enumerate(pieces) if devices_left(piece)), -1)
+    if place < 0:
+        return {}
+    shown, left = _split(waiting, place)
+    return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or None}
+
+
+def next_order(pods: Sequence[Pod], now_s: int) -> int:
+    """Above the time of every pod of the node that has devices left to allocate, and above now."""
+    latest = now_s
+    for pod in pods:
+        text = pod.annotations.get(keys.TIME, "")
+        if text.isascii() and text.isdigit() and len(text) <= 19 and _is_open(pod):
+            time = int(text)
+            if latest < time < _TIMES_END:
+                latest = time
+    return latest + 1
+
+
+def confusable(request: Request) -> frozenset[Hashable]:
+    """The plugin knows a pod only by how many devices are left to it."""
+    return frozenset(_mark(ask.number) for ask in request.asks)
+
+
+def in_flight(pod: Pod) -> InFlight | None:
+    """*pod* as the plugin sees it: a candidate while its annotations name a node and devices are left.
+
+    A pod that has started or was served is done; what it has left, another pod could be given, so it is cleared.
+    """
+    node = pod.annotations.get(keys.NODE, "")
+    if not node:
+        return None
+    text, queue = pod.annotations.get(keys.TO_ALLOCATE, ""), pod.annotations.get(SEGMENT_QUEUE, "")
+    unread = max(len(text), len(queue)) > MAX_POD_ANNOTATION_BYTES
+    left = 0 if unread else devices_left(text)
+    queued = () if unread else _queued(queue)
+    rests = ((keys.TO_ALLOCATE, left or (unread and text)), (SEGMENT_QUEUE, queue))
+    cleanup = {key: "" for key, rest in rests if rest} or None
+    # What waits in the queue is asked for while the pod is still being admitted: it occupies from the beginning.
+    marks: frozenset[Hashable] = frozenset(_mark(number) for number in (left, *queued) if number)
+    phase = pod.annotations.get(keys.BIND_PHASE, "")
+    if unread or phase == keys.FAILED or pod.finished or pod.deleting:
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=marks, cleanup=cleanup, node=node)
+    if phase == keys.SUCCESS or pod.started or not marks:
+        return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, node=node)
+
+
+def _split(text: str, place: int) -> tuple[str, str]:
+    """(the segment at *place* alone, the queue of those behind it or ""), each segment where it stands in *text*."""
+    pieces = text.split(";")
+    behind = [piece if at > place else "" for at, piece in enumerate(pieces)]
+    shown = ";" * place + pieces[place] if place >= 0 else text
+    return shown, _QUEUE_HEAD + ";".join(behind) if any(behind) else ""
+
+
+def _queued(queue: str) -> tuple[int, ...]:
+    """How many devices each segment kept back has."""
+    if not queue.startswith(_QUEUE_HEAD):
+        return ()
+    return tuple(devices_left(piece) for piece in queue.removeprefix(_QUEUE_HEAD).split(";"))
+
+
+def _is_open(pod: Pod) -> bool:
+    return bool(pod.annotations.get(keys.TO_ALLOCATE) or pod.annotations.get(SEGMENT_QUEUE))
+
+
+def _mark(devices: int) -> Hashable:
+    return ("vgpu devices", devices)

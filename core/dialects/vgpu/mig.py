@@ -1,0 +1,139 @@
+"""MIG layouts: which groups of slices a card model allows, which slice a request gets, and what ids mean.
+
+Source: protocol reference, nvidia 3.6, with the defects S2 to S4, S9 and S32 done as they say.
+"""
+
+from operator import eq
+from typing import NamedTuple
+
+from core.settings import MigModel, VgpuTable
+
+# A slice in use: group name and position in that group. UNKNOWN stands for an entry that names no slice.
+Slice = tuple[str, int]
+UNKNOWN: Slice = ("", -1)
+
+
+class Profile(NamedTuple):
+    """One slice type of a group: memory_mib of a slice, charge in register units, its positions."""
+
+    memory_mib: int
+    charge: int
+    name: str
+    first: int
+    size: int
+
+
+class Group(NamedTuple):
+    """One layout: profiles in ascending memory, and how many positions it has."""
+
+    name: str
+    profiles: tuple[Profile, ...]
+    positions: int
+
+
+Layout = tuple[Group, ...]
+
+
+class Chosen(NamedTuple):
+    """The slice a request gets, and what it takes of the card in register units."""
+
+    slice: Slice
+    charge: int
+
+
+class SliceId(NamedTuple):
+    """What ``uuid[group-position]`` says."""
+
+    uuid: str
+    group: str
+    position: int
+
+
+def layout_of(card_type: str, table: VgpuTable) -> Layout:
+    """The layouts of the first geometry with a model that *card_type* contains; empty if there is none."""
+    for geometry in table.geometries:
+        if any(model in card_type for model in geometry.models):
+            return _layout(geometry, max(table.memory_factor, 1))
+    return ()
+
+
+def choose(layout: Layout, used: tuple[Slice, ...], memory_mib: int) -> Chosen | None:
+    """The slice for *memory_mib* on a card where *used* are taken; None if there is none.
+
+    A card with slices in use keeps their group; an empty card takes the first group in which the request fits.
+    """
+    active = used[0][0] if used else ""
+    for name, profiles, _ in layout:
+        if active and name != active:
+            continue
+        for size_mib, charge, _, first, size in profiles:
+            if size_mib < memory_mib:
+                continue
+            for position in range(first, first + size):
+                if (name, position) not in used:
+                    return Chosen((name, position), charge)
+    return None
+
+
+def conflicting(used: tuple[Slice, ...]) -> bool:
+    """Whether *used* cannot all exist on one card: an unknown slice, two groups, or one position twice."""
+    # Sorted as they are, an unknown slice stands first, two groups at the ends, and equal slices side by side.
+    if not used:
+        return False
+    if used[0] == UNKNOWN or used[0][0] != used[-1][0]:
+        return True
+    return any(map(eq, used, used[1:]))
+
+
+def charge_of(layout: Layout, group: str, position: int) -> int | None:
+    """What the slice at *position* of *group* takes in register units; None if there is no such slice."""
+    profile = profile_at(layout, group, position)
+    return profile.charge if profile is not None else None
+
+
+def profile_at(layout: Layout, group: str, position: int) -> Profile | None:
+    """The profile whose positions hold *position*; None if group or position do not exist."""
+    for one in layout:
+        if one.name == group:
+            for profile in one.profiles:
+                if profile.first <= position < profile.first + profile.size:
+                    return profile
+    return None
+
+
+def largest_mib(layout: Layout) -> int:
+    """The memory of the largest slice; 0 without any layout."""
+    return max((profile.memory_mib for group in layout for profile in group.profiles), default=0)
+
+
+def encode_slice_id(uuid: str, taken: Slice) -> str:
+    """The id by which the plugin is told of a slice."""
+    return f"{uuid}[{taken[0]}-{taken[1]}]"
+
+
+def decode_slice_id(text: str) -> SliceId | None:
+    """Read ``uuid[group-position]``; None where the text has no such form."""
+    uuid, opening, rest = text.partition("[")
+    inner, closing, _ = rest.partition("]")
+    parts = inner.split("-")
+    if not opening or not closing or len(parts) != 2:
+        return None
+    group, number = parts
+    digits = number[1:] if number[:1] in ("+", "-") else number
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        return None
+    return SliceId(uuid, group, int(number))
+
+
+def _layout(geometry: MigModel, factor: int) -> Layout:
+    groups: list[Group] = []
+    for group in geometry.groups:
+        profiles: list[Profile] = []
+        first = 0
+        for profile in group.profiles:
+            charge = profile.memory_mib // factor if factor > 1 else profile.memory_mib
+            profiles.append(Profile(profile.memory_mib, charge, profile.name, first, profile.count))
+            first += profile.count
+        profiles.sort(key=lambda one: one.memory_mib)
+        groups.append(Group(group.name, tuple(profiles), first))
+    return tuple(groups)

@@ -1,0 +1,81 @@
+"""The grammar of a node's register: which cards a vGPU plugin offers.
+
+Source: protocol reference, nvidia 1.10 ``register``, corrected by 10.1 and 10.2.
+"""
+
+from typing import Final, NamedTuple
+
+from core.dialects.vgpu.keys import HAMI_CORE, REGISTER
+from core.errors import InvalidRequestError
+from core.names import MAX_NODE_ANNOTATION_BYTES
+from core.units import MAX_INT32
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+# A record of five fields is either of plugin v1.9 or a broken one; only the first can be read.
+_OLD_HEALTH: Final = frozenset({"true", "false"})
+_FIELD: Final = f"annotation {REGISTER}"
+_REMEDY: Final = "restart the device plugin so that it writes 'uuid,count,memory,type,health,mode:' for every card"
+
+
+class Record(NamedTuple):
+    """One card as registered.
+
+    position: among all pieces of the register, empty ones included. slots: how many shares it may hold.
+    memory: in register units. healthy: None where the record does not tell (5 fields). problem: why the card
+    cannot be used, "" if it can; the figure it speaks of is 0 then.
+    """
+
+    position: int
+    uuid: str
+    slots: int
+    memory: int
+    type: str
+    healthy: bool | None
+    mode: str
+    problem: str
+
+
+def decode_register(text: str) -> tuple[Record, ...]:
+    """Read a register; a card with figures out of range is a record with a problem.
+
+    Raises:
+        InvalidRequestError: longer than 1 MiB, without any ``:``, or with a record of fewer than five fields.
+    """
+    if len(text) > MAX_NODE_ANNOTATION_BYTES:
+        raise InvalidRequestError(_FIELD, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
+    if ":" not in text:
+        raise InvalidRequestError(_FIELD, text, _REMEDY)
+    return tuple(_record(position, piece) for position, piece in enumerate(text.split(":")) if "," in piece)
+
+
+def _record(position: int, piece: str) -> Record:
+    fields = piece.split(",")
+    if len(fields) < 5:
+        raise InvalidRequestError(_FIELD, piece, _REMEDY)
+    uuid, count, memory, kind, health = fields[:5]
+    slots, slots_problem = _figure(count, "count")
+    units, memory_problem = _figure(memory, "memory")
+    # Plugins of v1.9 write five fields and always "false" (nvidia 3.14): their health is not known.
+    known = len(fields) > 5
+    if not known and (slots_problem or memory_problem or health not in _OLD_HEALTH):
+        raise InvalidRequestError(_FIELD, piece, _REMEDY)
+    return Record(
+        position=position,
+        uuid=uuid,
+        slots=slots,
+        memory=units,
+        type=kind,
+        healthy=health in _TRUE if known else None,
+        mode=fields[5] if known else HAMI_CORE,
+        problem=slots_problem or memory_problem,
+    )
+
+
+def _figure(text: str, what: str) -> tuple[int, str]:
+    digits = text[1:] if text[:1] == "+" else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        return 0, f"its {what} is no whole number"
+    value = int(digits)
+    if value > MAX_INT32:
+        return 0, f"its {what} is above {MAX_INT32}"
+    return value, "" if value else f"its {what} is 0"

@@ -1,0 +1,254 @@
+"""What a pod asks for in the vGPU protocol.
+
+Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25 done as they say.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from core import names, selection
+from core.dialects.vgpu import keys
+from core.errors import InvalidRequestError, quoted
+from core.model import Container, Pod
+from core.port import Violation
+from core.selection import ANY_CARD, CardSelection
+from core.settings import Tables, VgpuTable
+from core.units import MAX_INT32, parse_count
+
+_Read = TypeVar("_Read")
+
+
+class Ask(NamedTuple):
+    """One container's request: *number* different cards, and of each of them the same share.
+
+    container: its position in the pod. percent: of a card's memory, 0 = *memory* counts (in register units).
+    """
+
+    container: int
+    number: int
+    memory: int
+    percent: int
+    cores: int
+
+
+class Request(NamedTuple):
+    """All that a pod asks of the cards of one node.
+
+    mode: "" for any. group: the pod group whose members' cards are refused, "" for none; rules: the exclusive rules
+    that the pod matches, by index.
+    """
+
+    asks: tuple[Ask, ...]
+    selection: CardSelection = ANY_CARD
+    mode: str = ""
+    group: str = ""
+    rules: tuple[int, ...] = ()
+
+
+def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
+    asked = readable_request(pod, tables)
+    if asked is None:
+        waiting = _init_violations(pod, tables.vgpu)
+        return waiting or None
+    violations = (*(asked if not isinstance(asked, Request) else ()), *_unservable(pod, tables.vgpu))
+    if violations:
+        return violations
+    return asked
+
+
+def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    """What *pod* asks, its containers as many as they are; None if nothing, violations if it cannot be read."""
+    asks, violations = asks_of(pod, tables.vgpu)
+    if not asks and not violations:
+        return None
+    wish, wrong = _selection(pod.annotations)
+    violations += wrong
+    mode = pod.annotations.get(keys.MODE, "").strip() and pod.annotations[keys.MODE]
+    if mode and mode not in keys.MODES:
+        violations += (
+            Violation(
+                code="CS104",
+                field=f"annotation {keys.MODE}",
+                found=quoted(mode),
+                remedy=f"write one of {', '.join(keys.MODES)}, or leave it out to let the scheduler choose",
+            ),
+        )
+    wanted = max((ask.number for ask in asks), default=0)
+    if wish.indices and len(wish.indices) < wanted:
+        violations += (
+            Violation(
+                code="CS106",
+                field=f"annotation {names.WISHED_INDICES}",
+                found=quoted(pod.annotations[names.WISHED_INDICES]),
+                remedy=f"name at least as many cards as {tables.vgpu.number_resource} asks for ({wanted})",
+            ),
+        )
+    if violations:
+        return violations
+    spread = pod.annotations.get(keys.GROUP_POLICY) == keys.SPREAD_GROUP
+    return Request(
+        asks=asks,
+        selection=wish,
+        mode=mode,
+        group=group_of(pod) if spread else "",
+        rules=matched_rules(pod, tables),
+    )
+
+
+def group_of(pod: Pod) -> str:
+    """namespace/name of the pod group, "" without one (nvidia 3.9)."""
+    for key in names.GROUP_NAME_KEYS:
+        name = pod.annotations.get(key)
+        if name:
+            return f"{pod.namespace}/{name}"
+    return ""
+
+
+def matched_rules(pod: Pod, tables: Tables) -> tuple[int, ...]:
+    """The exclusive rules that *pod* matches, by index; a rule without labels matches nobody."""
+    rules = tables.exclusive_rules
+    if not rules:
+        return ()
+    return tuple(index for index, rule in enumerate(rules) if rule.labels and rule.matches(pod.labels))
+
+
+def asks_of(pod: Pod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Violation, ...]]:
+    """(what the containers ask, what is wrong with their figures); init containers are not looked at.
+
+    A container that gives memory, cores or a percentage without a number asks for one card (S25); number 0 asks
+    for nothing (S21).
+    """
+    asks: list[Ask] = []
+    violations: list[Violation] = []
+    for position, container in enumerate(pod.containers):
+        if not _mentions(container, table):
+            continue
+        read = _Figures(container)
+        number = read(table.number_resource, "CS101")
+        memory = read(table.memory_resource, "CS101")
+        percent = (
+            read(table.percentage_resource, "CS102", minimum=1, maximum=100) if table.percentage_resource else None
+        )
+        cores = read(table.cores_resource, "CS103", maximum=100)
+        if number == 0:
+            continue
+        violations += read.violations
+        if not percent and not memory:
+            percent = 100
+        # The percentage wins over the memory where both are given, as upstream has it.
+        asks.append(
+            Ask(position, 1 if number is None else number, 0 if percent else memory or 0, percent or 0, cores or 0)
+        )
+    return tuple(asks), tuple(violations)
+
+
+class _Figures:
+    """Reads one container's figures, limits before requests, and keeps what is wrong with them."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self.violations: list[Violation] = []
+
+    def __call__(self, resource: str, code: str, minimum: int = 0, maximum: int = MAX_INT32) -> int | None:
+        text = self._container.limits.get(resource)
+        place = "limit"
+        if text is None:
+            text = self._container.requests.get(resource)
+            place = "request"
+        if text is None:
+            return None
+        field = f'container "{self._container.name}": {place} {resource}'
+        try:
+            value = parse_count(text, field, maximum)
+        except InvalidRequestError as error:
+            # The commonest mistake of all: other memory of a pod is written with a suffix.
+            remedy = (
+                "the unit is MiB already; write a whole number such as '8192'" if text[-1:] == "i" else error.remedy
+            )
+            self._wrong(code, error.field, error.found, remedy)
+            return minimum or 1
+        if value < minimum:
+            self._wrong(code, field, quoted(text), f"write a whole number from {minimum} to {maximum}")
+            return minimum
+        return value
+
+    def _wrong(self, code: str, field: str, found: str, remedy: str) -> None:
+        self.violations.append(Violation(code=code, field=field, found=found, remedy=remedy))
+
+
+def _mentions(container: Container, table: VgpuTable) -> bool:
+    limits, requests = container.limits, container.requests
+    return any(
+        resource in limits or resource in requests
+        for resource in (table.number_resource, table.memory_resource, table.cores_resource, table.percentage_resource)
+        if resource
+    )
+
+
+def _selection(annotations: Mapping[str, str]) -> tuple[CardSelection, tuple[Violation, ...]]:
+    wrong: list[Violation] = []
+    empty: frozenset[str] = frozenset()
+    no_types: frozenset[selection.TypePattern] = frozenset()
+    no_use_uuids = _read(annotations, keys.NO_USE_UUID, selection.decode_items, empty, wrong)
+    avoided = _read(annotations, names.AVOIDED_CARDS, selection.avoided, (empty, frozenset[int]()), wrong)
+    found = CardSelection(
+        use_types=_read(annotations, names.USE_GPU_TYPE, selection.decode_types, no_types, wrong),
+        no_use_types=_read(annotations, names.NO_USE_GPU_TYPE, selection.decode_types, no_types, wrong),
+        use_uuids=_read(annotations, keys.USE_UUID, selection.decode_items, empty, wrong),
+        no_use_uuids=no_use_uuids | avoided[0],
+        indices=_read(annotations, names.WISHED_INDICES, selection.decode_indices, frozenset[int](), wrong),
+        avoided_indices=avoided[1],
+    )
+    return (ANY_CARD if found == ANY_CARD else found), tuple(wrong)
+
+
+def _read(
+    annotations: Mapping[str, str], key: str, decode: Callable[[str, str], _Read], absent: _Read, wrong: list[Violation]
+) -> _Read:
+    text = annotations.get(key)
+    if text is None:
+        return absent
+    try:
+        return decode(text, f"annotation {key}")
+    except InvalidRequestError as error:
+        wrong.append(Violation(code="CS105", field=error.field, found=error.found, remedy=error.remedy))
+        return absent
+
+
+def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
+    """What the plugin could not be told: cards without a number, init containers."""
+    violations = list(_init_violations(pod, table))
+    asking = [one for one in pod.containers if _mentions(one, table) and not _asks_nothing(one, table)]
+    violations += [
+        Violation(
+            code="CS203",
+            field=f'container "{one.name}": limit {table.number_resource}',
+            found="",
+            remedy=f"write {table.number_resource}: 1 as well; kubelet gives the container no card without it",
+        )
+        for one in asking
+        if table.number_resource not in one.limits
+    ]
+    return tuple(violations)
+
+
+def _asks_nothing(container: Container, table: VgpuTable) -> bool:
+    text = container.limits.get(table.number_resource)
+    try:
+        return text is not None and parse_count(text, "") == 0
+    except InvalidRequestError:
+        return False
+
+
+def _init_violations(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
+    return tuple(
+        Violation(
+            code="CS205",
+            field=f'init container "{one.name}"',
+            found="",
+            remedy=f"ask for {table.number_resource} in a normal container; init containers get no card",
+        )
+        for one in pod.init_containers
+        if _mentions(one, table) and not _asks_nothing(one, table)
+    )

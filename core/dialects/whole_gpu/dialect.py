@@ -1,0 +1,222 @@
+"""Whole GPUs by model: ``nvidia.com/gpu`` with ``nvidia.com/use-gputype`` or ``nouse-gputype``.
+
+NVIDIA's plugin chooses the cards and needs no word from a scheduler, so an assignment is a count and nothing is
+written. Pods of the default scheduler without either annotation are its business, and counted once they are bound.
+Source: design.md 4.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from core import selection as _selection
+from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer
+from core.errors import InvalidRequestError, quoted
+from core.model import Node, Pod
+from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
+from core.port import (
+    Complaint,
+    Held,
+    InFlight,
+    NodeRoom,
+    Offer,
+    Placed,
+    Reason,
+    Room,
+    Shortfall,
+    Stamp,
+    Tally,
+    Violation,
+    Want,
+)
+from core.selection import CardSelection
+from core.settings import DialectName, Policy, Tables
+
+_TITLE: Final = "GPUs"
+_DEFAULT_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
+
+
+class Request(NamedTuple):
+    """So many GPUs of one node, of a model that *selection* accepts."""
+
+    gpus: int
+    selection: CardSelection
+
+
+class WholeGpu:
+    """`core.port.Dialect` for NVIDIA's own plugin."""
+
+    name: DialectName = DialectName.WHOLE_GPU
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """``nvidia.com/gpu``, unless the vGPU plugin was told to use that name for its shares."""
+        return frozenset() if _is_taken(tables) else frozenset({RESOURCE})
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """None: kubelet counts GPUs as the plugin advertises them."""
+        del tables
+        return frozenset()
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """None: the plugin reads and writes no annotation."""
+        del tables
+        return frozenset()
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        """The GPUs of a node, as one pool; None if NVIDIA's plugin does not run there."""
+        return None if _is_taken(tables) else offer(node)
+
+    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+        """What *pod* asks, if it says which models it accepts or names a scheduler; None if it asks for no GPU.
+
+        Plain pods of the default scheduler stay with it.
+        """
+        unheard = _unheard(pod)
+        named = pod.scheduler_name not in _DEFAULT_SCHEDULERS
+        chooses = USE_GPU_TYPE in pod.annotations or NO_USE_GPU_TYPE in pod.annotations
+        if _is_taken(tables) or not (unheard or chooses or named):
+            return None
+        try:
+            gpus = gpus_of(pod)
+            if not gpus:
+                return None
+            selection = CardSelection(
+                use_types=_types(pod, USE_GPU_TYPE),
+                no_use_types=_types(pod, NO_USE_GPU_TYPE),
+            )
+        except InvalidRequestError as error:
+            code = "CS105" if error.field.startswith("annotation") else "CS101"
+            return (Violation(code=code, field=error.field, found=error.found, remedy=error.remedy),)
+        return unheard or Request(gpus, selection)
+
+    def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held | None:
+        """How many GPUs bound *pod* has, whoever bound it."""
+        del cards
+        if _is_taken(tables):
+            return None
+        try:
+            gpus = gpus_of(pod)
+        except InvalidRequestError:
+            return None
+        return Held(assignment=gpus) if gpus else None
+
+    def place(self, cards: Sequence[Pool], request: Request, policy: Policy) -> Placed | None:
+        """The count, if the node has so many GPUs of a model that *request* accepts."""
+        for kind, _, used in cards:
+            if kind.total - used >= request.gpus and accepts(request.selection, kind.models):
+                full = 100.0 * (used + request.gpus) / kind.total
+                return Placed(request.gpus, full if policy is Policy.BINPACK else 0.0)
+        return None
+
+    def shortfalls(self, cards: Sequence[Pool], request: Request) -> tuple[Shortfall, ...]:
+        """Why `place` answers None: another model, or too few."""
+        found: list[Shortfall] = []
+        for pool in cards:
+            if not accepts(request.selection, pool.kind.models):
+                detail = pool.label or f"of an unknown model; GPU feature discovery would tell it by label {PRODUCT}"
+                found.append(Shortfall(_TITLE, Reason.TYPE, detail=detail))
+            elif pool.free < request.gpus:
+                found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), "GPUs"))
+        return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, "GPUs"),)
+
+    def take(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:
+        """The pool after so many GPUs are in use."""
+        return tuple(Pool(kind, label, used + assignment) for kind, label, used in cards)
+
+    def give_back(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:
+        """The pool after so many GPUs are given back."""
+        return tuple(Pool(kind, label, used - assignment) for kind, label, used in cards)
+
+    def room(self, cards: Sequence[Pool]) -> NodeRoom:
+        """The pool as one room: as many free GPUs."""
+        for kind, _, used in cards:
+            free = kind.total - used
+            ppm = used * 1_000_000 // kind.total
+            return NodeRoom(max(free, 0), ppm, (Room(kind, free, 0),) if free > 0 else ())
+        return NodeRoom(0, 0, ())
+
+    def width(self, request: Request) -> int:
+        """One room, whatever the count."""
+        del request
+        return 1
+
+    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of pools of *kind*; None if such a pool can never serve it."""
+        del policy
+        if not isinstance(kind, Kind) or kind.total < request.gpus or not accepts(request.selection, kind.models):
+            return None
+        return Want(request.gpus, 0, kind.total + request.gpus, kind.total)
+
+    def bounded(self, request: Request, policy: Policy) -> bool:
+        """Whether `want` bounds the score by free GPUs."""
+        del request
+        return policy is Policy.BINPACK
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """Scores of other policies are equal: the emptiest node then wins the tie."""
+        del request, idle
+        return 100.0 if policy is Policy.BINPACK else 0.0
+
+    def overcommitted(self, cards: Sequence[Pool]) -> tuple[str, ...]:
+        """Whether pods hold more GPUs than the node can give."""
+        return tuple(f"pods hold {pool.used} of {pool.kind.total} GPUs" for pool in cards if pool.free < 0)
+
+    def tally(self, cards: Sequence[Pool]) -> tuple[Tally, ...]:
+        """The pool with how many of it are in use, for people."""
+        return tuple(
+            Tally(
+                _TITLE, pool.label or "unknown model", pool.used, pool.kind.total, "GPUs", note="chosen by the plugin"
+            )
+            for pool in cards
+        )
+
+    def annotations(self, assignment: int, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """Nothing: the plugin takes kubelet's word."""
+        del assignment, stamp, tables
+        return {}
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Nothing is ordered by it; now."""
+        del pods
+        return now_s
+
+    def confusable(self, request: Request) -> frozenset[Hashable]:
+        """Nothing: kubelet itself tells the plugin which GPUs."""
+        del request
+        return frozenset()
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """Never: no pod waits for this plugin to find it."""
+        del pod, tables
+        return None
+
+    def describe(self, assignment: int, cards: Sequence[Pool]) -> tuple[tuple[str, str], ...]:
+        """How many, and of which model, for people."""
+        label = next((pool.label for pool in cards if pool.label), "")
+        return ((_TITLE, f"{assignment} whole" + (f", {label}" if label else "") + ", chosen by the device plugin"),)
+
+
+# Wishes for single cards, which nobody would hear: refused rather than passed over in silence.
+_UNHEARD: Final = (WISHED_INDICES, AVOIDED_CARDS)
+
+
+def _is_taken(tables: Tables) -> bool:
+    vgpu = tables.vgpu
+    return RESOURCE in (vgpu.number_resource, vgpu.memory_resource, vgpu.cores_resource, vgpu.percentage_resource)
+
+
+def _types(pod: Pod, key: str) -> frozenset[_selection.TypePattern]:
+    return _selection.decode_types(pod.annotations.get(key, ""), f"annotation {key}")
+
+
+def _unheard(pod: Pod) -> tuple[Violation, ...]:
+    return tuple(
+        Violation(
+            code="CS212",
+            field=f"annotation {key}",
+            found=quoted(pod.annotations[key]),
+            remedy=f"leave it out: NVIDIA's device plugin chooses the cards of {RESOURCE} itself; "
+            "ask for volcano.sh/gpu-number or volcano.sh/vgpu-number to say which cards",
+        )
+        for key in _UNHEARD
+        if pod.annotations.get(key, "").strip()
+    )

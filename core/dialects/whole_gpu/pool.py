@@ -1,0 +1,103 @@
+"""The GPUs of a node as NVIDIA's own plugin sells them: a count of one model, of which the plugin takes any.
+
+The model comes from the labels of GPU feature discovery, or from the vGPU plugin's register where a node has one.
+A product label ends in ``-SHARED`` where time-slicing multiplies the count, and in ``-MIG-1g.5gb`` where slices of
+that profile are counted; both stay words of the model, so that a pod can ask for them or leave them alone.
+"""
+
+from typing import Final, NamedTuple
+
+from core.errors import InvalidRequestError
+from core.model import Container, Node, Pod
+from core.names import MAX_NODE_ANNOTATION_BYTES
+from core.port import Complaint, Offer
+from core.selection import CardSelection, Words, type_words
+from core.settings import DialectName
+from core.units import parse_count
+
+RESOURCE: Final = "nvidia.com/gpu"
+PRODUCT: Final = "nvidia.com/gpu.product"
+_REGISTER: Final = "volcano.sh/node-vgpu-register"
+_REGISTER_TYPE: Final = 3
+
+# No machine has more, time-slicing included; a figure beyond it is a mistake.
+MAX_GPUS: Final = 1 << 16
+
+
+class Kind(NamedTuple):
+    """What pools have in common that answer alike: the models that are in them, and how many GPUs."""
+
+    models: tuple[Words, ...]
+    total: int
+
+
+class Pool(NamedTuple):
+    """A node's GPUs: how many of them pods hold, ours and others'. label: the models as the node writes them."""
+
+    kind: Kind
+    label: str
+    used: int = 0
+
+    @property
+    def free(self) -> int:
+        """GPUs that no pod holds."""
+        return self.kind.total - self.used
+
+
+def offer(node: Node) -> Offer | Complaint | None:
+    """The pool of *node*; None if NVIDIA's plugin does not run there."""
+    text = node.allocatable.get(RESOURCE)
+    if text is None:
+        return None
+    try:
+        total = parse_count(text, f"allocatable {RESOURCE}", MAX_GPUS)
+    except InvalidRequestError as error:
+        return Complaint(
+            dialect=DialectName.WHOLE_GPU, field=error.field, problem=f"found {error.found}; {error.remedy}"
+        )
+    if not total:
+        return None
+    names = _models(node)
+    return Offer(cards=(Pool(Kind(tuple(map(type_words, names)), total), ", ".join(names)),))
+
+
+def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:
+    """Whether every GPU that the plugin could take is of a type that the pod accepts; an unknown one may not be."""
+    if not (selection.use_types or selection.no_use_types):
+        return True
+    return bool(models) and all(selection.accepts_type(words) for words in models)
+
+
+def gpus_of(pod: Pod) -> int:
+    """How many GPUs *pod* takes of its node at most at once, as kubelet counts them.
+
+    Raises:
+        InvalidRequestError: a figure is no whole number.
+    """
+    running = peak = 0
+    for one in pod.init_containers:
+        own = _amount(one)
+        peak = max(peak, running + own)
+        if one.sidecar:
+            running += own
+    return max(peak, running + sum(_amount(one) for one in pod.containers))
+
+
+def _amount(container: Container) -> int:
+    place, text = "limit", container.limits.get(RESOURCE)
+    if text is None:
+        place, text = "request", container.requests.get(RESOURCE)
+    return 0 if text is None else parse_count(text, f'container "{container.name}": {place} {RESOURCE}', MAX_GPUS)
+
+
+def _models(node: Node) -> tuple[str, ...]:
+    product = node.labels.get(PRODUCT, "").strip()
+    if product:
+        return (product,)
+    register = node.annotations.get(_REGISTER, "")
+    if len(register) > MAX_NODE_ANNOTATION_BYTES:
+        return ()
+    records = [record.split(",") for record in register.split(":") if "," in record]
+    if not all(len(record) > _REGISTER_TYPE for record in records):
+        return ()
+    return tuple(sorted({record[_REGISTER_TYPE] for record in records}))

@@ -1,0 +1,375 @@
+"""Who holds what: node -> immutable node state, replaced whole at every change, and a log of what changed.
+
+The ledger is the one mutable thing in the core and belongs to one task. It never looks inside a dialect's cards.
+Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core import names, nodefit
+from core.catalog import Catalog, rivals
+from core.errors import InvalidRequestError, InvariantError
+from core.model import Node, NodeName, Pod, PodUid
+from core.nodefit import Amounts, NodeFacts
+from core.port import Complaint
+from core.settings import DialectName, Settings, Tables
+
+# A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
+_LOG_MAX: Final = 1 << 17
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What one pod is promised: its node, the dialect's assignment and the node resources it takes.
+
+    score is the raw device score (before rounding and weight).
+    """
+
+    pod: PodUid
+    pod_key: str
+    node: NodeName
+    dialect: DialectName
+    assignment: Any
+    amounts: Amounts
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One pod's part of a node, reserved by us or bound as the API server says.
+
+    dialect is None for a pod without cards; assignment is None where nothing says which cards it uses. closes: why its
+    node takes nothing new in that dialect, or "".
+    """
+
+    key: str
+    dialect: DialectName | None
+    assignment: Any
+    amounts: Amounts
+    closes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
+
+    used: what its pods take, by resource. closed: dialect -> why nothing new may be placed. Replaced, never changed;
+    version is another one at every replacement, unique within its ledger (a fork numbers its own).
+    """
+
+    facts: NodeFacts
+    offers: Mapping[DialectName, tuple[Any, ...]]
+    used: Mapping[str, int]
+    holders: Mapping[PodUid, Holding]
+    closed: Mapping[DialectName, str]
+    complaints: tuple[Complaint, ...] = ()
+    version: int = 0
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What a node's state is rebuilt from: the node as last seen, and its cards with nothing in use."""
+
+    node: Node
+    empty: Mapping[DialectName, tuple[Any, ...]]
+    complaints: tuple[Complaint, ...]
+
+
+class Ledger:
+    """The cluster as promised: nodes set from the API, pods counted, placements reserved and released."""
+
+    def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
+        self.catalog: Final = catalog
+        self.tables = tables
+        self.settings = settings
+        self.uncounted = catalog.uncounted(tables)
+        self._shares = catalog.resources(tables)
+        self.states: dict[NodeName, NodeState] = {}
+        self._entries: dict[NodeName, _Entry] = {}
+        self._node_of: dict[PodUid, NodeName] = {}
+        # Bound pods with cards, as last seen: their annotations are read again when their node's cards change.
+        self._pods: dict[PodUid, Pod] = {}
+        # Pods bound to nodes that are not there: counted on no card, kept for when the node appears.
+        self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
+        self._log: list[NodeName] = []
+        self._log_start = 0
+        self._version = 0
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def cursor(self) -> int:
+        """The position behind the last change."""
+        return self._log_start + len(self._log)
+
+    def changes_since(self, cursor: int) -> list[NodeName] | None:
+        """The nodes changed since *cursor*, oldest first, repeats included; None if that is too long ago."""
+        if cursor < self._log_start:
+            return None
+        return self._log[cursor - self._log_start :]
+
+    def node_of(self, pod: PodUid) -> NodeName | None:
+        """The node on which *pod* holds something, reserved or bound."""
+        return self._node_of.get(pod)
+
+    def holding(self, pod: PodUid) -> Holding | None:
+        """What *pod* holds, reserved or bound."""
+        node = self._node_of.get(pod)
+        if node is None:
+            return None
+        state = self.states.get(node)
+        return state.holders.get(pod) if state is not None else self._stray.get(node, {}).get(pod)
+
+    def stray_pods(self) -> tuple[tuple[NodeName, str], ...]:
+        """(node, pod key) of pods bound to nodes that do not exist."""
+        return tuple((node, holding.key) for node, held in self._stray.items() for holding in held.values())
+
+    def node(self, name: NodeName) -> Node | None:
+        """The node as last seen."""
+        entry = self._entries.get(name)
+        return entry.node if entry is not None else None
+
+    def nodes(self) -> Iterable[Node]:
+        """Every node as last seen."""
+        return (entry.node for entry in self._entries.values())
+
+    def empty_cards(self, name: NodeName, dialect: DialectName) -> tuple[Any, ...]:
+        """The cards of *name* in one dialect as if nobody held anything."""
+        return self._entries[name].empty.get(dialect, ())
+
+    # ------------------------------------------------------------------ promising
+
+    def reserve(self, placement: Placement) -> None:
+        """Promise *placement*; a second time is nothing.
+
+        Raises:
+            InvariantError: the pod holds something else, the node is gone, or a card would be over its total.
+        """
+        node = self._node_of.get(placement.pod)
+        state = self.states.get(placement.node)
+        if node is not None:
+            held = self.holding(placement.pod)
+            if node == placement.node and held is not None and held.assignment == placement.assignment:
+                return
+            raise InvariantError(f"{placement.pod_key} is promised to {placement.node} but holds cards on {node}")
+        if state is None:
+            raise InvariantError(f"{placement.pod_key} is promised to {placement.node}, which does not exist")
+        holding = Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts)
+        changed = self._with(state, placement.pod, holding)
+        dialect = self.catalog.dialects[placement.dialect]
+        over = dialect.overcommitted(changed.offers[placement.dialect])
+        # A card that shrank under its holders is over its total already; it must not be this promise's doing.
+        if over and set(over) - set(dialect.overcommitted(state.offers[placement.dialect])):
+            raise InvariantError(f"{placement.pod_key} on {placement.node}: {'; '.join(over)}")
+        self._node_of[placement.pod] = placement.node
+        self._put(placement.node, changed)
+
+    def release(self, pod: PodUid) -> bool:
+        """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
+        node = self._node_of.pop(pod, None)
+        self._pods.pop(pod, None)
+        if node is None:
+            return False
+        state = self.states.get(node)
+        if state is None:
+            stray = self._stray.get(node, {})
+            stray.pop(pod, None)
+            if not stray:
+                self._stray.pop(node, None)
+            return True
+        self._put(node, self._without(state, pod))
+        return True
+
+    def count(self, pod: Pod) -> None:
+        """Count bound *pod* by what the API server says of it, whoever bound it; replaces a reservation.
+
+        A finished pod is released. A pod that holds the same as before changes nothing on the node.
+        """
+        name = NodeName(pod.node_name)
+        if pod.finished or not name:
+            self.release(pod.uid)
+            return
+        before = self.holding(pod.uid)
+        state = self.states.get(name)
+        holding = self._counted(pod, state.offers if state is not None else {})
+        if before is None or self._node_of.get(pod.uid) != name or before != holding:
+            self.release(pod.uid)
+            self._node_of[pod.uid] = name
+            state = self.states.get(name)
+            if state is None:
+                self._stray.setdefault(name, {})[pod.uid] = holding
+            else:
+                self._put(name, self._with(state, pod.uid, holding))
+        if holding.dialect is not None:
+            self._pods[pod.uid] = pod
+
+    def _counted(self, pod: Pod, offers: Mapping[DialectName, tuple[Any, ...]]) -> Holding:
+        try:
+            amounts = nodefit.amounts_of(pod, self.uncounted)
+        except InvalidRequestError:
+            amounts = ((names.PODS, 1),)
+        for name, dialect in self.catalog.dialects.items():
+            held = dialect.held(pod, offers.get(name, ()), self.tables)
+            if held is not None:
+                return Holding(pod.key, name, held.assignment, amounts, held.closes)
+        return self._unassigned(pod, amounts)
+
+    def _unassigned(self, pod: Pod, amounts: Amounts) -> Holding:
+        """A bound pod without an assignment: if it asks for shares, it may use any card of its node."""
+        asked = {name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)}
+        if not self._shares.isdisjoint(asked):
+            for name, dialect in self.catalog.dialects.items():
+                # Where no annotation says which cards, the request is all there is, and `held` has read it.
+                if dialect.assignment_keys(self.tables) and dialect.request(pod, self.tables) is not None:
+                    named = ", ".join(sorted(asked & dialect.resources(self.tables)))
+                    closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
+                    return Holding(pod.key, name, None, amounts, closes)
+        return Holding(pod.key, None, None, amounts)
+
+    # ------------------------------------------------------------------ the cluster
+
+    def set_node(self, node: Node) -> bool:
+        """Take *node* as the API server says it; False if nothing that matters here changed."""
+        empty, complaints = self.catalog.offers(node, self.tables, self.settings)
+        facts = nodefit.facts_of(node)
+        entry = self._entries.get(node.name)
+        old = self.states.get(node.name)
+        if entry is not None and old is not None:
+            entry.node = node
+            if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
+                return False
+            facts = old.facts if old.facts == facts else facts
+        self._entries[node.name] = entry = _Entry(node, empty, complaints)
+        holders = old.holders if old is not None else self._stray.pop(node.name, {})
+        self._put(node.name, self._rebuilt(facts, entry, holders))
+        return True
+
+    def remove_node(self, name: NodeName) -> bool:
+        """Forget *name*; its pods stay known as strays until they are gone too."""
+        state = self.states.pop(name, None)
+        self._entries.pop(name, None)
+        if state is None:
+            return False
+        if state.holders:
+            self._stray[name] = dict(state.holders)
+        self._changed(name)
+        return True
+
+    def configure(self, tables: Tables, settings: Settings) -> None:
+        """Judge everything anew under *tables* and *settings*."""
+        self.tables, self.settings = tables, settings
+        self.uncounted = self.catalog.uncounted(tables)
+        self._shares = self.catalog.resources(tables)
+        for name, entry in self._entries.items():
+            entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
+            old = self.states[name]
+            self._put(name, self._rebuilt(old.facts, entry, old.holders))
+
+    def fork(self) -> "Ledger":
+        """A ledger with the same states, for trying: what happens to it does not happen here."""
+        twin = Ledger(self.catalog, self.tables, self.settings)
+        twin.states = dict(self.states)
+        twin._entries = dict(self._entries)
+        twin._node_of = dict(self._node_of)
+        twin._pods = dict(self._pods)
+        twin._stray = {node: dict(held) for node, held in self._stray.items()}
+        return twin
+
+    def fork_node(self, name: NodeName) -> "Ledger":
+        """A ledger of *name* alone, for trying on it; costs nothing that grows with the cluster."""
+        twin = Ledger(self.catalog, self.tables, self.settings)
+        twin.states[name] = self.states[name]
+        twin._entries[name] = self._entries[name]
+        twin._node_of = dict.fromkeys(self.states[name].holders, name)
+        return twin
+
+    def overcommitted(self, name: NodeName) -> tuple[str, ...]:
+        """The cards of *name* that hold more than they have, each as a sentence with numbers."""
+        state = self.states[name]
+        return tuple(
+            text for which, cards in state.offers.items() for text in self.catalog.dialects[which].overcommitted(cards)
+        )
+
+    # ------------------------------------------------------------------ states
+
+    def _rebuilt(self, facts: NodeFacts, entry: _Entry, holders: Mapping[PodUid, Holding]) -> NodeState:
+        """The node's state from nothing: every holder is counted again on the cards as they are now."""
+        offers = dict(entry.empty)
+        used: dict[str, int] = {}
+        kept: dict[PodUid, Holding] = {}
+        for uid, old in holders.items():
+            pod = self._pods.get(uid)
+            holding = self._counted(pod, entry.empty) if pod is not None else old
+            kept[uid] = holding
+            if holding.dialect is not None and holding.assignment is not None and holding.dialect in offers:
+                dialect = self.catalog.dialects[holding.dialect]
+                offers[holding.dialect] = dialect.take(offers[holding.dialect], holding.assignment)
+            for resource, amount in holding.amounts:
+                used[resource] = used.get(resource, 0) + amount
+        return NodeState(facts, offers, used, kept, _closed(kept.values(), offers), entry.complaints, self._next())
+
+    def _with(self, state: NodeState, uid: PodUid, holding: Holding) -> NodeState:
+        offers, closed = state.offers, state.closed
+        if holding.dialect is not None:
+            if holding.assignment is not None and holding.dialect in offers:
+                dialect = self.catalog.dialects[holding.dialect]
+                offers = {**offers, holding.dialect: dialect.take(offers[holding.dialect], holding.assignment)}
+            closed = {**_closed((holding,), offers), **closed}
+        used = dict(state.used)
+        for resource, amount in holding.amounts:
+            used[resource] = used.get(resource, 0) + amount
+        holders = {**state.holders, uid: holding}
+        return NodeState(state.facts, offers, used, holders, closed, state.complaints, self._next())
+
+    def _without(self, state: NodeState, uid: PodUid) -> NodeState:
+        holders = dict(state.holders)
+        holding = holders.pop(uid, None)
+        if holding is None:
+            raise InvariantError(f"pod {uid} is not among the holders of {state.facts.name}")
+        offers, closed = state.offers, state.closed
+        if holding.dialect is not None:
+            if holding.assignment is not None and holding.dialect in offers:
+                dialect = self.catalog.dialects[holding.dialect]
+                offers = {**offers, holding.dialect: dialect.give_back(offers[holding.dialect], holding.assignment)}
+            if closed:
+                closed = _closed(holders.values(), offers)
+        used = dict(state.used)
+        for resource, amount in holding.amounts:
+            used[resource] -= amount
+        return NodeState(state.facts, offers, used, holders, closed, state.complaints, self._next())
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version
+
+    def _put(self, name: NodeName, state: NodeState) -> None:
+        self.states[name] = state
+        self._changed(name)
+
+    def _changed(self, name: NodeName) -> None:
+        self._log.append(name)
+        if len(self._log) > _LOG_MAX:
+            cut = len(self._log) // 2
+            del self._log[:cut]
+            self._log_start += cut
+
+
+def _closed(holders: Iterable[Holding], offers: Mapping[DialectName, Any]) -> dict[DialectName, str]:
+    """What takes nothing new on a node, and why: where a holder cannot be read, and where its cards are sold twice.
+
+    Of protocols that sell the same cards a node serves the one in use; the others wait until that one is empty.
+    """
+    closed: dict[DialectName, str] = {}
+    for holding in holders:
+        name = holding.dialect
+        if name is None:
+            continue
+        if holding.closes:
+            closed[name] = holding.closes
+        if len(offers) > 1:
+            for rival in rivals(name):
+                if rival in offers and rival not in closed:
+                    closed[rival] = f"its cards are in use as {name} by pod {holding.key}"
+    return closed

@@ -1,0 +1,144 @@
+"""Pods and nodes as values: what the cluster says, with annotations still as text.
+
+Quantities of Kubernetes' own resources are integers here (cpu in thousandths, the rest in whole units);
+what a device protocol reads is left as text for its dialect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NewType
+
+PodUid = NewType("PodUid", str)
+NodeName = NewType("NodeName", str)
+CardId = NewType("CardId", str)
+
+EMPTY: Final[Mapping[str, str]] = {}
+
+
+class Phase(StrEnum):
+    """status.phase of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container: limits and requests as written, by resource name; sidecar = restartable init container."""
+
+    name: str
+    limits: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, str] = field(default_factory=dict)
+    sidecar: bool = False
+    privileged: bool = False
+    env_names: tuple[str, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """One toleration of a pod; empty key with Exists tolerates everything, empty effect every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """One taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One match expression over node labels: operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConstraints:
+    """All of a pod that decides by a node's labels and taints alone; shared by every shape that has the same.
+
+    affinity: required node affinity, an OR of ANDs; None = not asked, () = no term, which matches nothing.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as the API server tells it.
+
+    created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
+    no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
+    bind_condition_reason is the reason of its PodScheduled condition, "" without one.
+    """
+
+    uid: PodUid
+    namespace: str
+    name: str
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    scheduler_name: str = ""
+    node_name: str = ""
+    phase: Phase = Phase.PENDING
+    deleting: bool = False
+    gated: bool = False
+    started: bool = False
+    priority: int = 0
+    created_s: int = 0
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Mapping[str, str] = field(default_factory=dict)
+    constraints: NodeConstraints = NodeConstraints()
+    unjudged: tuple[str, ...] = ()
+    status_reason: str = ""
+    status_message: str = ""
+    scheduled_reason: str = ""
+    scheduled_message: str = ""
+    owner: str = ""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod holds nothing any more: Succeeded or Failed (a deleting pod still holds; nvidia 4.2)."""
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as the API server tells it; capacity and allocatable as written, by resource name.
+
+    documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text.
+    """
+
+    name: NodeName
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    documents: Mapping[str, str] = field(default_factory=dict)

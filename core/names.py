@@ -1,0 +1,41 @@
+"""Words that several rooms share: our own keys, Kubernetes' keys, the words of the protocols' common part.
+
+A dialect owns the keys and the grammar of its own annotations; only what two rooms need stands here.
+"""
+
+from typing import Final
+
+SCHEDULER_NAME: Final = "cardshare"
+VOLCANO_SCHEDULER_NAME: Final = "volcano"
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+OWN_PREFIX: Final = "cardshare.io/"
+# The user's wish for cards by index. The same wish written as volcano.sh/gpu-index is moved here at admission,
+# because that key later carries the assignment (protocol reference, nvidia 4.5).
+WISHED_INDICES: Final = "cardshare.io/gpu-index"
+# Cards that the user wants left alone; moved here from a pod's volcano.sh/gpu-unhealthy-ids.
+AVOIDED_CARDS: Final = "cardshare.io/avoid-cards"
+# Segments of a pod's assignment that the device plugin has not been shown yet (nvidia 2.8).
+SEGMENT_QUEUE: Final = "cardshare.io/segment-queue"
+# Keys that only this project's own service accounts may write.
+PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE})
+
+GPU_INDEX: Final = "volcano.sh/gpu-index"
+GPU_UNHEALTHY: Final = "volcano.sh/gpu-unhealthy-ids"
+USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
+NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
+# PodGroup names: the first key wins over the second (nvidia 3.9).
+GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+# Text in a pod's annotation beyond this is refused unread; a node's register may be larger.
+MAX_POD_ANNOTATION_BYTES: Final = 16 * 1024
+MAX_NODE_ANNOTATION_BYTES: Final = 1024 * 1024
+
+PODS: Final = "pods"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+# Resources that are counted in thousandths or bytes; everything else with a domain is an extended resource.
+NATIVE_RESOURCES: Final = frozenset({PODS, CPU, MEMORY, EPHEMERAL_STORAGE})
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

@@ -1,0 +1,354 @@
+"""What a device protocol must answer: the one interface behind which every dialect stands.
+
+To add a protocol, write one file in core/dialects that fulfils `Dialect` and name it in core/catalog.py; nothing
+else in the core knows what a card of that protocol looks like. A dialect is a stateless object: every method is a
+pure function of its arguments.
+
+Three values belong to the dialect alone and are opaque to everybody else (frozen, hashable, compared by value):
+its *card* (one accelerator with what is in use on it), its *request* (all that a pod asks of it, selectors and
+wishes included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from core.model import Node, NodeName, Pod, PodUid
+from core.settings import DialectName, Policy, Tables
+
+
+class Reason(StrEnum):
+    """Why a card, or a node, cannot take a request."""
+
+    MEMORY = "memory"
+    CORES = "cores"
+    SLOTS = "slots"
+    EXCLUSIVE = "exclusive"
+    UNHEALTHY = "unhealthy"
+    TYPE = "type"
+    UUID = "uuid"
+    INDEX = "index"
+    MODE = "mode"
+    GROUP = "group"
+    RULE = "rule"
+    LAYOUT = "layout"
+    TEMPLATE = "template"
+    BUSY = "busy"
+    CARD_COUNT = "card count"
+    UNUSABLE = "unusable"
+    TOPOLOGY = "topology"
+
+
+class Shortfall(NamedTuple):
+    """One card, and what it lacked: wanted and free in the dialect's *unit* (0 and 0 where no amount is meant)."""
+
+    card: str
+    reason: Reason
+    wanted: int = 0
+    free: int = 0
+    unit: str = ""
+    detail: str = ""
+
+
+class Room(NamedTuple):
+    """A card that could still take something, as the shared indices see it.
+
+    kind: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
+    free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
+    dimension (percent of cores; constant where a protocol has none).
+    """
+
+    kind: Hashable
+    free: int
+    spare: int
+
+
+class Want(NamedTuple):
+    """What a request asks of cards of one kind, as far as an index can tell; never more than is truly needed.
+
+    Each card needs at least *free* and *spare*. A placement on cards of this kind whose free amounts sum to f before
+    it scores at most ``100.0 * (numerator - f) / total``; where one container asks, the score is
+    computed by exactly that expression, so that equal figures are equal floats.
+    """
+
+    free: int
+    spare: int
+    numerator: float
+    total: int
+
+
+class Tally(NamedTuple):
+    """One card as people count it: *used* of *total* in *unit*, and what is special.
+
+    cores_pct is the percent of its cores in use, None where the protocol does not count them so.
+    """
+
+    card: str
+    label: str
+    used: int
+    total: int
+    unit: str
+    cores_pct: int | None = None
+    note: str = ""
+
+
+class NodeRoom(NamedTuple):
+    """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and the rooms."""
+
+    idle: int
+    used_ppm: int
+    rooms: tuple[Room, ...]
+
+
+class Placed(NamedTuple):
+    """A placement on one node: the dialect's assignment, and the raw device score (upstream's, before rounding)."""
+
+    assignment: Any
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One thing wrong with what a pod asks: where, what was found, what to write instead.
+
+    code is stable (CS1xx a value, CS2xx a combination, CS3xx protection, CS4xx cannot fit).
+    """
+
+    code: str
+    field: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """The sentence for people."""
+        return f"{self.field}: found {self.found}; {self.remedy}" if self.found else f"{self.field}: {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """A node whose device data cannot be used: the node is set aside for this dialect, the others go on."""
+
+    dialect: DialectName
+    field: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The cards that a node offers in one dialect, nothing in use; complaints name single cards left out."""
+
+    cards: tuple[Any, ...]
+    complaints: tuple[Complaint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a bound pod holds. closes: why the node may take nothing new until this pod is gone, or ""."""
+
+    assignment: Any
+    closes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What the hand-off supplies for a Binding: node name, Unix seconds and nanoseconds, the ordering stamp.
+
+    order is the value that makes the plugin find this pod last among those in flight on the node
+    (seconds for vGPU, nanoseconds for the share plugin and MindCluster); see `Dialect.next_order`.
+    """
+
+    node: NodeName
+    now_s: int
+    order: int
+
+
+class Progress(StrEnum):
+    """Where a pod stands between its Binding and its devices."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """One pod that the device plugin could still serve.
+
+    confusable: what the plugin could mistake it by; two pods of a node with a common element are never in flight
+    together. cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate).
+    node: whose plugin looks for it, where its annotations say so; "" = the node that it is bound to.
+    """
+
+    pod: PodUid
+    progress: Progress
+    confusable: frozenset[Hashable]
+    cleanup: Mapping[str, str] | None = None
+    node: str = ""
+
+
+class Dialect(Protocol):
+    """One device protocol. Cards, requests and assignments are its own; see the module's text."""
+
+    name: DialectName
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """Every resource name by which a container asks for this dialect's cards."""
+        ...
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """Those of its resources that are never compared with a node's allocatable."""
+        ...
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and device plugins write."""
+        ...
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        """The cards of *node*; None if it does not speak this protocol; a complaint if its data cannot be used."""
+        ...
+
+    def request(self, pod: Pod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+        """What *pod* asks in this protocol; None if nothing; violations if it may not be asked so."""
+        ...
+
+    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held | None:
+        """What bound *pod* holds by its annotations, whoever bound it; None if nothing of this protocol."""
+        ...
+
+    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
+        """The cards of one node that *request* gets under *policy*, or None; reads only, deterministic."""
+        ...
+
+    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
+        ...
+
+    def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+        """The cards after *assignment* is in use on them; order of takes does not matter."""
+        ...
+
+    def give_back(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+        """The cards after *assignment* is given back; undoes `take` exactly."""
+        ...
+
+    def room(self, cards: Sequence[Any]) -> NodeRoom:
+        """What the shared indices need to know of a node's cards."""
+        ...
+
+    def width(self, request: Any) -> int:
+        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
+        ...
+
+    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+        ...
+
+    def bounded(self, request: Any, policy: Policy) -> bool:
+        """Whether `Want` bounds the score by free amounts; False: `idle_score` does, by idle cards alone."""
+        ...
+
+    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
+        ...
+
+    def overcommitted(self, cards: Sequence[Any]) -> tuple[str, ...]:
+        """The cards that hold more than they have, each as a sentence with numbers."""
+        ...
+
+    def tally(self, cards: Sequence[Any]) -> tuple[Tally, ...]:
+        """Every card with how much of it is in use, for people; card ids as in `describe`."""
+        ...
+
+    def annotations(self, assignment: Any, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """What the Binding must carry."""
+        ...
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        """The ordering stamp that is above that of every pod of the node that is still to be served."""
+        ...
+
+    def confusable(self, request: Any) -> frozenset[Hashable]:
+        """What the device plugin could mistake a pod with *request* by (see `InFlight`)."""
+        ...
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """*pod* as the plugin sees it, bound or not, whoever wrote its annotations; None if it never serves it."""
+        ...
+
+    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+        """(card id, what of it) per entry, for people: ("GPU-v0", "4096 MiB, 25 % cores")."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockStep:
+    """One annotation to write to a node, value None to remove it.
+
+    Sent as a merge patch with the node's resourceVersion, so that of two writers one loses (409): then the node is
+    read and asked about again.
+    """
+
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockWait:
+    """The node is locked for another: why, and the Unix second from which on the lock is anybody's (0: not known)."""
+
+    reason: str
+    until_s: int = 0
+
+
+@runtime_checkable
+class Locking(Protocol):
+    """What a dialect adds whose device plugin is told the pod by a lock on the node; the others have nothing of it.
+
+    - Before a Binding is sent: `lock` with the pod as *wanted*. None: the lock names it, go on. A step: write it,
+      then go on (409, or an outcome unknown: read the node, ask again). A wait: the pod waits its turn.
+    - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was
+      on the node, changes or goes: `lock` without *wanted*. A step: write it.
+
+    pods are those bound to the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
+    and another scheduler is to bind it; a pod of ours whose Binding was not written is not among them.
+    """
+
+    def lock_owner(self, node: Node) -> str:
+        """namespace/name of the pod for which the node is locked, "" if it is for none, or for nobody known."""
+        ...
+
+    def lock(
+        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+    ) -> LockStep | LockWait | None:
+        """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing."""
+        ...
+
+
+@runtime_checkable
+class Rotating(Protocol):
+    """What a dialect adds whose device plugin can be told of one container at a time; the others have nothing of it.
+
+    The Binding shows the plugin the first container, the rest is kept back in `core.names.SEGMENT_QUEUE`. Admission
+    asks at every change of a pod by a trusted account while something is kept back.
+    """
+
+    def rotate(self, old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
+        """What the write that turns annotations *old* into *new* must carry besides, None = to be removed.
+
+        Nothing unless it is the plugin's mark that a container was served; nothing for its own result.
+        """
+        ...
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """What a dialect adds whose cards serve one request in several ways, of which a pod may leave the choice open."""
+
+    def ways(self, request: Any) -> tuple[tuple[str, Any], ...]:
+        """Every way by its word, with *request* held to it; () where the request itself names one."""
+        ...
+
+    def way(self, assignment: Any, cards: Sequence[Any]) -> str:
+        """The way in which *assignment* is served, "" where its cards are gone."""
+        ...

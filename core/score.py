@@ -1,0 +1,79 @@
+"""Which of two nodes that both fit is better: a policy is a pure function of what was placed and of the node.
+
+Scores are upstream's raw device scores times the configured weight, unrounded: upstream rounds before it weighs,
+which makes nodes equal that are not. Equal scores are settled by the node's used share (the fullest node first
+under binpack, else the emptiest), then by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from core import names
+from core.model import NodeName
+from core.settings import NodeWeights, Policy, Settings
+
+
+class Rank(NamedTuple):
+    """How good a node is; the smallest is the best: score negated, then ties."""
+
+    minus_score: float
+    tie_ppm: int
+    name: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class NodePolicy:
+    """How nodes compare: the card policy, the weight of device scores (0: ties alone decide), other weights."""
+
+    cards: Policy
+    weight: int
+    others: NodeWeights = field(default_factory=NodeWeights)
+
+    def rank(self, score: float, used_ppm: int, name: NodeName) -> Rank:
+        """Where a node stands whose placement scored *score* and whose cards are used to *used_ppm* millionths."""
+        return Rank(-score * self.weight, -used_ppm if self.cards is Policy.BINPACK else used_ppm, name)
+
+
+def node_policy(settings: Settings) -> NodePolicy:
+    """The policy that *settings* ask for; a weight below 0 counts as 0."""
+    return NodePolicy(settings.policy, max(settings.schedule_weight, 0), settings.node_weights)
+
+
+def rounded(score: float) -> int:
+    """A device score as upstream reports it: rounded half up to a whole number (nvidia.md 3.13)."""
+    return int(score + 0.5)
+
+
+def resource_score(
+    weights: NodeWeights,
+    wanted: tuple[tuple[str, int], ...],
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+) -> float:
+    """What a node's own resources add to its score, if *wanted* were placed there too.
+
+    binpack: 100 x the weighted mean, over the resources asked for, of the share in use afterwards. least_requested
+    and most_requested: the mean free or used share of cpu and memory, 0 to 100; balanced: 100 less 100 x half the
+    difference of the two shares. Source: Volcano, plugins/binpack and plugins/nodeorder.
+    """
+    after = {name: used.get(name, 0) + amount for name, amount in wanted}
+    score = 0.0
+    if weights.binpack:
+        counted = [(name, weight) for name, weight in weights.resources if weight > 0 and name in after]
+        total = sum(weight for _, weight in counted)
+        if total:
+            shares = sum(weight * _share(after[name], allocatable.get(name, 0)) for name, weight in counted)
+            score += weights.binpack * 100.0 * shares / total
+    if weights.least_requested or weights.most_requested or weights.balanced:
+        cpu, memory = (
+            _share(after.get(name, used.get(name, 0)), allocatable.get(name, 0)) for name in (names.CPU, names.MEMORY)
+        )
+        mean = (cpu + memory) / 2
+        score += weights.least_requested * 100.0 * (1 - mean) + weights.most_requested * 100.0 * mean
+        score += weights.balanced * 100.0 * (1 - abs(cpu - memory) / 2)
+    return score
+
+
+def _share(used: int, total: int) -> float:
+    return min(used / total, 1.0) if total > 0 else 0.0

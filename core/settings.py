@@ -1,0 +1,282 @@
+"""What an operator may set, as values; reading and checking the text is core.wire.configuration's part."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from core import names
+
+
+class Policy(StrEnum):
+    """How cards and nodes are preferred; INDEX is upstream's order where a configuration names no policy."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+    INDEX = ""
+
+
+class DialectName(StrEnum):
+    """The device protocols, by the names that settings, metrics and explanations use."""
+
+    GPU_MEMORY = "gpu_memory"
+    GPU_NUMBER = "gpu_number"
+    VGPU = "vgpu"
+    WHOLE_GPU = "whole_gpu"
+    ASCEND_HAMI = "ascend_hami"
+    MINDCLUSTER = "mindcluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuTable:
+    """The ``nvidia`` section of device-config.yaml, as far as placing needs it (nvidia.md 1.7).
+
+    memory_factor is MiB per unit of vgpu-memory. An empty percentage_resource means percentages are ignored.
+    """
+
+    number_resource: str = "volcano.sh/vgpu-number"
+    memory_resource: str = "volcano.sh/vgpu-memory"
+    cores_resource: str = "volcano.sh/vgpu-cores"
+    percentage_resource: str = "volcano.sh/vgpu-memory-percentage"
+    memory_factor: int = 1
+    geometries: tuple["MigModel", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """One slice type of a MIG layout: memory_mib per slice, count of slices."""
+
+    name: str
+    memory_mib: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigGroup:
+    """One allowed layout of a card; profiles in the declared order, which positions count along."""
+
+    name: str
+    profiles: tuple[MigProfile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigModel:
+    """The layouts that cards of these models allow; models are text found inside the register's type."""
+
+    models: tuple[str, ...]
+    groups: tuple[MigGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendTemplate:
+    """One slice template of an Ascend chip: memory_mib, AI cores, AI CPUs (ascend.md 1.1)."""
+
+    name: str
+    memory_mib: int
+    ai_core: int
+    ai_cpu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendChip:
+    """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1)."""
+
+    chip_name: str
+    common_word: str
+    resource: str
+    memory_resource: str
+    allocatable_mib: int
+    capacity_mib: int
+    ai_core: int
+    ai_cpu: int
+    templates: tuple[AscendTemplate, ...]
+
+    @property
+    def core_resource(self) -> str:
+        """The resource name of soft slicing's percent of cores."""
+        return f"{self.resource}-core"
+
+
+def _shipped(
+    name: str, word: str, mib: tuple[int, int], ai: tuple[int, int], templates: tuple[tuple[str, int, int, int], ...]
+) -> AscendChip:
+    return AscendChip(
+        chip_name=name,
+        common_word=word,
+        resource=f"huawei.com/{word}",
+        memory_resource=f"huawei.com/{word}-memory",
+        allocatable_mib=mib[0],
+        capacity_mib=mib[1],
+        ai_core=ai[0],
+        ai_cpu=ai[1],
+        templates=tuple(AscendTemplate(name=n, memory_mib=m, ai_core=c, ai_cpu=p) for n, m, c, p in templates),
+    )
+
+
+_UP_TO_32G: Final = (("vir05_1c_16g", 16384, 5, 1), ("vir10_3c_32g", 32768, 10, 3))
+
+# The chips of ConfigMap kube-system/hami-scheduler-device as Project-HAMi/ascend-device-plugin ships it
+# (ascend-device-configmap.yaml, v1.4.0): in force where the cluster's device-config.yaml has no ``vnpus``.
+SHIPPED_CHIPS: Final = (
+    _shipped(
+        "910A",
+        "Ascend910A",
+        (32768, 32768),
+        (30, 0),
+        (("vir02", 2184, 2, 0), ("vir04", 4369, 4, 0), ("vir08", 8738, 8, 0), ("vir16", 17476, 16, 0)),
+    ),
+    _shipped(
+        "910B2",
+        "Ascend910B2",
+        (65536, 65536),
+        (24, 6),
+        (("vir03_1c_8g", 8192, 3, 1), ("vir06_1c_16g", 16384, 6, 1), ("vir12_3c_32g", 32768, 12, 3)),
+    ),
+    _shipped("910B3", "Ascend910B3", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped("910B4-1", "Ascend910B4-1", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped(
+        "910B4",
+        "Ascend910B4",
+        (32768, 32768),
+        (20, 7),
+        (("vir05_1c_8g", 8192, 5, 1), ("vir10_3c_16g", 16384, 10, 3)),
+    ),
+    _shipped(
+        "310P3",
+        "Ascend310P",
+        (21527, 24576),
+        (8, 7),
+        (("vir01", 3072, 1, 1), ("vir02", 6144, 2, 2), ("vir04", 12288, 4, 4)),
+    ),
+    _shipped("Ascend910", "Ascend910C", (65536, 65536), (20, 7), _UP_TO_32G),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendTable:
+    """The ``vnpus`` section of device-config.yaml; soft_by_default answers for nodes that do not say."""
+
+    chips: tuple[AscendChip, ...] = SHIPPED_CHIPS
+    soft_by_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusiveRule:
+    """Pods that carry all of these labels never share a card with each other (nvidia.md 3.10)."""
+
+    labels: frozenset[tuple[str, str]]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* hold every label of the rule with exactly its value."""
+        return all(labels.get(key) == value for key, value in self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Device configuration: what dialects need to know beside pod and node. A new version re-judges all."""
+
+    version: int = 0
+    vgpu: VgpuTable = VgpuTable()
+    ascend: AscendTable = AscendTable()
+    exclusive_rules: tuple[ExclusiveRule, ...] = ()
+    preset_virtual_device: bool = False
+    self_maintain_available_card: bool = True
+    use_cluster_info_manager: bool = True
+
+
+ALL_DIALECTS: Final = frozenset(DialectName)
+
+CONTROLLER_ACCOUNT: Final = "system:serviceaccount:cardshare-system:cardshare-controller"
+TRUSTED_ACCOUNTS: Final = (
+    CONTROLLER_ACCOUNT,
+    "system:serviceaccount:kube-system:volcano-device-plugin",
+    "system:serviceaccount:kube-system:hami-ascend",
+    "system:serviceaccount:kube-system:ascend-device-plugin-sa-*",
+)
+
+
+class NeverFits(StrEnum):
+    """What is done about a pod that no node of the cluster could ever take."""
+
+    OFF = "off"
+    WARN = "warn"
+    DENY = "deny"
+
+
+EVERY_NAMESPACE: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSettings:
+    """What the webhook enforces.
+
+    trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
+    default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
+    allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits.
+    admit_on_failure: answer a review that we fail to judge by admitting the object as it is; otherwise it is denied.
+    never_fits: by namespace, ``*`` for all others, what is done about pods that no node could ever take.
+    """
+
+    trusted_accounts: tuple[str, ...] = TRUSTED_ACCOUNTS
+    default_mode: Mapping[str, str] = field(default_factory=dict)
+    allow_privileged: bool = False
+    allow_limit_overrides: bool = False
+    admit_on_failure: bool = False
+    never_fits: Mapping[str, NeverFits] = field(default_factory=dict)
+
+    def never_fits_in(self, namespace: str) -> NeverFits:
+        """What is done in *namespace* about pods that can never fit; warn where nothing is said."""
+        found = self.never_fits
+        return found.get(namespace) or found.get(EVERY_NAMESPACE) or NeverFits.WARN
+
+    def trusts(self, user_name: str) -> bool:
+        """Whether *user_name* may write what only schedulers and device plugins write."""
+        return any(
+            user_name.startswith(name[:-1]) if name.endswith("*") else user_name == name
+            for name in self.trusted_accounts
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWeights:
+    """How much a node's own resources count beside its cards: Volcano's binpack and nodeorder plugins.
+
+    binpack is the weight of the whole, resources what each resource asked for weighs in it. least_requested,
+    most_requested and balanced judge cpu and memory as nodeorder does. All 0: nodes are compared by their cards.
+    """
+
+    binpack: int = 0
+    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
+    least_requested: int = 0
+    most_requested: int = 0
+    balanced: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether anything but cards counts."""
+        return bool(self.binpack or self.least_requested or self.most_requested or self.balanced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of both processes; the table in docs/settings.md says what each means.
+
+    policy and schedule_weight follow ``deviceshare.*``; handoff_patience_s is how long a pod may wait for its
+    turn on a busy node before it takes the next best; handoff_timeout_s is when a silent plugin closes its
+    node; dialects are those switched on.
+    """
+
+    scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
+    policy: Policy = Policy.BINPACK
+    schedule_weight: int = 1
+    node_weights: NodeWeights = NodeWeights()
+    dialects: frozenset[DialectName] = ALL_DIALECTS
+    handoff_patience_s: float = 2.0
+    handoff_timeout_s: float = 300.0
+    bind_in_flight_max: int = 64
+    refused_retry_s: float = 300.0
+    node_lock: bool = False
+    metrics_per_pod: bool = False
+    mode_preference: tuple[str, ...] = ()
+    admission: AdmissionSettings = AdmissionSettings()
+    device_config_name: str = "volcano-vgpu-device-config"
+    device_config_namespace: str = "kube-system"

@@ -1,0 +1,85 @@
+"""Kubernetes quantities as integers, read with bounded work whatever the text.
+
+Source: Kubernetes API reference, "Quantity" (apimachinery/pkg/api/resource).
+"""
+
+import re
+from typing import Final
+
+from core.errors import InvalidRequestError
+
+MAX_AMOUNT: Final = 2**63 - 1
+MAX_INT32: Final = 2**31 - 1
+# No quantity that a cluster can hold needs more characters; longer text is refused unread.
+_MAX_CHARS: Final = 64
+
+_QUANTITY: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,7}|)",
+    re.ASCII,
+)
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+def parse_milli(text: str, field: str) -> int:
+    """Read *text* as thousandths, rounded up, 0 to 2^63-1; for CPU.
+
+    Raises:
+        InvalidRequestError: not a quantity, negative, or too large; names *field*.
+    """
+    return _scaled(text, field, 1000, exact=False)
+
+
+def parse_amount(text: str, field: str) -> int:
+    """Read *text* as whole units (bytes, pods), rounded up, 0 to 2^63-1.
+
+    Raises:
+        InvalidRequestError: not a quantity, negative, or too large; names *field*.
+    """
+    return _scaled(text, field, 1, exact=False)
+
+
+def parse_count(text: str, field: str, maximum: int = MAX_INT32) -> int:
+    """Read *text* as a whole number without rounding, 0 to *maximum*; for extended resources.
+
+    Raises:
+        InvalidRequestError: not a quantity, a fraction, negative, or above *maximum*; names *field*.
+    """
+    value = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else _scaled(text, field, 1, exact=True)
+    if value > maximum:
+        raise InvalidRequestError(field, text, f"write a whole number no larger than {maximum}")
+    return value
+
+
+def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text) * units
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
+    if match is None or not (match["whole"] or match["part"]):
+        raise InvalidRequestError(field, text, "write a whole number such as '1'")
+    digits = (match["whole"] + (match["part"] or "")).lstrip("0")
+    if not digits:
+        return 0
+    if match["sign"] == "-":
+        raise InvalidRequestError(field, text, "write a number that is not negative")
+    suffix = match["suffix"]
+    shift = _BINARY.get(suffix, 0)
+    exponent = (int(suffix[1:]) if len(suffix) > 1 and not shift else _DECIMAL.get(suffix, 0)) - len(
+        match["part"] or ""
+    )
+    # Past 2^63 or below 10^-9 the figure itself does not matter; an exponent is never raised to its power there.
+    if len(digits) + exponent > 40:
+        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT}")
+    numerator = (int(digits) << shift) * units
+    if exponent >= 0:
+        value, rest = numerator * int(10**exponent), 0
+    elif exponent < -80:
+        value, rest = 0, 1
+    else:
+        value, rest = divmod(numerator, int(10**-exponent))
+    if rest and exact:
+        raise InvalidRequestError(field, text, "write a whole number such as '1'")
+    value += 1 if rest else 0
+    if value > MAX_AMOUNT:
+        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT}")
+    return value

@@ -1,0 +1,1 @@
+"""What crosses the process, text to values and back; nothing here decides."""

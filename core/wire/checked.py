@@ -1,0 +1,115 @@
+"""Reading a configuration's plain values with every problem noted, not only the first."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from core.errors import ConfigError, quoted
+
+_T = TypeVar("_T")
+
+# The words that Go's strconv.ParseBool takes, which Volcano's plugins accept in place of a boolean.
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+class Checks:
+    """The problems found so far; each reader below notes one and answers its default when a value is wrong."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def raise_all(self) -> None:
+        """End here if anything was wrong.
+
+        Raises:
+            ConfigError: with every problem.
+        """
+        if self.problems:
+            raise ConfigError(self.problems)
+
+    def wrong(self, place: str, found: object, remedy: str) -> None:
+        """Note that what stands at *place* cannot be used."""
+        self.problems.append(f"{place}: found {quoted(_shown(found))}; {remedy}")
+
+    def mapping(self, found: object, place: str) -> Mapping[str, Any]:
+        """A mapping with text keys; {} for nothing."""
+        if found is None:
+            return {}
+        if isinstance(found, dict) and all(isinstance(key, str) for key in found):
+            return found
+        self.wrong(place, found, "write a mapping of names to values")
+        return {}
+
+    def items(self, found: object, place: str) -> list[Any]:
+        """A list; [] for nothing."""
+        if found is None:
+            return []
+        if isinstance(found, list):
+            return found
+        self.wrong(place, found, "write a list")
+        return []
+
+    def text(self, found: object, place: str, default: str = "") -> str:
+        """A text that is not empty."""
+        if isinstance(found, str) and found.strip():
+            return found.strip()
+        self.wrong(place, found, "write a text that is not empty")
+        return default
+
+    def texts(self, found: object, place: str) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(self.text(one, f"{place}[{i}]") for i, one in enumerate(self.items(found, place)))
+
+    def word(self, found: object, place: str, words: Iterable[str], default: str) -> str:
+        """One of *words*."""
+        known = list(words)
+        if isinstance(found, str) and found in known:
+            return found
+        self.wrong(place, found, "write one of " + ", ".join(f"'{word}'" for word in known))
+        return default
+
+    def switch(self, found: object, place: str, *, default: bool = False) -> bool:
+        """A boolean, or a word that Go's ParseBool takes."""
+        if isinstance(found, bool):
+            return found
+        shown = str(found)
+        if isinstance(found, str | int) and shown in _TRUE | _FALSE:
+            return shown in _TRUE
+        self.wrong(place, found, "write true or false")
+        return default
+
+    def whole(self, found: object, place: str, least: int, most: int, default: int) -> int:
+        """A whole number, also one in quotes, from *least* to *most*."""
+        if isinstance(found, str) and len(found) <= 20 and found.isascii() and found.lstrip("-").isdigit():
+            found = int(found)
+        if isinstance(found, int) and not isinstance(found, bool) and least <= found <= most:
+            return found
+        self.wrong(place, found, f"write a whole number from {least} to {most}")
+        return default
+
+    def seconds(self, found: object, place: str, least: float, most: float, default: float) -> float:
+        """A number of seconds from *least* to *most*."""
+        if isinstance(found, int | float) and not isinstance(found, bool) and least <= found <= most:
+            return float(found)
+        self.wrong(place, found, f"write seconds from {least:g} to {most:g}")
+        return default
+
+    def unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+        """Note every key of *found* that is not *known*."""
+        names = list(known)
+        for key in found:
+            if key not in names:
+                self.problems.append(f"{place}{key}: there is no such setting; known are " + ", ".join(sorted(names)))
+
+
+def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:
+    """*read* over a list of mappings, each with its place."""
+    return tuple(
+        read(checks.mapping(one, f"{place}[{i}]"), f"{place}[{i}]") for i, one in enumerate(checks.items(found, place))
+    )
+
+
+def _shown(found: object) -> str:
+    if isinstance(found, dict | list):
+        return "a mapping" if isinstance(found, dict) else "a list"
+    return "" if found is None else str(found)

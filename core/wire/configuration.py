@@ -1,0 +1,128 @@
+"""cardshare.yaml: our own settings, checked whole; docs/settings.md has the table.
+
+The keys are the names of the fields of `core.settings.Settings`. What stands here wins over volcano-scheduler.conf.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from core.settings import AdmissionSettings, DialectName, NeverFits, Policy, Settings
+from core.wire import yaml_text
+from core.wire.checked import Checks
+
+MODES: Final = ("hami-core", "mig", "mps")
+# The word for upstream's order, which a configuration without a policy has.
+_INDEX_WORD: Final = "index"
+_FLAT: Final = (
+    "scheduler_names",
+    "policy",
+    "schedule_weight",
+    "dialects",
+    "handoff_patience_s",
+    "handoff_timeout_s",
+    "bind_in_flight_max",
+    "refused_retry_s",
+    "node_lock",
+    "mode_preference",
+    "device_config_name",
+    "device_config_namespace",
+)
+_DAY_S: Final = 86_400.0
+
+
+def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa: B008 (a frozen value)
+    """Read cardshare.yaml over *base*; an empty text changes nothing.
+
+    Raises:
+        ConfigError: with every problem found, unknown keys among them.
+    """
+    checks = Checks()
+    found = checks.mapping(yaml_text.load(text, "cardshare.yaml"), "cardshare.yaml")
+    checks.unknown(found, (*_FLAT, "admission", "metrics"), "")
+    settings = replace(
+        base,
+        **_flat(checks, found, base),
+        metrics_per_pod=_per_pod(checks, found, base),
+        admission=_admission(checks, checks.mapping(found.get("admission"), "admission"), base.admission),
+    )
+    checks.raise_all()
+    return settings
+
+
+def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str, Any]:
+    readers: dict[str, Callable[[Any, str], Any]] = {
+        "scheduler_names": lambda value, key: _some(checks, checks.texts(value, key), key),
+        "policy": lambda value, key: policy(checks, value, key),
+        "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, base.schedule_weight),
+        "dialects": lambda value, key: frozenset(
+            DialectName(checks.word(name, f"{key}[{i}]", DialectName, DialectName.VGPU))
+            for i, name in enumerate(checks.items(value, key))
+        ),
+        "handoff_patience_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, base.handoff_patience_s),
+        "handoff_timeout_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, base.handoff_timeout_s),
+        "bind_in_flight_max": lambda value, key: checks.whole(value, key, 1, 1024, base.bind_in_flight_max),
+        "refused_retry_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, base.refused_retry_s),
+        "node_lock": checks.switch,
+        "mode_preference": lambda value, key: tuple(
+            checks.word(mode, f"{key}[{i}]", MODES, MODES[0]) for i, mode in enumerate(checks.items(value, key))
+        ),
+        "device_config_name": checks.text,
+        "device_config_namespace": checks.text,
+    }
+    return {key: readers[key](found[key], key) for key in _FLAT if key in found}
+
+
+def policy(checks: Checks, found: object, place: str) -> Policy:
+    """A policy by its word; ``index`` and the empty word are upstream's order."""
+    word = checks.word(found, place, (Policy.BINPACK, Policy.SPREAD, _INDEX_WORD, Policy.INDEX), Policy.BINPACK)
+    return Policy.INDEX if word == _INDEX_WORD else Policy(word)
+
+
+def _per_pod(checks: Checks, found: Mapping[str, Any], base: Settings) -> bool:
+    metrics = checks.mapping(found.get("metrics"), "metrics")
+    checks.unknown(metrics, ("per_pod",), "metrics.")
+    return checks.switch(metrics.get("per_pod", base.metrics_per_pod), "metrics.per_pod")
+
+
+def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings) -> AdmissionSettings:
+    switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure")
+    checks.unknown(found, ("trusted_accounts", "default_mode", "never_fits", *switches), "admission.")
+    modes = checks.mapping(found.get("default_mode"), "admission.default_mode")
+    policies = checks.mapping(found.get("never_fits"), "admission.never_fits")
+    return replace(
+        base,
+        **{key: checks.switch(found[key], f"admission.{key}") for key in switches if key in found},
+        trusted_accounts=_accounts(checks, found["trusted_accounts"])
+        if "trusted_accounts" in found
+        else base.trusted_accounts,
+        default_mode={
+            namespace: checks.word(mode, f"admission.default_mode.{namespace}", MODES, MODES[0])
+            for namespace, mode in modes.items()
+        }
+        or base.default_mode,
+        never_fits={
+            # An unquoted ``off`` is a switch to YAML.
+            namespace: NeverFits.OFF
+            if word is False
+            else NeverFits(checks.word(word, f"admission.never_fits.{namespace}", NeverFits, NeverFits.WARN))
+            for namespace, word in policies.items()
+        }
+        or base.never_fits,
+    )
+
+
+def _accounts(checks: Checks, found: object) -> tuple[str, ...]:
+    place = "admission.trusted_accounts"
+    accounts = checks.texts(found, place)
+    for i, account in enumerate(accounts):
+        # Every authenticated account of a cluster begins with one of these; a shorter prefix would trust all of them.
+        if account.endswith("*") and len(account) < len("system:serviceaccount:x:y*"):
+            checks.wrong(f"{place}[{i}]", account, "write at least namespace and beginning of the account before '*'")
+    return accounts
+
+
+def _some(checks: Checks, found: tuple[str, ...], place: str) -> tuple[str, ...]:
+    if not found:
+        checks.wrong(place, None, "write at least one")
+    return found

@@ -1,0 +1,141 @@
+"""device-config.yaml: the device configuration that device plugins and schedulers share, to tables.
+
+Source: protocol reference, nvidia 1.7 and ascend 6.3. Keys that only a plugin reads are left alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from core.settings import (
+    AscendChip,
+    AscendTable,
+    AscendTemplate,
+    MigGroup,
+    MigModel,
+    MigProfile,
+    VgpuTable,
+)
+from core.units import MAX_INT32
+from core.wire import yaml_text
+from core.wire.checked import Checks, each
+
+_DEFAULT: Final = VgpuTable()
+# A group's name stands inside a device's id between these characters (nvidia 3.6).
+_ID_SYNTAX: Final = frozenset("-[],:;")
+_MAX_FACTOR: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConfig:
+    """The two sections of device-config.yaml; a section that is missing has its defaults."""
+
+    vgpu: VgpuTable = field(default_factory=VgpuTable)
+    ascend: AscendTable = field(default_factory=AscendTable)
+
+
+def decode_device_config(text: str) -> DeviceConfig:
+    """Read device-config.yaml.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    checks = Checks()
+    found = checks.mapping(yaml_text.load(text, "device-config.yaml"), "device-config.yaml")
+    config = DeviceConfig(
+        vgpu=_vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT,
+        ascend=_ascend(checks, found.get("vnpus")),
+    )
+    checks.raise_all()
+    return config
+
+
+def _vgpu(checks: Checks, found: object) -> VgpuTable:
+    section = checks.mapping(found, "nvidia")
+
+    def resource(key: str, default: str) -> str:
+        return checks.text(section[key], f"nvidia.{key}", default) if section.get(key) else default
+
+    return VgpuTable(
+        number_resource=resource("resourceCountName", _DEFAULT.number_resource),
+        memory_resource=resource("resourceMemoryName", _DEFAULT.memory_resource),
+        cores_resource=resource("resourceCoreName", _DEFAULT.cores_resource),
+        # Without a name percentages are no request at all (nvidia 1.7), unlike the other three.
+        percentage_resource=resource("resourceMemoryPercentageName", ""),
+        # 0 stands for "not set" upstream, and divides by zero in the plugin.
+        memory_factor=checks.whole(section.get("gpuMemoryFactor") or 1, "nvidia.gpuMemoryFactor", 1, _MAX_FACTOR, 1),
+        geometries=each(
+            checks,
+            section.get("knownMigGeometries"),
+            "nvidia.knownMigGeometries",
+            lambda one, place: MigModel(
+                models=checks.texts(one.get("models"), f"{place}.models"),
+                groups=each(
+                    checks,
+                    one.get("allowedGeometries"),
+                    f"{place}.allowedGeometries",
+                    lambda group, where: _group(checks, group, where),
+                ),
+            ),
+        ),
+    )
+
+
+def _group(checks: Checks, found: Mapping[str, Any], place: str) -> MigGroup:
+    name = checks.text(found.get("group"), f"{place}.group")
+    if not _ID_SYNTAX.isdisjoint(name):
+        checks.wrong(f"{place}.group", name, "write a name without any of - [ ] , : ;")
+    return MigGroup(
+        name=name,
+        profiles=each(
+            checks,
+            found.get("geometries"),
+            f"{place}.geometries",
+            lambda one, where: MigProfile(
+                name=checks.text(one.get("name"), f"{where}.name"),
+                memory_mib=checks.whole(one.get("memory"), f"{where}.memory", 1, MAX_INT32, 1),
+                count=checks.whole(one.get("count"), f"{where}.count", 1, 1024, 1),
+            ),
+        ),
+    )
+
+
+def _ascend(checks: Checks, found: object) -> AscendTable:
+    if found is None:
+        return AscendTable()
+    # The older shape is the list itself; it has no word on soft slicing (ascend 6.3).
+    if isinstance(found, list):
+        return AscendTable(chips=each(checks, found, "vnpus", lambda one, place: _chip(checks, one, place)))
+    section = checks.mapping(found, "vnpus")
+    return AscendTable(
+        chips=each(checks, section.get("configs"), "vnpus.configs", lambda one, place: _chip(checks, one, place)),
+        soft_by_default=checks.switch(section.get("hamiVnpuCore") or False, "vnpus.hamiVnpuCore"),
+    )
+
+
+def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
+    def whole(key: str, least: int) -> int:
+        return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
+
+    templates = each(
+        checks,
+        found.get("templates"),
+        f"{place}.templates",
+        lambda one, where: AscendTemplate(
+            name=checks.text(one.get("name"), f"{where}.name"),
+            memory_mib=checks.whole(one.get("memory"), f"{where}.memory", 1, MAX_INT32, 1),
+            ai_core=checks.whole(one.get("aiCore", 0), f"{where}.aiCore", 0, MAX_INT32, 0),
+            ai_cpu=checks.whole(one.get("aiCPU", 0), f"{where}.aiCPU", 0, MAX_INT32, 0),
+        ),
+    )
+    return AscendChip(
+        chip_name=checks.text(found.get("chipName"), f"{place}.chipName"),
+        common_word=checks.text(found.get("commonWord"), f"{place}.commonWord"),
+        resource=checks.text(found.get("resourceName"), f"{place}.resourceName"),
+        memory_resource=checks.text(found.get("resourceMemoryName"), f"{place}.resourceMemoryName"),
+        allocatable_mib=whole("memoryAllocatable", 1),
+        capacity_mib=whole("memoryCapacity", 1),
+        ai_core=whole("aiCore", 0),
+        ai_cpu=whole("aiCPU", 0),
+        templates=tuple(sorted(templates, key=lambda template: template.memory_mib)),
+    )

@@ -1,0 +1,93 @@
+"""Manifests as people keep them: YAML or JSON, several documents in a file, lists of objects; each with its line."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from core.errors import ConfigError
+from core.wire import yaml_text
+
+MAX_BYTES: Final = 16 * 2**20
+_MARK: Final = re.compile(r"^(?:---|\.\.\.)(?=\s|$)", re.MULTILINE)
+
+
+class Manifest(NamedTuple):
+    """One object, and the line at which its document, or it in a list, begins."""
+
+    line: int
+    value: dict[str, Any]
+
+
+class Unreadable(NamedTuple):
+    """A document that is none, at its line."""
+
+    line: int
+    problem: str
+
+
+def read_manifests(text: str) -> Iterator[Manifest | Unreadable]:
+    """Every object in *text*, in order; a document that cannot be read does not keep the others from being."""
+    if len(text) > MAX_BYTES:
+        yield Unreadable(1, f"write no more than {MAX_BYTES} characters to a file")
+        return
+    line, start = 1, 0
+    for mark in (*_MARK.finditer(text), None):
+        # A document may begin on the line of its mark.
+        end = mark.start() if mark is not None else len(text)
+        yield from _document(text[start:end], line)
+        if mark is not None:
+            line += text.count("\n", start, mark.end())
+            start = mark.end()
+
+
+def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
+    # Of what is written, not of the comments before it.
+    blank = (row.lstrip().startswith("#") or not row.strip() for row in text.split("\n"))
+    first = line + next((at for at, is_blank in enumerate(blank) if not is_blank), 0)
+    try:
+        found = yaml_text.load(text, "document")
+    except ConfigError as e:
+        yield Unreadable(first, "; ".join(e.problems))
+        return
+    if found is None:
+        return
+    if not isinstance(found, dict):
+        yield Unreadable(first, "an object has apiVersion, kind and metadata; this is none")
+        return
+    if str(found.get("kind")).endswith("List") and isinstance(found.get("items"), list):
+        lines = _lines_of_items(text)
+        for at, item in enumerate(found["items"]):
+            where = line + lines[at] if at < len(lines) else first
+            yield Manifest(where, item) if isinstance(item, dict) else Unreadable(where, "items are objects")
+        return
+    yield Manifest(first, found)
+
+
+def _lines_of_items(text: str) -> list[int]:
+    root = yaml.compose(text, Loader=yaml.CSafeLoader)
+    for key, value in root.value if isinstance(root, yaml.MappingNode) else ():
+        if key.value == "items" and isinstance(value, yaml.SequenceNode):
+            return [item.start_mark.line for item in value.value]
+    return []
+
+
+def review_of(manifest: dict[str, Any], namespace: str) -> bytes:
+    """The AdmissionReview that the API server would send of *manifest*, created in *namespace* if it names none."""
+    group, slash, version = str(manifest.get("apiVersion") or "").rpartition("/")
+    found = manifest.get("metadata")
+    metadata = found if isinstance(found, dict) else {}
+    request = {
+        "uid": "check",
+        "kind": {"group": group if slash else "", "version": version, "kind": str(manifest.get("kind") or "")},
+        "name": str(metadata.get("name") or metadata.get("generateName") or ""),
+        "namespace": str(metadata.get("namespace") or namespace),
+        "operation": "CREATE",
+        "userInfo": {"username": "check"},
+        "object": manifest,
+        "dryRun": True,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return msgspec.json.encode(review)

@@ -1,0 +1,81 @@
+"""Nodes: the API server's JSON to `Node`."""
+
+import sys
+from typing import Final
+
+import msgspec
+
+from core.model import Node, NodeName, Taint
+from core.wire import reading
+from core.wire.reading import Quantity
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    uid: str | None = ""
+    resource_version: str | None = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Taint(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    value: str | None = ""
+    effect: str | None = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    unschedulable: bool | None = False
+    taints: tuple[_Taint, ...] | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    capacity: dict[str, Quantity] | None = None
+    allocatable: dict[str, Quantity] | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class NodeObject(msgspec.Struct, frozen=True, gc=False):
+    """A node's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Node (v1.36)."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_STATUS: Final = _Status()
+_READY: Final = "Ready"
+
+
+def node_of(found: NodeObject) -> Node:
+    """The value of a decoded node."""
+    meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
+    return Node(
+        name=NodeName(sys.intern(meta.name)),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=reading.annotations(meta.labels),
+        annotations=reading.annotations(meta.annotations),
+        capacity=reading.amounts(status.capacity),
+        allocatable=reading.amounts(status.allocatable),
+        taints=tuple(
+            [Taint(key=t.key, value=t.value or "", effect=t.effect or "") for t in spec.taints] if spec.taints else ()
+        ),
+        unschedulable=bool(spec.unschedulable),
+        ready=_ready(status.conditions),
+    )
+
+
+decode_node: Final = reading.reader("node", NodeObject, node_of)
+node_from_object: Final = reading.converter("node", NodeObject, node_of)
+
+
+def _ready(conditions: tuple[_Condition, ...] | None) -> bool:
+    # A node that says nothing about itself yet is judged by its taints alone, as kube-scheduler does.
+    return all(one.status == "True" for one in conditions or () if one.type == _READY)

@@ -1,0 +1,429 @@
+"""Pods: the API server's JSON to `Pod`.
+
+Only the fields that placing and admission need are read. What a pod asks that no rule decides yet is named in
+`Pod.unjudged`, so that such a pod waits with that name as its reason and is never placed wrongly.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from itertools import chain
+from typing import Annotated, Final
+
+import msgspec
+
+from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
+from core.wire import reading
+from core.wire.patches import Path
+from core.wire.reading import Quantity
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Present(msgspec.Struct, frozen=True, gc=False):
+    """An object of which only its presence matters."""
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str | None = ""
+    uid: str | None = ""
+    resource_version: str | None = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: _Time | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Resources(msgspec.Struct, frozen=True, gc=False):
+    limits: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] | None = None
+
+
+class _Env(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    host_port: int | None = 0
+    protocol: str | None = "TCP"
+    host_ip: str | None = msgspec.field(default="", name="hostIP")
+
+
+class _Security(msgspec.Struct, frozen=True, gc=False):
+    privileged: bool | None = None
+
+
+class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One container of a `PodObject`."""
+
+    name: str = ""
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+    security_context: _Security | None = None
+    env: tuple[_Env, ...] | None = None
+    ports: tuple[_Port, ...] | None = None
+
+
+class _Expression(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    match_expressions: tuple[_Expression, ...] | None = None
+    match_fields: tuple[_Present, ...] | None = None
+
+
+class _Terms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_selector_terms: tuple[_Term, ...] | None = None
+
+
+class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: tuple[_Present, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _Toleration(msgspec.Struct, frozen=True, gc=False):
+    key: str | None = ""
+    operator: str | None = ""
+    value: str | None = ""
+    effect: str | None = ""
+
+
+class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    when_unsatisfiable: str = ""
+
+
+class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    persistent_volume_claim: _Present | None = None
+    # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
+    ephemeral: _Present | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    containers: tuple[ContainerObject, ...] | None = None
+    init_containers: tuple[ContainerObject, ...] | None = None
+    ephemeral_containers: tuple[ContainerObject, ...] | None = None
+    node_name: str | None = ""
+    scheduler_name: str | None = None
+    priority: int | None = 0
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
+    tolerations: tuple[_Toleration, ...] | None = None
+    overhead: dict[str, Quantity] | None = None
+    scheduling_gates: tuple[_Present, ...] | None = None
+    topology_spread_constraints: tuple[_Spread, ...] | None = None
+    volumes: tuple[_Volume, ...] | None = None
+    resource_claims: tuple[_Present, ...] | None = None
+    resources: _Resources | None = None
+
+
+class _State(msgspec.Struct, frozen=True, gc=False):
+    running: _Present | None = None
+    terminated: _Present | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    started: bool | None = None
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    reason: str | None = ""
+    message: str | None = ""
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str | None = ""
+    reason: str | None = ""
+    message: str | None = ""
+    conditions: tuple[_Condition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class PodObject(msgspec.Struct, frozen=True, gc=False):
+    """A pod's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_STATUS: Final = _Status()
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_MAX_SHARED_PORTS: Final = 32
+_SCHEDULED: Final = "PodScheduled"
+
+
+def pod_of(found: PodObject, namespace: str = "") -> Pod:
+    """The value of a decoded pod; one that does not say its namespace is in *namespace*."""
+    meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
+    scheduled = _scheduled(status.conditions)
+    return Pod(
+        uid=PodUid(meta.uid or ""),
+        namespace=sys.intern(meta.namespace or namespace),
+        name=meta.name,
+        resource_version=meta.resource_version or "",
+        labels=reading.labels(meta.labels),
+        annotations=reading.annotations(meta.annotations),
+        scheduler_name=sys.intern(spec.scheduler_name or ""),
+        node_name=sys.intern(spec.node_name or ""),
+        phase=_PHASES.get(status.phase or "", Phase.UNKNOWN) if status.phase else Phase.PENDING,
+        deleting=meta.deletion_timestamp is not None,
+        gated=bool(spec.scheduling_gates),
+        started=_started(status),
+        priority=spec.priority or 0,
+        created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
+        containers=_containers(spec.containers),
+        init_containers=_containers(spec.init_containers),
+        overhead=reading.amounts(spec.overhead),
+        constraints=_constraints(spec),
+        unjudged=_unjudged(spec),
+        status_reason=sys.intern(status.reason or ""),
+        status_message=status.message or "",
+        scheduled_reason=sys.intern(scheduled.reason or ""),
+        scheduled_message=scheduled.message or "",
+        owner=_owner(meta.owner_references),
+    )
+
+
+def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
+    """What `kubectl debug` added to a pod: containers that have no resources."""
+    return _containers(found.spec.ephemeral_containers) if found.spec is not None else ()
+
+
+decode_pod: Final = reading.reader("pod", PodObject, pod_of)
+pod_from_object: Final = reading.converter("pod", PodObject, pod_of)
+
+
+def _scheduled(conditions: tuple[_Condition, ...] | None) -> _Condition:
+    for condition in conditions or ():
+        if condition.type == _SCHEDULED:
+            return condition
+    return _NO_CONDITION
+
+
+_NO_CONDITION: Final = _Condition()
+
+
+def _started(status: _Status) -> bool:
+    """Whether any container has run: then the device plugin has been asked, whatever its annotations say."""
+    for listed in (status.container_statuses, status.init_container_statuses):
+        for one in listed or ():
+            if one.started or _ran(one.state) or _ran(one.last_state):
+                return True
+    return False
+
+
+def _ran(state: _State | None) -> bool:
+    return state is not None and (state.running is not None or state.terminated is not None)
+
+
+def _owner(references: tuple[_Owner, ...] | None) -> str:
+    for owner in references or ():
+        if owner.controller:
+            return sys.intern(f"{owner.kind}/{owner.name}")
+    return ""
+
+
+def _containers(found: tuple[ContainerObject, ...] | None) -> tuple[Container, ...]:
+    return tuple([_container(one) for one in found]) if found else ()
+
+
+def _container(found: ContainerObject) -> Container:
+    resources = found.resources
+    written = (
+        found.name,
+        _items(resources.limits) if resources else (),
+        _items(resources.requests) if resources else (),
+        found.restart_policy == "Always",
+        bool(found.security_context and found.security_context.privileged),
+        tuple([one.name for one in found.env]) if found.env else (),
+        tuple([(p.protocol or "TCP", p.host_ip or "", p.host_port) for p in found.ports if p.host_port])
+        if found.ports
+        else (),
+    )
+    short = (
+        reading.is_short(chain((found.name,), written[5], *written[1], *written[2]))
+        and len(written[6]) < _MAX_SHARED_PORTS
+    )
+    return _shared_container(*written) if short else _new_container(*written)
+
+
+def _items(found: dict[str, Quantity] | None) -> tuple[tuple[str, str], ...]:
+    return tuple([(key, reading.as_written(value)) for key, value in found.items()]) if found else ()
+
+
+def _new_container(  # noqa: PLR0917 (a memo is keyed by position)
+    name: str,
+    limits: tuple[tuple[str, str], ...],
+    requests: tuple[tuple[str, str], ...],
+    sidecar: bool,
+    privileged: bool,
+    env_names: tuple[str, ...],
+    host_ports: tuple[tuple[str, str, int], ...],
+) -> Container:
+    return Container(
+        name=sys.intern(name),
+        limits=reading.shared_mapping(limits),
+        requests=reading.shared_mapping(requests),
+        sidecar=sidecar,
+        privileged=privileged,
+        env_names=reading.interned(env_names),
+        host_ports=host_ports,
+    )
+
+
+# One value for all containers that are written alike: the pods of a workload repeat them.
+_shared_container: Final = lru_cache(maxsize=1 << 14)(_new_container)
+
+_ANYWHERE: Final = NodeConstraints()
+
+
+def _constraints(spec: _Spec) -> NodeConstraints:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity else None
+    if not spec.node_selector and required is None and not spec.tolerations:
+        return _ANYWHERE
+    selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
+    tolerations = spec.tolerations or ()
+    if reading.is_short(_written(selector, required, tolerations)):
+        return _shared_constraints(selector, required, tolerations)
+    return _new_constraints(selector, required, tolerations)
+
+
+def _written(
+    selector: tuple[tuple[str, str], ...], required: _Terms | None, tolerations: tuple[_Toleration, ...]
+) -> Iterator[str]:
+    """All text that constraints are made of."""
+    yield from chain.from_iterable(selector)
+    for one in tolerations:
+        yield from (one.key or "", one.operator or "", one.value or "", one.effect or "")
+    for term in (required.node_selector_terms or ()) if required else ():
+        for expression in term.match_expressions or ():
+            yield from (expression.key, expression.operator, *(expression.values or ()))
+
+
+def _new_constraints(
+    selector: tuple[tuple[str, str], ...], required: _Terms | None, tolerations: tuple[_Toleration, ...]
+) -> NodeConstraints:
+    return NodeConstraints(
+        selector=selector,
+        affinity=None if required is None else _alternatives(required),
+        tolerations=tuple(
+            Toleration(key=t.key or "", operator=t.operator or "Equal", value=t.value or "", effect=t.effect or "")
+            for t in tolerations
+        ),
+    )
+
+
+# One value for all pods that are constrained alike, so that comparing two is mostly comparing addresses.
+_shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
+
+
+def _alternatives(required: _Terms) -> tuple[tuple[Requirement, ...], ...]:
+    # A term without expressions matches no node (Kubernetes API reference, NodeSelectorTerm). One with fields alone
+    # is left out here too; `unjudged` names it.
+    return tuple(
+        tuple(Requirement(key=e.key, operator=e.operator, values=e.values or ()) for e in term.match_expressions)
+        for term in required.node_selector_terms or ()
+        if term.match_expressions
+    )
+
+
+def _unjudged(spec: _Spec) -> tuple[str, ...]:
+    return tuple([name for name, asked in _asks(spec) if asked]) if _unusual(spec) else ()
+
+
+def _unusual(spec: _Spec) -> bool:
+    """Whether `_asks` is worth asking; most pods have volumes, and nothing else of it."""
+    return bool(
+        spec.affinity
+        or spec.topology_spread_constraints
+        or spec.volumes
+        or spec.resource_claims
+        or spec.resources
+        or any(one.ports for one in spec.containers or ())
+        or any(one.ports for one in spec.init_containers or ())
+    )
+
+
+def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
+    """By name, whether a pod asks what no rule decides."""
+    affinity = spec.affinity or _NO_AFFINITY
+    node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
+    terms = node_affinity.node_selector_terms if node_affinity else None
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    resources = spec.resources
+    return (
+        ("node affinity matchFields", any(term.match_fields for term in terms or ())),
+        ("pod affinity", bool(affinity.pod_affinity and affinity.pod_affinity.required)),
+        ("pod anti-affinity", bool(affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)),
+        (
+            "topology spread (DoNotSchedule)",
+            any(one.when_unsatisfiable != "ScheduleAnyway" for one in spec.topology_spread_constraints or ()),
+        ),
+        ("host ports", any(port.host_port for one in containers for port in one.ports or ())),
+        (
+            "persistent volume claims",
+            any(one.persistent_volume_claim or one.ephemeral for one in spec.volumes or ()),
+        ),
+        ("resource claims", bool(spec.resource_claims)),
+        ("pod-level resources", bool(resources and (resources.limits or resources.requests))),
+    )
+
+
+_NO_AFFINITY: Final = _Affinity()
+
+
+def present_in(found: PodObject) -> Callable[[Path], bool]:
+    """For `encode_patch`: what a decoded pod has at the paths that admission edits."""
+
+    def present(path: Path) -> bool:
+        if path[0] == "metadata":
+            return len(path) == 1 or _named(found.metadata.annotations, path[2:])
+        spec = found.spec
+        if spec is None or len(path) == 1:
+            return spec is not None
+        if path[1] == "schedulerName":
+            return spec.scheduler_name is not None
+        containers = spec.containers if path[1] == "containers" else spec.init_containers
+        return containers is not None and (len(path) == 2 or _in_container(containers[int(path[2])], path[3:]))
+
+    return present
+
+
+def _in_container(found: ContainerObject, path: Path) -> bool:
+    resources = found.resources
+    if not path or resources is None or len(path) == 1:
+        return not path or resources is not None
+    return _named(resources.limits if path[1] == "limits" else resources.requests, path[2:])
+
+
+def _named(found: Mapping[str, object] | None, path: Path) -> bool:
+    return found is not None and (not path or path[0] in found)

@@ -1,0 +1,109 @@
+"""What every codec of Kubernetes' JSON shares: one way to fail, and one copy of text that many objects repeat.
+
+The memos below are pure: equal values in, one of them out. They are bounded, so that an odd cluster costs time and
+not memory.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from core.errors import InvalidRequestError
+
+_T = TypeVar("_T")
+_V = TypeVar("_V")
+
+# What msgspec raises on bytes of any kind: wrong syntax or types, text that is not UTF-8, nesting too deep.
+DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_REMEDY: Final = "write what Kubernetes' API reference describes"
+_SHARED: Final = 1 << 14
+# What is longer is rarely repeated, and whoever may send it must not fill the memos with it.
+_MAX_SHARED_CHARS: Final = 2048
+
+# Kubernetes writes quantities as text; people's manifests write numbers too.
+Quantity = str | int | float
+
+
+def reader(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[bytes], _V]:
+    """A decoder of *what*: JSON to *struct*, and that to a value by *build*; made once, used for ever.
+
+    The decoder raises InvalidRequestError and nothing else, on any bytes.
+    """
+    decoder = msgspec.json.Decoder(struct)
+
+    def decode(text: bytes) -> _V:
+        try:
+            return build(decoder.decode(text))
+        except DECODE_ERRORS as e:
+            raise unreadable(what, e) from e
+
+    return decode
+
+
+def converter(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[Mapping[str, Any]], _V]:
+    """As `reader`, for an object that is already parsed (a YAML document, a test's mapping)."""
+
+    def convert(obj: Mapping[str, Any]) -> _V:
+        try:
+            return build(msgspec.convert(obj, struct))
+        except DECODE_ERRORS as e:
+            raise unreadable(what, e) from e
+
+    return convert
+
+
+def unreadable(what: str, error: BaseException) -> InvalidRequestError:
+    """The complaint that *what* cannot be read, with the place that the decoder names."""
+    if isinstance(error, InvalidRequestError):
+        return error
+    if isinstance(error, RecursionError):
+        return InvalidRequestError(what, "nesting that is too deep", _REMEDY)
+    problem, _, place = str(error).partition(" - at `$")
+    return InvalidRequestError(f"{what} {place.strip('`.')}".rstrip(), problem, _REMEDY)
+
+
+def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
+    """Quantities by resource name as text, shared with every equal mapping."""
+    return shared_mapping(tuple([(key, as_written(value)) for key, value in found.items()])) if found else EMPTY
+
+
+def as_written(value: Quantity) -> str:
+    """A quantity as text: a number of a manifest as the API server would store it."""
+    return value if isinstance(value, str) else repr(value)
+
+
+def labels(found: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Labels, shared with every object that has the same (all pods of one ReplicaSet or Job)."""
+    return shared_mapping(tuple(found.items())) if found else EMPTY
+
+
+def annotations(found: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Annotations with shared keys; their values differ from object to object."""
+    return {sys.intern(key): value for key, value in found.items()} if found else EMPTY
+
+
+EMPTY: Final[Mapping[str, str]] = {}
+
+
+def shared_mapping(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """One mapping for all that hold *items*, unless they are long; to be read only."""
+    return _shared_mapping(items) if is_short(chain.from_iterable(items)) else dict(items)
+
+
+def is_short(texts: Iterable[str]) -> bool:
+    """Whether *texts* are few enough characters to be worth a place in a memo."""
+    return sum(map(len, texts)) <= _MAX_SHARED_CHARS
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared_mapping(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return {sys.intern(key): sys.intern(value) for key, value in items}
+
+
+def interned(texts: Iterable[str]) -> tuple[str, ...]:
+    """*texts*, each the one copy of it."""
+    return tuple([sys.intern(text) for text in texts])

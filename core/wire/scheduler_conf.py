@@ -1,0 +1,243 @@
+"""volcano-scheduler.conf as clusters have it, to settings, and to notes on what of it has no effect here.
+
+Source: protocol reference, nvidia 1.7 and ascend 6.1, 6.2; Volcano v1.8 to v1.14.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from core.settings import ALL_DIALECTS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings, Tables
+from core.wire import yaml_text
+from core.wire.checked import Checks
+from core.wire.configuration import policy
+from core.wire.device_config import DeviceConfig
+
+_WHAT: Final = "volcano-scheduler.conf"
+_SWITCHES: Final = {
+    "GPUSharingEnable": DialectName.GPU_MEMORY,
+    "GPUNumberEnable": DialectName.GPU_NUMBER,
+    "VGPUEnable": DialectName.VGPU,
+    "AscendHAMiVNPUEnable": DialectName.ASCEND_HAMI,
+    "AscendMindClusterVNPUEnable": DialectName.MINDCLUSTER,
+}
+# The switches of the predicates plugin up to v1.8.2.
+_OLD_SWITCHES: Final = ("GPUSharingEnable", "GPUNumberEnable", "VGPUEnable")
+# Plugins whose work is done here without arguments, or whose absence changes nothing for pods with cards.
+_SILENT_PLUGINS: Final = frozenset({
+    "conformance", "deviceshare", "drf", "gang", "predicates", "priority", "proportion",
+})  # fmt: skip
+_SCORING_PLUGINS: Final = frozenset({"binpack", "nodeorder"})
+_KNOWN_PLUGINS: Final = (
+    _SILENT_PLUGINS
+    | _SCORING_PLUGINS
+    | {
+        "capacity", "capacity-card", "cdp", "extender", "network-topology-aware", "nodegroup", "numaaware",
+        "overcommit", "pdb", "rescheduling", "resource-strategy-fit", "resourcequota", "sla", "task-topology",
+        "tdm", "usage",
+    }
+)  # fmt: skip
+_INIT_PARAMS: Final = "init-params"
+_INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "useClusterInfoManager")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConf:
+    """What a scheduler's configuration means here; notes name what is unknown or without effect, once each."""
+
+    settings: Settings = field(default_factory=Settings)
+    exclusive_rules: tuple[ExclusiveRule, ...] = ()
+    preset_virtual_device: bool = False
+    self_maintain_available_card: bool = True
+    use_cluster_info_manager: bool = True
+    notes: tuple[str, ...] = ()
+
+    def tables(self, devices: DeviceConfig, version: int) -> Tables:
+        """What dialects need to know, of this configuration and device-config.yaml together."""
+        return Tables(
+            version=version,
+            vgpu=devices.vgpu,
+            ascend=devices.ascend,
+            exclusive_rules=self.exclusive_rules,
+            preset_virtual_device=self.preset_virtual_device,
+            self_maintain_available_card=self.self_maintain_available_card,
+            use_cluster_info_manager=self.use_cluster_info_manager,
+        )
+
+
+def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerConf:  # noqa: B008 (a frozen value)
+    """Read volcano-scheduler.conf over *base*.
+
+    A configuration with neither ``deviceshare`` arguments nor ``predicate.*`` switches leaves *base* as it is.
+
+    Raises:
+        ConfigError: with every problem found; such a text is to be refused whole.
+    """
+    reading = _Reading(Checks(), [])
+    found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
+    reading.top(found)
+    arguments = reading.plugins(found.get("tiers"))
+    conf = _conf(reading, arguments, base, reading.init_params(found.get("configurations")))
+    reading.checks.raise_all()
+    return conf
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    checks: Checks
+    notes: list[str]
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def top(self, found: Mapping[str, Any]) -> None:
+        for key in found:
+            if key not in {"actions", "tiers", "configurations", "metrics"}:
+                self.note(f"{key}: unknown, has no effect")
+
+    def plugins(self, tiers: object) -> dict[str, Any]:
+        """Every argument of every plugin by its full name; a later one wins."""
+        arguments: dict[str, Any] = {}
+        for i, tier in enumerate(self.checks.items(tiers, "tiers")):
+            place = f"tiers[{i}]"
+            listed = self.checks.mapping(tier, place).get("plugins")
+            for j, plugin in enumerate(self.checks.items(listed, f"{place}.plugins")):
+                where = f"{place}.plugins[{j}]"
+                entry = self.checks.mapping(plugin, where)
+                name = self.checks.text(entry.get("name"), f"{where}.name", "?")
+                arguments |= self._arguments(name, self.checks.mapping(entry.get("arguments"), f"{where}.arguments"))
+        return arguments
+
+    def _arguments(self, plugin: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        if plugin not in _KNOWN_PLUGINS:
+            self.note(f"plugin {plugin}: unknown, has no effect")
+        elif plugin not in _SILENT_PLUGINS | _SCORING_PLUGINS:
+            self.note(f"plugin {plugin}: has no effect here")
+        taken: dict[str, Any] = {}
+        for key, value in found.items():
+            if _is_ours(plugin, key):
+                taken[key] = value
+            else:
+                self.note(f"plugin {plugin}: {key}: unknown, has no effect")
+        return taken
+
+    def init_params(self, found: object) -> Mapping[str, bool]:
+        for i, one in enumerate(self.checks.items(found, "configurations")):
+            place = f"configurations[{i}]"
+            entry = self.checks.mapping(one, place)
+            if entry.get("name") == _INIT_PARAMS:
+                arguments = self.checks.mapping(entry.get("arguments"), f"{place}.arguments")
+                for key in arguments:
+                    if key not in _INIT_KEYS:
+                        self.note(f"configuration {_INIT_PARAMS}: {key}: has no effect here")
+                # Compared as text upstream: only "true" is true (ascend 6.2).
+                return {key: str(arguments[key]).lower() == "true" for key in _INIT_KEYS if key in arguments}
+            self.note(f"configuration {entry.get('name')}: has no effect here")
+        return {}
+
+
+def _is_ours(plugin: str, key: str) -> bool:
+    if plugin == "deviceshare":
+        return key.removeprefix("deviceshare.") in _DEVICESHARE and key.startswith("deviceshare.")
+    if plugin == "binpack":
+        return key in _BINPACK or key.startswith(_BINPACK_RESOURCE)
+    if plugin == "nodeorder":
+        return key in _NODEORDER
+    return plugin == "predicates" and key in _PREDICATES
+
+
+_DEVICESHARE: Final = frozenset({
+    *_SWITCHES, "NodeLockEnable", "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules",
+    "KnownGeometriesCMName", "KnownGeometriesCMNamespace",
+})  # fmt: skip
+_BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
+_BINPACK_RESOURCE: Final = "binpack.resources."
+# What nodeorder judges besides (affinity, taints, images, spread) orders nothing here: those are rules, not scores.
+_NODEORDER: Final = {
+    "leastrequested.weight": "least_requested",
+    "mostrequested.weight": "most_requested",
+    "balancedresource.weight": "balanced",
+}
+_PREDICATES: Final = frozenset({f"predicate.{name}" for name in (*_OLD_SWITCHES, "NodeLockEnable")})
+
+
+def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init: Mapping[str, bool]) -> SchedulerConf:
+    rules = _rules(reading, arguments.get("deviceshare.GPUExclusiveRules"))
+    return SchedulerConf(
+        settings=replace(
+            _settings(reading.checks, arguments, base) if _speaks_of_cards(arguments) else base,
+            node_weights=_node_weights(reading.checks, arguments),
+        ),
+        exclusive_rules=rules,
+        preset_virtual_device=init.get("presetVirtualDevice", False),
+        self_maintain_available_card=init.get("self-maintain-available-card", True),
+        use_cluster_info_manager=init.get("useClusterInfoManager", True),
+        notes=tuple(reading.notes),
+    )
+
+
+def _speaks_of_cards(arguments: Mapping[str, Any]) -> bool:
+    return any(key.startswith(("deviceshare.", "predicate.")) for key in arguments)
+
+
+def _settings(checks: Checks, arguments: Mapping[str, Any], base: Settings) -> Settings:
+    def switched(name: str) -> bool:
+        return any(
+            checks.switch(arguments[key], key)
+            for key in (f"deviceshare.{name}", f"predicate.{name}")
+            if key in arguments
+        )
+
+    def text(name: str, default: str) -> str:
+        key = f"deviceshare.{name}"
+        return checks.text(arguments[key], key, default) if key in arguments else default
+
+    named = arguments.get("deviceshare.SchedulePolicy")
+    weight = arguments.get("deviceshare.ScheduleWeight", 1)
+    return replace(
+        base,
+        policy=Policy.INDEX if named is None else policy(checks, named, "deviceshare.SchedulePolicy"),
+        # Absent it is 0 upstream, which silences the policy that the guides' examples name without a weight.
+        schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
+        # Whole cards have no switch upstream: kube-scheduler's own counting serves them.
+        dialects=(ALL_DIALECTS - frozenset(_SWITCHES.values()))
+        | frozenset(dialect for name, dialect in _SWITCHES.items() if switched(name)),
+        node_lock=switched("NodeLockEnable"),
+        device_config_name=text("KnownGeometriesCMName", base.device_config_name),
+        device_config_namespace=text("KnownGeometriesCMNamespace", base.device_config_namespace),
+    )
+
+
+def _node_weights(checks: Checks, arguments: Mapping[str, Any]) -> NodeWeights:
+    """The weights of nodes' other resources: only those that are written; the plugins' own defaults weigh nothing."""
+
+    def weight(key: str, default: int) -> int:
+        return checks.whole(arguments[key], key, 0, 1_000_000, default) if key in arguments else default
+
+    key = "binpack.resources"
+    named = checks.text(arguments[key], key, "") if key in arguments else ""
+    resources = [("cpu", weight("binpack.cpu", 1)), ("memory", weight("binpack.memory", 1))]
+    resources += [
+        (name, weight(_BINPACK_RESOURCE + name, 1)) for name in (part.strip() for part in named.split(",")) if name
+    ]
+    spoken = any(key.startswith("binpack.") for key in arguments)
+    return NodeWeights(
+        binpack=weight("binpack.weight", 1 if spoken else 0),
+        resources=tuple(resources),
+        **{field: weight(key, 0) for key, field in _NODEORDER.items()},
+    )
+
+
+def _rules(reading: _Reading, found: object) -> tuple[ExclusiveRule, ...]:
+    place = "deviceshare.GPUExclusiveRules"
+    rules: list[ExclusiveRule] = []
+    for i, one in enumerate(reading.checks.items(found, place)):
+        labels = reading.checks.mapping(one, f"{place}[{i}]")
+        texts = frozenset((key, value) for key, value in labels.items() if isinstance(value, str))
+        if len(texts) < len(labels):
+            # As upstream: dropped, not refused; but said.
+            reading.note(f"{place}[{i}]: labels whose value is no text have no effect; put the value in quotes")
+        if texts:
+            rules.append(ExclusiveRule(labels=texts))
+    return tuple(rules)

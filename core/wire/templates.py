@@ -1,0 +1,124 @@
+"""Pod templates inside workloads: what of a Deployment, a Job or a Volcano Job becomes pods.
+
+Source: Kubernetes API reference, apps/v1 and batch/v1; Volcano, batch.volcano.sh/v1alpha1 Job.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.wire import reading
+from core.wire.pods import PodObject
+
+# By group and kind: every version of a kind that there is has its template at the same place.
+KINDS: Final = frozenset(
+    {
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("batch", "Job"),
+        ("batch", "CronJob"),
+        ("batch.volcano.sh", "Job"),
+    }
+)
+# Enough for every task of a job that people write; the rest is judged as pods.
+MAX_TASKS: Final = 64
+
+
+class Template(NamedTuple):
+    """One template, and where it stands."""
+
+    field: str
+    pod: PodObject
+
+
+class _JobSpec(msgspec.Struct, frozen=True, gc=False):
+    template: PodObject | None = None
+
+
+class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
+    spec: _JobSpec | None = None
+
+
+class _Task(msgspec.Struct, frozen=True, gc=False):
+    template: PodObject | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    template: PodObject | None = None
+    job_template: _JobTemplate | None = None
+    tasks: tuple[_Task, ...] | None = None
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    deletion_timestamp: str | None = None
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Workload(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    object: _Workload | None = None
+    old_object: _Workload | None = None
+
+
+class _Question(msgspec.Struct, frozen=True, gc=False):
+    request: _Request
+
+
+class Workload(NamedTuple):
+    """The templates of a workload as it is to be, and as it was.
+
+    deleting: it will make no pods any more. made: by a controller, out of a workload that was judged itself.
+    """
+
+    templates: tuple[Template, ...]
+    before: tuple[Template, ...]
+    deleting: bool
+    made: bool = False
+
+
+_decoder: Final = msgspec.json.Decoder(_Question)
+
+
+def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
+    """Read the templates in an AdmissionReview about a workload.
+
+    Raises:
+        InvalidRequestError: its object is no workload.
+    """
+    try:
+        found = _decoder.decode(text).request
+    except reading.DECODE_ERRORS as e:
+        raise reading.unreadable("workload", e) from e
+    new = found.object
+    return Workload(
+        templates=_templates(new),
+        before=_templates(found.old_object),
+        deleting=new is not None and new.metadata.deletion_timestamp is not None,
+        made=new is not None and any(one.controller for one in new.metadata.owner_references or ()),
+    )
+
+
+def _templates(found: _Workload | None) -> tuple[Template, ...]:
+    spec = found.spec if found is not None else None
+    if spec is None:
+        return ()
+    listed: list[Template] = []
+    if spec.template is not None:
+        listed.append(Template("spec.template", spec.template))
+    job = spec.job_template.spec if spec.job_template is not None else None
+    if job is not None and job.template is not None:
+        listed.append(Template("spec.jobTemplate.spec.template", job.template))
+    for at, task in enumerate((spec.tasks or ())[:MAX_TASKS]):
+        if task.template is not None:
+            listed.append(Template(f"spec.tasks[{at}].template", task.template))
+    return tuple(listed)

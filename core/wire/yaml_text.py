@@ -1,0 +1,62 @@
+"""YAML that somebody else wrote, to plain values, with bounded work whatever the text."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from core.errors import ConfigError
+
+# A ConfigMap holds no more than 1 MiB altogether.
+MAX_BYTES: Final = 1024 * 1024
+_MAX_DEPTH: Final = 64
+# What a text may grow to when its aliases are written out: far more than any configuration, far less than a bomb.
+_MAX_VALUES: Final = 200_000
+
+
+def load(text: str, what: str) -> Any:
+    """The one document in *text*; None when it is empty.
+
+    Raises:
+        ConfigError: too long, no YAML, too deep, or aliases that grow without bound; names *what*.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError([f"{what}: write no more than {MAX_BYTES} characters"])
+    try:
+        _measure(yaml.parse(text, Loader=yaml.CSafeLoader), what)
+        return yaml.load(text, Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
+        if isinstance(e, ConfigError):
+            raise
+        raise ConfigError([f"{what}: this is not YAML: {_one_line(str(e))}"]) from e
+
+
+def _measure(events: Iterator[Any], what: str) -> None:
+    """Count the values that *events* stand for once every alias is written out."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []
+    total = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            if len(open_nodes) >= _MAX_DEPTH:
+                raise ConfigError([f"{what}: write no more than {_MAX_DEPTH} levels"])
+            open_nodes.append((event.anchor, total))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise ConfigError([f"{what}: alias *{event.anchor} stands inside what it names; write it out"])
+            total += sizes[event.anchor]
+        if total > _MAX_VALUES:
+            raise ConfigError([f"{what}: its aliases make it too large; write the values out"])
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:240]

@@ -1,0 +1,368 @@
+"""List and watch of one kind: whatever the server and the network do, the consumer's picture becomes true again.
+
+The decoders and the consumer are handed in; nothing is kept here but a resourceVersion. What was deleted while nobody
+watched the consumer finds by comparing: each full list arrives whole.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Generic, NoReturn, Protocol, TypeVar, assert_never
+
+from kube.backoff import Backoff
+from kube.errors import (
+    ApiError,
+    ApiForbiddenError,
+    ApiGoneError,
+    ApiNotFoundError,
+    ApiRefusedError,
+    ApiThrottledError,
+    ApiUnreachableError,
+    UndecodableError,
+    from_event,
+)
+from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchEvent, WatchFailed
+from kube.transport import Purpose, Response
+
+_T = TypeVar("_T")
+_T_contra = TypeVar("_T_contra", contravariant=True)
+
+# A watch that told anything, or lived this long before it ended or broke, was a good one: go on at once.
+_GOOD_WATCH_S: Final = 0.5
+_GOOD_BROKEN_WATCH_S: Final = 10.0
+# A server that closes every watch at once after one event is asked five times a second, not five thousand.
+_REST_S: Final = 0.2
+# After so many failures in a row the version may be what the server cannot serve (etcd restored from a backup).
+_FAILURES_BEFORE_LIST: Final = 5
+# A list younger than this that is needed again makes the next one wait: a full list is the dearest call there is.
+_GOOD_LIST_S: Final = 30.0
+_EVENTS_PER_TURN: Final = 64
+
+
+class Sink(Protocol[_T_contra]):
+    """Who wants to know. Slow answers slow the server down; nothing is queued in between.
+
+    An `ApiError` that leaves it would be taken for the watch's own; anything else ends the run.
+    """
+
+    async def on_replace(self, objects: Sequence[_T_contra], resource_version: str) -> None:
+        """These, and no others, exist."""
+        ...
+
+    async def on_event(self, kind: EventKind, value: _T_contra) -> None:
+        """One object appeared, changed or went. May be told twice."""
+        ...
+
+
+class Source(Protocol):
+    """What of `kube.transport.Transport` is needed here."""
+
+    async def request(
+        self, verb: str, path: str, *, params: Mapping[str, str], deadline_s: float, purpose: Purpose
+    ) -> Response:
+        """See `Transport.request`."""
+        ...
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """See `Transport.stream`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How patient a reflector is.
+
+    Attributes:
+        page_limit: objects in one page of a list; 500 pods are decoded in less than 20 ms.
+        list_deadline_s: for one page.
+        watch_s: after which the server ends a watch, at least; up to a quarter more is added at random.
+        silence_s: without an event or a bookmark (sent about once a minute) a connection is taken for dead.
+        first_wait_s, last_wait_s: the back-off between failing requests.
+        last_list_wait_s: the longest wait between full lists that do not help.
+    """
+
+    page_limit: int = 500
+    list_deadline_s: float = 30.0
+    watch_s: float = 240.0
+    silence_s: float = 120.0
+    first_wait_s: float = 1.0
+    last_wait_s: float = 8.0
+    last_list_wait_s: float = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """What happened so far, for metrics."""
+
+    lists: int = 0
+    watches: int = 0
+    watch_restarts: int = 0
+    events: int = 0
+    errors: int = 0
+    undecodable: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """How far one watch came."""
+
+    version: str
+    started_s: float
+    opened: bool = False
+
+    def good(self, first_version: str, now_s: float, *, broken: bool) -> bool:
+        """Whether it told anything, or lived long enough to count as one that works."""
+        enough_s = _GOOD_BROKEN_WATCH_S if broken else _GOOD_WATCH_S
+        return self.version != first_version or (self.opened and now_s - self.started_s >= enough_s)
+
+
+class Reflector(Generic[_T]):
+    """Keeps *sink* told about the objects under *path*.
+
+    Attributes:
+        state: why the picture may be old, for readiness ("forbidden: list nodes: ..."), or "".
+        synced: set once a full list was handed over; stays set.
+        last_seen_monotonic: when the server last said anything, by the clock handed in; 0.0 before.
+        counters: for metrics.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        path: str,
+        *,
+        decode_list: Callable[[bytes], ListPage[_T]],
+        decode_event: Callable[[bytes], WatchEvent[_T]],
+        sink: Sink[_T],
+        selectors: Mapping[str, str] | None = None,
+        pace: Pace | None = None,
+        absent_is_empty: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare; nothing is sent before `run`.
+
+        Args:
+            source: the transport.
+            path: of the collection, such as `/api/v1/pods`.
+            decode_list: one page; raises `UndecodableError` or `ValueError`.
+            decode_event: one line of a watch; the same.
+            sink: who is told.
+            selectors: `labelSelector`, `fieldSelector`.
+            pace: limits and waits.
+            absent_is_empty: a 404 of the list means that the kind is not installed, so that there are no objects.
+            clock: monotonic seconds.
+            sleep: waits.
+            jitter: a number from 0 to 1.
+        """
+        self.state = ""
+        self.synced = asyncio.Event()
+        self.last_seen_monotonic = 0.0
+        self.counters = Counters()
+        self._source = source
+        self._path = path
+        self._kind = path.rsplit("/", 1)[-1]
+        self._decode_list = decode_list
+        self._decode_event = decode_event
+        self._sink = sink
+        self._selectors = dict(selectors or {})
+        self._pace = pace or Pace()
+        self._absent_is_empty = absent_is_empty
+        self._clock = clock
+        self._sleep = sleep
+        self._jitter = jitter
+        self._requests = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_wait_s, jitter=jitter)
+        self._lists = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_list_wait_s, jitter=jitter)
+        self._listed_at_s: float | None = None
+        self._waited = False  # since the last request, because that one failed
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled, or until the sink raises."""
+        while True:
+            version = await self._list()
+            await self._watch(version)
+
+    # -- list ---------------------------------------------------------------------------------------------------
+
+    async def _list(self) -> str:
+        """Hand over one full list, however long that takes; the version it is of."""
+        while True:
+            await self._rest_before_list()
+            try:
+                objects, version = await self._fetch()
+            except (ApiError, UndecodableError, ValueError) as e:
+                if isinstance(e, ApiNotFoundError) and self._absent_is_empty:
+                    await self._without_kind()
+                else:
+                    await self._fail("list", e)
+                continue
+            await self._sink.on_replace(objects, version)
+            self.state = ""
+            self.synced.set()
+            return version
+
+    async def _fetch(self) -> tuple[list[_T], str]:
+        self._listed_at_s = self._clock()
+        self.counters.lists += 1
+        objects: list[_T] = []
+        params = {**self._selectors, "limit": str(self._pace.page_limit)}
+        while True:
+            answer = await self._source.request(
+                "GET",
+                self._path,
+                params=params,
+                deadline_s=self._pace.list_deadline_s,
+                purpose=Purpose.WATCHES,
+            )
+            self.last_seen_monotonic = self._clock()
+            page = self._decode_list(answer.body)
+            objects.extend(page.items)
+            if not page.continue_token:
+                return objects, page.resource_version
+            params["continue"] = page.continue_token
+            # Decoding a page is the longest that the loop is held; others get their turn between two.
+            await self._sleep(0)
+
+    async def _rest_before_list(self) -> None:
+        waited, self._waited = self._waited, False
+        if self._listed_at_s is None or waited:
+            return
+        if self._clock() - self._listed_at_s >= _GOOD_LIST_S:
+            self._lists.reset()
+            return
+        await self._sleep(self._lists.next_s())
+
+    async def _without_kind(self) -> None:
+        await self._sink.on_replace((), "")
+        self.state = ""
+        self.synced.set()
+        self._waited = True
+        await self._sleep(self._pace.last_list_wait_s * (1.0 - 0.25 * self._jitter()))
+
+    # -- watch --------------------------------------------------------------------------------------------------
+
+    async def _watch(self, version: str) -> None:
+        """Follow from *version* on, over as many watches as it takes, until only a list can help."""
+        failures = 0
+        while True:
+            self._waited = False
+            progress = _Progress(version=version, started_s=self._clock())
+            error: ApiError | None = None
+            try:
+                await self._follow(progress)
+            except ApiGoneError:
+                self.counters.expired += 1
+                return
+            except UndecodableError as e:
+                self.counters.undecodable += 1
+                self.state = f"unreadable: watch {self._kind}: {e}"
+                return
+            except ApiError as e:
+                error = e
+            self.counters.watch_restarts += 1
+            if progress.good(version, self._clock(), broken=error is not None):
+                self.counters.errors += error is not None
+                # Only this ends the back-off: a list that succeeds says nothing of watches that never do.
+                self._requests.reset()
+                failures = 0
+                await self._sleep(_REST_S)
+            else:
+                failures += 1
+                await self._fail("watch", error)
+                if error is not None and _only_a_list_helps(error, failures):
+                    return
+            version = progress.version
+
+    async def _follow(self, progress: _Progress) -> None:
+        """One watch, to its end; *progress* tells how far it came, also when it raises."""
+        self.counters.watches += 1
+        async with self._source.stream(
+            self._path, self._watch_params(progress.version), silence_s=self._pace.silence_s
+        ) as lines:
+            progress.opened = True
+            self.last_seen_monotonic = self._clock()
+            self.state = ""
+            turn = 0
+            async for line in lines:
+                self.last_seen_monotonic = self._clock()
+                progress.version = await self._take(line) or progress.version
+                turn += 1
+                if turn % _EVENTS_PER_TURN == 0:
+                    await self._sleep(0)  # a burst is read without ever waiting: let others in
+
+    async def _take(self, line: bytes) -> str:
+        """Pass one event on; its version."""
+        try:
+            event = self._decode_event(line)
+        except ValueError as e:
+            raise UndecodableError(str(e)) from e
+        match event:
+            case Changed(kind=kind, value=value, resource_version=version):
+                self.counters.events += 1
+                await self._sink.on_event(kind, value)
+                return version
+            case Bookmark(resource_version=version):
+                return version
+            case WatchFailed(code=code, reason=reason, message=message):
+                raise from_event("GET", self._path, code, reason, message)
+            case _:
+                assert_never(event)
+
+    def _watch_params(self, version: str) -> dict[str, str]:
+        # Spread, so that the watches of all kinds, opened together, do not end together for ever after.
+        seconds = round(self._pace.watch_s * (1.0 + 0.25 * self._jitter()))
+        return {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+
+    # -- failure ------------------------------------------------------------------------------------------------
+
+    async def _fail(self, doing: str, error: Exception | None) -> None:
+        """Say what is wrong, then wait: longer each time, and as long as the server asks."""
+        self._waited = True
+        wait_s = self._requests.next_s()
+        if error is None:
+            self.state = f"failing: {doing} {self._kind}: each ends at once"
+        else:
+            self.counters.errors += 1
+            self.counters.undecodable += isinstance(error, UndecodableError)
+            self.state = f"{_word(error)}: {doing} {self._kind}: {_text(error)}"
+            wait_s = max(wait_s, min(getattr(error, "retry_after_s", None) or 0.0, self._pace.last_list_wait_s))
+        await self._sleep(wait_s)
+
+
+def _only_a_list_helps(error: ApiError, failures: int) -> bool:
+    if isinstance(error, ApiForbiddenError | ApiThrottledError | ApiUnreachableError):
+        return False
+    return isinstance(error, ApiRefusedError) or failures >= _FAILURES_BEFORE_LIST
+
+
+def _word(error: Exception) -> str:
+    match error:
+        case ApiForbiddenError():
+            return "forbidden"
+        case ApiUnreachableError():
+            return "unreachable"
+        case ApiThrottledError():
+            return "throttled"
+        case ApiNotFoundError():
+            return "not found"
+        case ApiError():
+            return "failing"
+        case _:
+            return "unreadable"
+
+
+def _text(error: Exception) -> str:
+    return error.message if isinstance(error, ApiError) else str(error)

@@ -1,0 +1,204 @@
+"""A small API client for the players, the demo and tests: JSON over HTTPS, with one token.
+
+It retries nothing and knows no kinds: paths in, dictionaries out. The product's own client is `kube`; a player that
+used it would share its mistakes and could not show them.
+"""
+
+from __future__ import annotations
+
+import io
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+
+Json = dict[str, Any]
+
+# A watch line carries one object of up to 1.5 MiB, twice that when it is full of escapes.
+_LINE_BYTES: Final = 4 * 2**20
+_DECODER: Final = msgspec.json.Decoder()
+
+
+class PatchKind(StrEnum):
+    """The media type that says how a patch is to be read."""
+
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class ApiStatusError(Exception):
+    """The API server answered with an error.
+
+    Attributes:
+        status: the HTTP status, or the ``code`` of an ERROR event.
+        reason: the machine-readable word, such as ``Conflict``; empty if the body was no Status.
+        message: the text for people.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK, and the object."""
+
+    type: str
+    object: Json
+
+
+class ApiClient:
+    """Calls to one API server as one user; use it as an async context manager."""
+
+    def __init__(self, *, server: str, token: str, ca_pem: bytes, timeout_s: float = 10.0) -> None:
+        self._server = server.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._ca_pem = ca_pem
+        self._tls = ssl.create_default_context(cadata=ca_pem.decode("ascii"))
+        self._timeout_s = timeout_s
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._opened = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            read_bufsize=_LINE_BYTES,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    @property
+    def server(self) -> str:
+        """The address of the API server, without a slash at its end."""
+        return self._server
+
+    def as_user(self, token: str) -> Self:
+        """Another client of the same server, not opened yet, for whoever *token* stands for."""
+        return type(self)(server=self._server, token=token, ca_pem=self._ca_pem, timeout_s=self._timeout_s)
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
+        """Fetch one object (or a whole list with its metadata).
+
+        Raises:
+            ApiStatusError: the server said no.
+            aiohttp.ClientError: the connection failed; likewise in every other call.
+        """
+        return await self._call("GET", path, params=params)
+
+    async def list(self, path: str, *, field_selector: str = "", label_selector: str = "") -> tuple[Json, ...]:
+        """Fetch the objects of a collection, in the server's order."""
+        params = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        answer = await self._call("GET", path, params={k: v for k, v in params.items() if v})
+        return tuple(answer.get("items") or ())
+
+    async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] | None = None) -> Json:
+        """Create an object in the collection *path*, or post to a subresource such as ``.../binding``."""
+        return await self._call("POST", path, body=body, params=params)
+
+    async def update(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] | None = None) -> Json:
+        """Replace the object at *path*; a ``resourceVersion`` in it makes a conflict possible."""
+        return await self._call("PUT", path, body=body, params=params)
+
+    async def patch(
+        self,
+        path: str,
+        body: Any,
+        kind: PatchKind = PatchKind.MERGE,
+        params: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Change the object at *path*; `PatchKind.JSON` takes a list of operations."""
+        return await self._call("PATCH", path, body=body, params=params, content_type=kind.value)
+
+    async def delete(
+        self, path: str, *, grace_s: int | None = None, uid: str = "", params: Mapping[str, str] | None = None
+    ) -> Json:
+        """Delete the object at *path*; with *uid*, only if it is still that object."""
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return await self._call("DELETE", path, body=options, params=params)
+
+    async def watch(
+        self, path: str, *, resource_version: str = "", params: Mapping[str, str] | None = None
+    ) -> AsyncIterator[WatchEvent]:
+        """Follow a collection until the server ends the stream.
+
+        Raises:
+            ApiStatusError: refused at once, or an ERROR event; 410 means list again.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", **(params or {})}
+        if resource_version:
+            query["resourceVersion"] = resource_version
+        no_end = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s)
+        async with self._session.get(self._server + path, params=query, timeout=no_end) as response:
+            if response.status != 200:
+                raise _refusal(response.status, await response.read())
+            async for line in response.content:
+                event = _DECODER.decode(line)
+                if event["type"] == "ERROR":
+                    raise _from_status(event["object"])
+                yield WatchEvent(type=event["type"], object=event["object"])
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._opened is None:
+            raise RuntimeError("the client is used outside its `async with`")
+        return self._opened
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        data = None if body is None else sendable(msgspec.json.encode(body))
+        headers = {"Content-Type": content_type} if data is not None else None
+        async with self._session.request(
+            method, self._server + path, data=data, params=params, headers=headers
+        ) as response:
+            raw = await response.read()
+            if response.status >= 400:
+                raise _refusal(response.status, raw)
+            answer: Json = _DECODER.decode(raw)
+            return answer
+
+
+def sendable(raw: bytes) -> bytes | io.BytesIO:
+    """A body as aiohttp wants it: it warns of more than 1 MiB in one piece."""
+    return raw if len(raw) < 2**20 else io.BytesIO(raw)
+
+
+def _refusal(status: int, raw: bytes) -> ApiStatusError:
+    try:
+        body = _DECODER.decode(raw)
+    except msgspec.DecodeError:
+        return ApiStatusError(status, "", raw[:200].decode("utf-8", "replace"))
+    if not isinstance(body, dict):
+        return ApiStatusError(status, "", raw[:200].decode("utf-8", "replace"))
+    return _from_status({"code": status, **body})
+
+
+def _from_status(body: Mapping[str, Any]) -> ApiStatusError:
+    return ApiStatusError(int(body.get("code", 500)), str(body.get("reason", "")), str(body.get("message", "")))

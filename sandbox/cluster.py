@@ -1,0 +1,219 @@
+"""The embedded cluster: API server, kubelets and device plugins in one process, each a client of the first."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from certs.authority import Authority, Leaf, issue, new_authority
+from sandbox import plugin_accounts
+from sandbox.client import ApiClient
+from sandbox.kubelet import Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodefile import NodeSpec
+from sandbox.players import registry
+from sandbox.plugin_accounts import PLUGIN_ACCOUNTS
+from sandbox.records import Records
+from sandbox.registry import Call, Target
+from sandbox.server import ApiServer
+from sandbox.users import ADMINS, NODES, User, service_account
+
+Json = dict[str, Any]
+
+ADMIN: Final = User(name="sandbox-admin", groups=(ADMINS,))
+KUBELET: Final = User(name="system:node:sandbox", groups=(NODES,))
+_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+_CERTIFICATE_DAYS: Final = 30
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """How the embedded cluster behaves.
+
+    Attributes:
+        host: address to listen on; it is in the certificate.
+        port: 0 takes a free one.
+        enforces_rbac: whether requests are refused by the RBAC objects; they are recorded in any case.
+        bookmark_s: between bookmarks of a watch.
+        events_kept: how many changes per resource a watch can catch up on.
+        players: kinds of device plugins to play; None = all that the nodes name.
+        kubelet: how the kubelets behave; None = there are no kubelets, and nodes are not created.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    enforces_rbac: bool = False
+    bookmark_s: float = 60.0
+    events_kept: int = 20_000
+    players: frozenset[str] | None = None
+    kubelet: KubeletSettings | None = field(default_factory=KubeletSettings)
+
+
+class Cluster:
+    """A running cluster; made by `running_cluster`.
+
+    Attributes:
+        api: the API server, its store, tokens, recorder.
+        clock: the time that the whole cluster has.
+        url: where it listens.
+        ca_pem: who signed its certificate.
+        records: what each container received.
+        kubelet: the kubelets' player, if there is one.
+        admin: a client that may do everything.
+    """
+
+    def __init__(self, api: ApiServer, url: str, ca_pem: bytes, clock: Callable[[], datetime]) -> None:
+        self.api = api
+        self.clock = clock
+        self.url = url
+        self.ca_pem = ca_pem
+        self.records = Records()
+        self.kubelet: Kubelet | None = None
+        self.admin = self.client(ADMIN)
+        api.pages["/sandbox/v1/records"] = lambda: dict(self.records.document())
+
+    def client(self, user: User, *, timeout_s: float = 10.0) -> ApiClient:
+        """A client for *user*, with a token of its own; open it with ``async with``."""
+        return ApiClient(server=self.url, token=self.api.tokens.issue(user), ca_pem=self.ca_pem, timeout_s=timeout_s)
+
+    def kubeconfig(self, user: User = ADMIN) -> str:
+        """A kubeconfig for *user*, with a token of its own."""
+        ca = base64.b64encode(self.ca_pem).decode()
+        cluster = {"server": self.url, "certificate-authority-data": ca}
+        context = {"cluster": "sandbox", "user": user.name, "namespace": "default"}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
+            "users": [{"name": user.name, "user": {"token": self.api.tokens.issue(user)}}],
+            "contexts": [{"name": "sandbox", "context": context}],
+            "current-context": "sandbox",
+        }
+        return yaml.safe_dump(document, sort_keys=False)
+
+
+@asynccontextmanager
+async def running_cluster(
+    nodes: Sequence[NodeSpec] = (),
+    settings: ClusterSettings | None = None,
+    clock: Callable[[], datetime] = _wall_clock,
+) -> AsyncIterator[Cluster]:
+    """Start a cluster with *nodes*, registered and with their plugins up, and stop it in the end.
+
+    Raises:
+        sandbox.players.hardware.OptionsError: a node's plugin cannot be built.
+        OSError: the port is taken.
+    """
+    settings = settings or ClusterSettings()
+    async with AsyncExitStack() as stack:
+        cluster = await _start_api(settings, clock)
+        stack.push_async_callback(cluster.api.stop)
+        await _seed(cluster.api)
+        await stack.enter_async_context(cluster.admin)
+        if settings.kubelet is None:
+            yield cluster
+            return
+        kubelet = await _kubelet(cluster, nodes, settings, clock, stack)
+        await kubelet.register()
+        cluster.kubelet = kubelet
+        # A fixture may leave this context from another task than it entered it, which a TaskGroup does not survive.
+        playing = asyncio.create_task(kubelet.run(), name="kubelet")
+        try:
+            yield cluster
+        finally:
+            playing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await playing
+
+
+async def _start_api(settings: ClusterSettings, clock: Callable[[], datetime]) -> Cluster:
+    api = ApiServer(
+        clock=clock,
+        enforces_rbac=settings.enforces_rbac,
+        bookmark_s=settings.bookmark_s,
+        events_kept=settings.events_kept,
+    )
+    authority, context = await asyncio.to_thread(_serving_certificate, settings.host, clock())
+    port = await api.start(settings.host, settings.port, context)
+    shown_host = "127.0.0.1" if settings.host in ("", "0.0.0.0") else settings.host  # noqa: S104  (compares, binds not)
+    return Cluster(api, f"https://{shown_host}:{port}", authority.cert_pem, clock)
+
+
+def _serving_certificate(host: str, now: datetime) -> tuple[Authority, ssl.SSLContext]:
+    authority = new_authority("sandbox", _CERTIFICATE_DAYS, now)
+    names = ("localhost", "kubernetes.default.svc", *(() if _is_address(host) else (host,)))
+    addresses = tuple(dict.fromkeys(("127.0.0.1", *((host,) if _is_address(host) else ()))))
+    leaf = issue(authority, names, addresses, _CERTIFICATE_DAYS, now)
+    return authority, _context(leaf)
+
+
+def _is_address(host: str) -> bool:
+    return host.replace(".", "").isdigit() or ":" in host
+
+
+def _context(leaf: Leaf) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # The ssl module reads certificates from files only.
+    with tempfile.TemporaryDirectory(prefix="sandbox-tls-") as folder:
+        cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        cert.write_bytes(leaf.cert_pem)
+        key.touch(mode=0o600)
+        key.write_bytes(leaf.key_pem)
+        context.load_cert_chain(cert, key)
+    return context
+
+
+async def _seed(api: ApiServer) -> None:
+    """What a fresh cluster has: its namespaces, and the rights of the plugins' accounts."""
+    for name in _NAMESPACES:
+        await _create(api, "", "namespaces", {"metadata": {"name": name}})
+        await _create(api, "", "serviceaccounts", {"metadata": {"name": "default"}}, name)
+    for document in plugin_accounts.documents():
+        group, _, _ = document["apiVersion"].rpartition("/")
+        namespace = document["metadata"].get("namespace", "")
+        await _create(api, group, f"{document['kind'].lower()}s", document, namespace)
+
+
+async def _create(api: ApiServer, group: str, plural: str, obj: Json, namespace: str = "") -> None:
+    kind = api.catalogue.find(group, "v1", plural)
+    if kind is None:
+        raise LookupError(f"{plural} are not served")
+    await api.registry.create(Target(kind=kind, namespace=namespace), obj, Call(user=ADMIN))
+
+
+async def _kubelet(
+    cluster: Cluster,
+    nodes: Sequence[NodeSpec],
+    settings: ClusterSettings,
+    clock: Callable[[], datetime],
+    stack: AsyncExitStack,
+) -> Kubelet:
+    clients: dict[str, ApiClient] = {}
+    played = []
+    for node in nodes:
+        plugins = []
+        for spec in node.plugins:
+            if settings.players is not None and spec.kind not in settings.players:
+                continue
+            account = PLUGIN_ACCOUNTS.get(spec.kind, spec.kind)
+            if account not in clients:
+                user = service_account("kube-system", account)
+                clients[account] = await stack.enter_async_context(cluster.client(user))
+            plugins.append(registry.build(spec.kind, node.name, spec.options, clients[account]))
+        played.append(PlayedNode(spec=node, plugins=tuple(plugins)))
+    client = await stack.enter_async_context(cluster.client(KUBELET))
+    return Kubelet(client, tuple(played), cluster.records, clock, settings.kubelet)

@@ -1,0 +1,169 @@
+"""Vector records as the conformance runner reads them, and what its checks share.
+
+Source: the README beside the vectors ("Record format", "What must match").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from core.model import Node, Pod
+from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
+from core.wire.device_config import decode_device_config
+from core.wire.nodes import node_from_object
+from core.wire.pods import pod_from_object
+
+SCORE_TOLERANCE: Final = 1e-9
+_CONFIGS_FILE: Final = "configs.json"
+
+
+class MismatchError(Exception):
+    """The core's answer is not what the record, or its defect's property, asks for."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record; configs holds the texts of device-config.yaml by name."""
+
+    family: str
+    raw: Mapping[str, Any]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The record's own name."""
+        return str(self.raw.get("id", "?"))
+
+    @property
+    def op(self) -> str:
+        """The kind of record."""
+        return str(self.raw.get("op", "?"))
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """What goes in."""
+        found: Mapping[str, Any] = self.raw["input"]
+        return found
+
+    @property
+    def output(self) -> Any:
+        """What upstream answered."""
+        return self.raw["output"]
+
+    @cached_property
+    def defects(self) -> frozenset[str]:
+        """The defects that upstream's answer shows."""
+        return defects_of(self.raw)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether an API server would let the input exist."""
+        return self.raw.get("reachable") is not False
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The device configuration and the exclusive rules that the record names."""
+        rules = tuple(rule for found in self.input.get("rules", ()) if (rule := exclusive_rule(found)) is not None)
+        return tables_of(self.configs, str(self.input.get("config", "builtin")), rules)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The card policy; any word that is none of ours is upstream's order by index."""
+        word = str(self.input.get("policy", ""))
+        return Policy(word) if word in (Policy.BINPACK, Policy.SPREAD) else Policy.INDEX
+
+
+Check = Callable[[Record], None]
+
+
+def defects_of(found: Mapping[str, Any]) -> frozenset[str]:
+    """The tags of a record or a step."""
+    return frozenset(tag for tag in str(found.get("defect", "")).split(",") if tag)
+
+
+def tables_of(configs: Mapping[str, str], name: str, rules: tuple[ExclusiveRule, ...] = ()) -> Tables:
+    """The tables of a named configuration; ``builtin`` is upstream without one: no percentages, no geometries."""
+    text = configs.get(name, "")
+    if not text.strip():
+        return Tables(vgpu=VgpuTable(percentage_resource="", geometries=()), exclusive_rules=rules)
+    config = decode_device_config(text)
+    return Tables(version=1, vgpu=config.vgpu, ascend=config.ascend, exclusive_rules=rules)
+
+
+def exclusive_rule(found: Mapping[str, Any]) -> ExclusiveRule | None:
+    """A rule as a configuration may have it; None for one that is refused: empty, or with a value that is no text.
+
+    Upstream drops such labels instead, which widens the rule (S29).
+    """
+    if not found or not all(isinstance(value, str) for value in found.values()):
+        return None
+    return ExclusiveRule(labels=frozenset(found.items()))
+
+
+def pod_of(found: Mapping[str, Any], node_name: str = "", annotations: Mapping[str, str] | None = None) -> Pod:
+    """A pod of a record as the core reads it, bound to *node_name* where that is given."""
+    copy = json.loads(json.dumps(found))
+    if node_name:
+        copy.setdefault("spec", {})["nodeName"] = node_name
+    if annotations is not None:
+        copy.setdefault("metadata", {})["annotations"] = dict(annotations)
+    return pod_from_object(copy)
+
+
+def node_of(found: Mapping[str, Any]) -> Node:
+    """A node of a record as the core reads it."""
+    return node_from_object(json.loads(json.dumps(found)))
+
+
+def same(what: str, ours: object, expected: object) -> None:
+    """Demand equality.
+
+    Raises:
+        MismatchError: naming *what* and both values.
+    """
+    if ours != expected:
+        raise MismatchError(f"{what}: ours {_shown(ours)}, expected {_shown(expected)}")
+
+
+def demand(holds: bool, what: str) -> None:
+    """Demand a property.
+
+    Raises:
+        MismatchError: saying *what* does not hold.
+    """
+    if not holds:
+        raise MismatchError(what)
+
+
+def same_score(ours: float, expected: float | str) -> None:
+    """Demand that scores agree to the tolerance of the vectors.
+
+    Raises:
+        MismatchError: naming both scores.
+    """
+    if isinstance(expected, str) or abs(ours - expected) > SCORE_TOLERANCE * max(1.0, abs(expected)):
+        raise MismatchError(f"score: ours {ours}, expected {expected}")
+
+
+def load(path: Path) -> list[Record]:
+    """The records of one vector file, with the configurations that lie beside it.
+
+    Raises:
+        ValueError: the file is no array of records.
+    """
+    beside = path.parent / _CONFIGS_FILE
+    configs = json.loads(beside.read_text()) if beside.exists() else {}
+    found = json.loads(path.read_text())
+    if not isinstance(found, list):
+        raise ValueError(f"{path}: not a list of records")
+    return [Record(family=path.stem, raw=one, configs=configs) for one in found]
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return text if len(text) <= 400 else text[:400] + "…"

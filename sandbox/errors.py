@@ -1,0 +1,104 @@
+"""The refusals of the API server double: HTTP status, reason and text, as a Status object tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+# The word that each kind of reason begins with, and what it is called in a Status.
+_CAUSES: Final = {
+    "Required value": "FieldValueRequired",
+    "Forbidden": "FieldValueForbidden",
+    "Duplicate value": "FieldValueDuplicate",
+    "Unsupported value": "FieldValueNotSupported",
+    "Too long": "FieldValueTooLong",
+}
+
+
+class StatusError(Exception):
+    """The server says no.
+
+    Attributes:
+        code: the HTTP status.
+        reason: the machine-readable word.
+        message: the text for people.
+        headers: what the response carries besides, such as ``Retry-After``.
+        details: what the refusal is about, for machines.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.headers = dict(headers or {})
+        self.details = dict(details or {})
+
+    def status(self) -> dict[str, Any]:
+        """The Status object that is sent as the body."""
+        optional = {"reason": self.reason, "details": self.details}
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            **{key: value for key, value in optional.items() if value},
+            "code": self.code,
+        }
+
+
+def not_found(resource: str, name: str) -> StatusError:
+    """404 for an object."""
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found')
+
+
+def conflict(resource: str, name: str, why: str) -> StatusError:
+    """409 for a write that was decided from another state."""
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')
+
+
+def already_exists(resource: str, name: str) -> StatusError:
+    """409 for a name that is taken."""
+    return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists')
+
+
+def invalid(kind: str, name: str, reasons: Sequence[str], group: str = "") -> StatusError:
+    """422 for an object that breaks rules; each of *reasons* starts with the field's path."""
+    title = f"{kind}.{group}" if group else kind
+    why = reasons[0] if len(reasons) == 1 else f"[{', '.join(reasons)}]"
+    details = {"name": name, "group": group, "kind": kind, "causes": [_cause(reason) for reason in reasons]}
+    return StatusError(
+        422,
+        "Invalid",
+        f'{title} "{name}" is invalid: {why}',
+        details={key: value for key, value in details.items() if value},
+    )
+
+
+def _cause(reason: str) -> dict[str, str]:
+    field, _, message = reason.partition(": ")
+    word = next((word for start, word in _CAUSES.items() if message.startswith(start)), "FieldValueInvalid")
+    return {"reason": word, "message": message, "field": field}
+
+
+def bad_request(message: str) -> StatusError:
+    """400 for a request that cannot be read."""
+    return StatusError(400, "BadRequest", message)
+
+
+def expired(message: str) -> StatusError:
+    """410 for a revision that is no longer kept."""
+    return StatusError(410, "Expired", message)
+
+
+def internal(message: str) -> StatusError:
+    """500, for what the real server calls an internal error."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {message}")

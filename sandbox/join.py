@@ -1,0 +1,126 @@
+"""Plays kubelets and device plugins on somebody else's API server: nodes appear there, and their pods run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from sandbox import plugin_accounts
+from sandbox.client import ApiClient, ApiStatusError
+from sandbox.kubelet import Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodefile import NodeSpec
+from sandbox.players import registry
+from sandbox.plugin_accounts import PLUGIN_ACCOUNTS
+from sandbox.records import Records
+
+Json = dict[str, Any]
+
+_TOKEN_S: Final = 24 * 3600
+
+
+class KubeconfigError(ValueError):
+    """A kubeconfig that cannot be used here; the text says what it lacks."""
+
+
+def client_of(kubeconfig: Path) -> ApiClient:
+    """A client for the current context of *kubeconfig*, which must hold a token and the authority.
+
+    Raises:
+        KubeconfigError: it does not, or is none.
+        OSError: it cannot be read.
+    """
+    try:
+        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        context = _named(config["contexts"], config["current-context"])["context"]
+        cluster = _named(config["clusters"], context["cluster"])["cluster"]
+        user = _named(config["users"], context["user"])["user"]
+        ca_pem = base64.b64decode(cluster["certificate-authority-data"], validate=True)
+        return ApiClient(server=cluster["server"], token=user["token"], ca_pem=ca_pem)
+    except (yaml.YAMLError, KeyError, TypeError, StopIteration, binascii.Error) as e:
+        why = "it needs a current context with server, certificate-authority-data and a token"
+        raise KubeconfigError(f"{kubeconfig}: cannot be used: {why} ({e!r} is missing or wrong)") from e
+
+
+def _named(entries: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+class WrittenRecords(Records):
+    """What containers received, handed to *write* before anybody can see that they run."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._write = write
+        write(b"{}")
+
+    def put(self, pod: str, uid: str, container: str, env: Mapping[str, str]) -> None:
+        """See `Records.put`."""
+        super().put(pod, uid, container, env)
+        self._write(msgspec.json.encode(self.document()))
+
+
+@asynccontextmanager
+async def joined(
+    admin: ApiClient,
+    nodes: Sequence[NodeSpec],
+    settings: KubeletSettings,
+    players: frozenset[str] | None,
+    records: Records,
+) -> AsyncIterator[Kubelet]:
+    """The kubelets of *nodes*, registered, with their plugins up under accounts of their own; `Kubelet.run` plays.
+
+    Args:
+        admin: may make accounts and rights, and plays the kubelets.
+        nodes: what to play.
+        settings: how the kubelets behave.
+        players: kinds of device plugins to play; None = all that the nodes name.
+        records: takes what containers receive.
+
+    Raises:
+        ApiStatusError: the server refuses.
+        sandbox.players.hardware.OptionsError: a node's plugin cannot be built.
+    """
+    for document in plugin_accounts.documents():
+        await _ensure(admin, document)
+    async with AsyncExitStack() as stack:
+        clients: dict[str, ApiClient] = {}
+        played = []
+        for node in nodes:
+            plugins = []
+            for spec in node.plugins:
+                if players is not None and spec.kind not in players:
+                    continue
+                account = PLUGIN_ACCOUNTS.get(spec.kind, spec.kind)
+                if account not in clients:
+                    clients[account] = await stack.enter_async_context(await _client(admin, account))
+                plugins.append(registry.build(spec.kind, node.name, spec.options, clients[account]))
+            played.append(PlayedNode(spec=node, plugins=tuple(plugins)))
+        kubelet = Kubelet(admin, tuple(played), records, lambda: datetime.now(UTC), settings)
+        await kubelet.register()
+        yield kubelet
+
+
+async def _client(admin: ApiClient, account: str) -> ApiClient:
+    path = f"/api/v1/namespaces/{plugin_accounts.NAMESPACE}/serviceaccounts/{account}/token"
+    answer = await admin.create(path, {"spec": {"expirationSeconds": _TOKEN_S}})
+    return admin.as_user(answer["status"]["token"])
+
+
+async def _ensure(admin: ApiClient, document: Mapping[str, Any]) -> None:
+    namespace = document["metadata"].get("namespace")
+    version = document["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    where = f"{root}/namespaces/{namespace}" if namespace else root
+    try:
+        await admin.create(f"{where}/{document['kind'].lower()}s", document)
+    except ApiStatusError as e:
+        if e.reason != "AlreadyExists":
+            raise

@@ -1,0 +1,198 @@
+"""Plays the HAMi device plugin for Ascend of one node, with templates or soft slices.
+
+Every step of an Allocate is the real one (ascend 2.1 step 9, 2.2), over the API server, and so are its failures. What
+is read into the annotations stands in `ascend_hami_protocol`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import aiohttp
+
+from core.settings import SHIPPED_CHIPS, AscendChip
+from sandbox.client import ApiStatusError
+from sandbox.players import ascend_hami_protocol as protocol
+from sandbox.players import calls
+from sandbox.players.calls import Api
+from sandbox.players.hardware import Card, Faults, Options
+from sandbox.plugin_port import AllocateError, ContainerEnv
+
+_CHIPS: Final = {chip.common_word: chip for chip in SHIPPED_CHIPS}
+_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
+# Positions 0 to 3 of the plugin's list are one ring, all others the next (ascend 1.4).
+_RING: Final = 4
+_ONE_RING: Final = "Ascend910C"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendSetup:
+    """The plugin's configuration: chips of one type; soft: slices by memory and cores instead of templates."""
+
+    chip: AscendChip
+    cards: tuple[Card, ...]
+    soft: bool = False
+
+    @property
+    def split_count(self) -> int:
+        """How many kubelet devices stand for one chip."""
+        return self.chip.allocatable_mib // self.chip.templates[0].memory_mib if self.chip.templates else 1
+
+    def register(self) -> str:
+        """The node's register; fields that are zero or false are left out (ascend 1.4)."""
+        return json.dumps([self._device(at, card) for at, card in enumerate(self.cards)], separators=(",", ":"))
+
+    def _device(self, at: int, card: Card) -> dict[str, Any]:
+        word = self.chip.common_word
+        found: dict[str, Any] = {
+            "id": card.id,
+            "index": at,
+            "count": self.split_count,
+            "devmem": self.chip.allocatable_mib,
+            "devcore": 100 if self.soft else self.chip.ai_core,
+            "type": word,
+            "health": card.healthy,
+        }
+        found = {key: value for key, value in found.items() if value}
+        if word.startswith("Ascend910"):
+            found["custominfo"] = {"NetworkID": 0 if word == _ONE_RING else min(at // _RING, 1)}
+        return {**found, "devicepairscore": {}}
+
+
+class AscendHamiPlugin:
+    """The plugin of one node."""
+
+    def __init__(self, node_name: str, setup: AscendSetup, faults: Faults, api: Api) -> None:
+        self.faults = faults
+        self._node_name = node_name
+        self._setup = setup
+        self._api = api
+
+    @classmethod
+    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> AscendHamiPlugin:
+        """Build the plugin from plain data: ``chip`` (a common word), ``mode``, the keys of `Options.cards`, `Faults`.
+
+        Raises:
+            OptionsError: a key or value cannot be used.
+        """
+        given = Options("ascend-hami", options)
+        setup = AscendSetup(
+            chip=_CHIPS[given.word("chip", "Ascend310P", tuple(_CHIPS))],
+            soft=given.word("mode", "template", ("template", "hami-core")) == "hami-core",
+            cards=given.cards(node_name, "NPU"),
+        )
+        faults = given.faults()
+        given.end()
+        return cls(node_name, setup, faults, api)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The one device list that the plugin registers with kubelet."""
+        return (self._setup.chip.resource,)
+
+    async def start(self) -> None:
+        """Write the register and what the node has."""
+        setup = self._setup
+        total = len(setup.cards) * setup.split_count
+        healthy = sum(card.healthy for card in setup.cards) * setup.split_count
+        await calls.advertise(self._api, self._node_name, {setup.chip.resource: total}, {setup.chip.resource: healthy})
+        word, now = setup.chip.common_word, datetime.now(UTC)
+        notes = {
+            f"hami.io/node-register-{word}": setup.register(),
+            f"hami.io/node-handshake-{word}": f"Reported_{now:%Y.%m.%d %H:%M:%S}",
+            protocol.NODE_SOFT: "true" if setup.soft else "false",
+        }
+        await calls.annotate(self._api, calls.node_path(self._node_name), notes)
+
+    async def set_healthy(self, card_id: str, healthy: bool) -> None:
+        """Let a chip fall ill (or recover) and register again."""
+        cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
+        self._setup = replace(self._setup, cards=cards)
+        await self.start()
+
+    async def allocate(self, resource: str, count: int) -> ContainerEnv:
+        """Serve the next container of the pod that the lock names, or else of the one that is guessed."""
+        del resource
+        await self.faults.before_call()
+        try:
+            return await self._serve(count)
+        except _WORLD_FAILED as e:
+            raise AllocateError(f"failed to reach the API server: {e}") from e
+
+    async def _serve(self, asked: int) -> ContainerEnv:
+        pod = await self._find()
+        try:
+            env = await self._served(pod, asked)
+        except (protocol.RequestError, AllocateError) as e:
+            await self._end(pod, "failed")
+            raise AllocateError(str(e)) from e
+        # Said after the first container already, whatever is left for the others (D-1).
+        await self._end(pod, "success")
+        return env
+
+    async def _find(self) -> Mapping[str, Any]:
+        node = await self._api.get(calls.node_path(self._node_name))
+        lock = protocol.annotations_of(node).get(protocol.LOCK)
+        try:
+            named = protocol.locked_pod(lock) if lock is not None else None
+        except protocol.RequestError as e:
+            raise AllocateError(str(e)) from e
+        if named is not None:
+            # No look at phase, node or chip type; a pod that is gone fails every call, and the lock stays (D-3).
+            return await self._api.get(calls.pod_path({"metadata": {"namespace": named[0], "name": named[1]}}))
+        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
+        found = protocol.guess(pods, self._node_name)
+        if found is None:
+            raise AllocateError(f"no pending pod found on node {self._node_name}")
+        return found
+
+    async def _served(self, pod: Mapping[str, Any], asked: int) -> ContainerEnv:
+        word, notes = self._setup.chip.common_word, protocol.annotations_of(pod)
+        keys = (protocol.runtime_info(word), protocol.to_allocate(word))
+        for key in keys:
+            if key not in notes:
+                raise protocol.RequestError(f"annotation {key} not found")
+        infos = protocol.decode_runtime_info(notes[keys[0]])
+        segments = protocol.decode(notes[keys[1]])
+        position, _, devices = protocol.next_request(segments, protocol.container_names(pod))
+        if len(devices) != asked:
+            raise protocol.RequestError(f"device number not matched: asked {asked}, assigned {len(devices)}")
+        self.faults.fail_if_asked()
+        physical = [self._physical_id(device.id) for device in devices]
+        erased = protocol.erase(segments, position)
+        await calls.annotate(self._api, calls.pod_path(pod), {keys[1]: erased})
+        info = [infos.get(device.id, protocol.RuntimeInfo()) for device in devices]
+        return _env(physical, info, soft=notes.get(protocol.MODE) == protocol.SOFT_MODE)
+
+    def _physical_id(self, uuid: str) -> int:
+        for at, card in enumerate(self._setup.cards):
+            if card.id == uuid:
+                return at
+        raise protocol.RequestError(f"unknown uuid: {uuid}")
+
+    async def _end(self, pod: Mapping[str, Any], phase: str) -> None:
+        await calls.annotate(self._api, calls.pod_path(pod), {protocol.BIND_PHASE: phase})
+        node = await self._api.get(calls.node_path(self._node_name))
+        lock = protocol.annotations_of(node).get(protocol.LOCK)
+        if lock is not None and protocol.releases(lock, pod):
+            await calls.annotate(self._api, calls.node_path(self._node_name), {protocol.LOCK: None})
+
+
+def _env(physical: list[int], info: list[protocol.RuntimeInfo], *, soft: bool) -> ContainerEnv:
+    """The environment of one container (ascend 1.9); which way of slicing, the pod's annotation alone says."""
+    env = {"ASCEND_VISIBLE_DEVICES": ",".join(map(str, physical))}
+    if not soft:
+        template = next((one.template for one in info if one.template), "")
+        return env | ({"ASCEND_VNPU_SPECS": template} if template else {})
+    first = info[0]
+    if first.cores:
+        env["NPU_PRIORITY"] = str(first.cores)
+    return env | {
+        "NPU_MEM_QUOTA": str(first.memory_mib),
+        "NPU_GLOBAL_SHM_PATH": f"/hami-shared-region/{physical[0]}_global_registry",
+        "NPU_LOCAL_SHM_PATH": "/hami-vnpu-shmem/vnpu_local_shmem",
+    }

@@ -1,0 +1,121 @@
+"""What a played node has in its slots, and what can be made to go wrong with its plugin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.plugin_port import AllocateError
+
+
+class OptionsError(ValueError):
+    """The description of a played plugin cannot be used; the text names the key and what to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One physical card: *model* as NVML names it, memory in MiB."""
+
+    id: str
+    model: str
+    memory_mib: int
+    healthy: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """What the plugin is to do wrong; a test changes these at any time.
+
+    fail_next: so many of the next calls fail after a pod was chosen, with nothing written (nvidia 5.2, P15).
+    silent: calls are never answered. delay_s: seconds before a call is looked at.
+    """
+
+    fail_next: int = 0
+    silent: bool = False
+    delay_s: float = 0.0
+
+    async def before_call(self) -> None:
+        """Hold a call up as long as asked for."""
+        while self.silent:  # noqa: ASYNC110 - the switch is a plain field that tests flip from anywhere
+            await asyncio.sleep(0.05)
+        if self.delay_s > 0:
+            await asyncio.sleep(self.delay_s)
+
+    def fail_if_asked(self) -> None:
+        """Use up one failure.
+
+        Raises:
+            AllocateError: a failure was left.
+        """
+        if self.fail_next > 0:
+            self.fail_next -= 1
+            raise AllocateError("failed to resolve the devices of the request")
+
+
+class Options:
+    """Reads the options of one plugin from plain data; `end` complains about keys that nobody read."""
+
+    def __init__(self, kind: str, values: Mapping[str, Any]) -> None:
+        self._kind = kind
+        self._left = dict(values)
+
+    def whole(self, key: str, default: int) -> int:
+        """A whole number above zero."""
+        value = self._left.pop(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise OptionsError(f"{self._kind}: {key}: found {value!r}; write a whole number above zero")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A number, zero or above."""
+        value = self._left.pop(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise OptionsError(f"{self._kind}: {key}: found {value!r}; write a number")
+        return float(value)
+
+    def word(self, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
+        """A text, one of *allowed* if that is given."""
+        value = self._left.pop(key, default)
+        if not isinstance(value, str) or (allowed and value not in allowed):
+            remedy = f"write one of {', '.join(allowed)}" if allowed else "write a text"
+            raise OptionsError(f"{self._kind}: {key}: found {value!r}; {remedy}")
+        return value
+
+    def cards(self, node_name: str, kind: str = "GPU") -> tuple[Card, ...]:
+        """The cards, called ``<kind>-<node>-<i>`` unless they are named.
+
+        Either ``model``, ``memory_mib`` and ``count``, or a list ``cards`` with one such entry per card.
+        """
+        model = self.word("model", "Tesla T4")
+        memory_mib = self.whole("memory_mib", 15360)
+        count = self.whole("count", 1)
+        entries = self._left.pop("cards", [{}] * count)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise OptionsError(f"{self._kind}: cards: write a list of entries with id, model, memory_mib and healthy")
+        return tuple(
+            Card(
+                id=str(entry.get("id", f"{kind}-{node_name}-{i}")),
+                model=str(entry.get("model", model)),
+                memory_mib=int(entry.get("memory_mib", memory_mib)),
+                healthy=bool(entry.get("healthy", True)),
+            )
+            for i, entry in enumerate(entries)
+        )
+
+    def faults(self) -> Faults:
+        """The faults to start with: ``fail_next``, ``silent`` and ``delay_s``."""
+        failing = self._left.pop("fail_next", 0)
+        return Faults(
+            fail_next=int(failing), silent=bool(self._left.pop("silent", False)), delay_s=self.number("delay_s", 0.0)
+        )
+
+    def end(self) -> None:
+        """Complain about what was not asked for.
+
+        Raises:
+            OptionsError: a key is unknown.
+        """
+        if self._left:
+            raise OptionsError(f"{self._kind}: unknown keys {', '.join(sorted(self._left))}")

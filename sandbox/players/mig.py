@@ -1,0 +1,114 @@
+"""The MIG side of the vGPU device plugin: known geometries, the layout of every card, and instance ids.
+
+Source: protocol reference, nvidia 2.5 and 3.6. A layout that is changed while instances of the card are in use cannot
+be applied, and ends the plugin's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import yaml
+
+from sandbox.players.hardware import Card
+from sandbox.players.vgpu_protocol import PluginPanicError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One slice of a card as the pod's annotation names it: ``card[group-position]``."""
+
+    card: str
+    group: str
+    position: int
+
+
+def decode(device_id: str) -> Instance | None:
+    """Read ``card[group-position]``; None for a card's own id, and for what is no such text."""
+    card, opening, rest = device_id.partition("[")
+    inner, closing, _ = rest.partition("]")
+    group, dash, position = inner.partition("-")
+    if not (opening and closing and dash and position.isascii() and position.isdigit()):
+        return None
+    return Instance(card=card, group=group, position=int(position))
+
+
+def instance_uuid(instance: Instance) -> str:
+    """The id by which a container sees a slice; the same for the same place, as long as the layout stands."""
+    return f"MIG-{uuid5(NAMESPACE_OID, f'{instance.card}/{instance.group}/{instance.position}')}"
+
+
+def visible_ids(device_ids: Iterable[str]) -> tuple[str, ...]:
+    """What containers see of promised *device_ids*, each once: cards by their id, slices by their instance's."""
+    seen = []
+    for device_id in device_ids:
+        instance = decode(device_id)
+        seen.append(device_id if instance is None else instance_uuid(instance))
+    return tuple(dict.fromkeys(seen))
+
+
+class Layouts:
+    """The layouts of one node's cards, as the driver has them: they outlive the plugin's process.
+
+    Attributes:
+        changes: how often the layout of each card was changed.
+    """
+
+    def __init__(self) -> None:
+        self.changes: dict[str, int] = {}
+        self._geometries: list[Any] = []
+        self._groups: dict[str, str] = {}
+
+    def read(self, device_config: str) -> None:
+        """Take the geometries of device-config.yaml, as the plugin does once at its start."""
+        found = yaml.safe_load(device_config) or {}
+        self._geometries = (found.get("nvidia") or {}).get("knownMigGeometries") or []
+
+    def group_of(self, card_id: str) -> str:
+        """The group that a card is laid out as, "" before the first."""
+        return self._groups.get(card_id, "")
+
+    def resolve(self, card: Card, instance: Instance, in_use: Collection[str]) -> str:
+        """The id that the container sees, after the card is laid out as the instance's group wants; "" for none.
+
+        Args:
+            card: the card in the node.
+            instance: what the annotation names.
+            in_use: cards on which some other pod that is not gone holds a slice.
+
+        Raises:
+            PluginPanicError: the layout would have to change under a pod.
+        """
+        group = self._group(card.model, instance.group)
+        if group is None or not 0 <= instance.position < sum(one["count"] for one in group["geometries"]):
+            return ""
+        if self._groups.get(card.id) != instance.group:
+            if card.id in in_use:
+                raise PluginPanicError(
+                    f"error applying MIG configuration: {card.id} is laid out as {self._groups.get(card.id)!r}, wanted "
+                    f"is {instance.group!r}, and its instances are in use"
+                )
+            self._groups[card.id] = instance.group
+            self.changes[card.id] = self.changes.get(card.id, 0) + 1
+        return instance_uuid(instance)
+
+    def memory_mib(self, model: str, instance: Instance) -> int:
+        """The memory of a slice on a card of *model*; 0 where there is no such slice."""
+        position = instance.position
+        for profile in (self._group(model, instance.group) or {}).get("geometries", ()):
+            if position < profile["count"]:
+                return int(profile["memory"])
+            position -= profile["count"]
+        return 0
+
+    def _group(self, model: str, name: str) -> Mapping[str, Any] | None:
+        for geometry in self._geometries:
+            if any(known in model for known in geometry["models"]):
+                found: Mapping[str, Any] | None = next(
+                    (group for group in geometry["allowedGeometries"] if str(group["group"]) == name), None
+                )
+                return found
+        return None

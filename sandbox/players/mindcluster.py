@@ -1,0 +1,201 @@
+"""Plays MindCluster's device plugin of one node with Ascend 310P chips, cut by template when a pod comes.
+
+Besides serving calls it reports, a while after kubelet has given devices to a pod, which ones those are
+(``huawei.com/AscendReal``), and destroys what no pod uses before it cuts anew. Source: protocol reference, ascend 1.3
+to 1.9, 2.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import aiohttp
+
+from sandbox.client import ApiStatusError
+from sandbox.players import calls
+from sandbox.players import mindcluster_protocol as protocol
+from sandbox.players.calls import Api
+from sandbox.players.hardware import Faults, Options
+from sandbox.plugin_port import AllocateError, ContainerEnv
+
+_NAMESPACE: Final = "kube-system"
+_TRIES: Final = 3
+_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindClusterSetup:
+    """The plugin's configuration: chips by id with whether they are healthy, and when it reports and looks again."""
+
+    healthy: tuple[bool, ...]
+    cores_per_chip: int = 8
+    report_after_s: float = 5.0
+    retry_after_s: float = 1.0
+    first_vnpu: int = 100
+
+    @property
+    def usable(self) -> tuple[int, ...]:
+        """The ids of healthy chips."""
+        return tuple(at for at, healthy in enumerate(self.healthy) if healthy)
+
+
+class MindClusterPlugin:
+    """The plugin of one node."""
+
+    def __init__(self, node_name: str, setup: MindClusterSetup, faults: Faults, api: Api) -> None:
+        self.faults = faults
+        self._node_name = node_name
+        self._setup = setup
+        self._api = api
+        self._next_id = setup.first_vnpu
+        self._next_core = 0
+        # Devices made for a call that kubelet has not told of yet, and those that a pod has, by its uid.
+        self._made: list[tuple[protocol.Device, ...]] = []
+        self._of_pod: dict[str, tuple[protocol.Device, ...]] = {}
+
+    @classmethod
+    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> MindClusterPlugin:
+        """Build the plugin from plain data: ``chips``, ``unhealthy``, the other keys of `MindClusterSetup`, `Faults`.
+
+        Raises:
+            OptionsError: a key or value cannot be used.
+        """
+        given = Options("mindcluster", options)
+        chips = given.whole("chips", 1)
+        ill = {piece for piece in given.word("unhealthy", "").split(",") if piece}
+        setup = MindClusterSetup(
+            healthy=tuple(str(at) not in ill for at in range(chips)),
+            cores_per_chip=given.whole("cores_per_chip", 8),
+            report_after_s=given.number("report_after_s", 5.0),
+            retry_after_s=given.number("retry_after_s", 1.0),
+            first_vnpu=given.whole("first_vnpu", 100),
+        )
+        faults = given.faults()
+        given.end()
+        return cls(node_name, setup, faults, api)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The one device list that the plugin registers with kubelet."""
+        return (protocol.CORES,)
+
+    async def start(self) -> None:
+        """Write labels, the names of the chips, what the node has, and which chips are ill."""
+        setup = self._setup
+        path = calls.node_path(self._node_name)
+        node = await self._api.get(path)
+        labels = node["metadata"].get("labels") or {}
+        told = {"node.kubernetes.io/npu.chip.name": "310P3"}
+        if "servertype" not in labels:
+            told["servertype"] = f"Ascend310P-{setup.cores_per_chip}"
+        base = {f"Ascend310P-{at}": {"IP": "", "SuperDeviceID": 0} for at in range(len(setup.healthy))}
+        annotations = {"baseDeviceInfos": json.dumps(base, separators=(",", ":"))}
+        await self._api.patch(path, {"metadata": {"labels": told, "annotations": annotations}})
+        await calls.advertise(
+            self._api,
+            self._node_name,
+            {protocol.CORES: len(setup.healthy) * setup.cores_per_chip},
+            {protocol.CORES: len(setup.usable) * setup.cores_per_chip},
+        )
+        await self._write_devices()
+
+    async def set_healthy(self, chip: int, healthy: bool) -> None:
+        """Let a chip fall ill, or recover, and say so."""
+        states = list(self._setup.healthy)
+        states[chip] = healthy
+        self._setup = replace(self._setup, healthy=tuple(states))
+        await self.start()
+
+    async def allocate(self, resource: str, count: int) -> ContainerEnv:
+        """Serve *count* AI cores to the pod that the plugin takes for the one being admitted."""
+        del resource
+        await self.faults.before_call()
+        try:
+            return await self._serve(count)
+        except _WORLD_FAILED as e:
+            raise AllocateError(f"failed to reach the API server: {e}") from e
+
+    async def settle(self, pod: Mapping[str, Any], env: ContainerEnv) -> None:
+        """Learn from kubelet which pod has the devices of *env*, and report them after a while, if nobody did."""
+        uid = pod["metadata"]["uid"]
+        visible = env.get("ASCEND_VISIBLE_DEVICES", "")
+        made = next((one for one in self._made if ",".join(str(device.id) for device in one) == visible), None)
+        if made is None:
+            return
+        self._made.remove(made)
+        self._of_pod[uid] = made
+        cores = sum(protocol.TEMPLATES[one.template][0] if one.template else self._setup.cores_per_chip for one in made)
+        ids = sorted(f"npu-core-{self._next_core + at}" for at in range(cores))
+        self._next_core += cores
+        await asyncio.sleep(self._setup.report_after_s)
+        try:
+            now = await self._api.get(calls.pod_path(pod))
+            if now["metadata"]["uid"] == uid and protocol.REAL not in protocol.annotations_of(now):
+                report = {protocol.REAL: protocol.real_names(made), protocol.KUBELET_DEVICES: ",".join(ids)}
+                await calls.annotate(self._api, calls.pod_path(pod), report)
+            await self._write_devices()
+        except _WORLD_FAILED:
+            # The pod is gone, or the server is: the real plugin tries again in its next round, if there is a pod.
+            return
+
+    @property
+    def devices(self) -> tuple[protocol.Device, ...]:
+        """Every vNPU that is there, and every whole chip that is in use."""
+        return tuple(device for group in (*self._made, *self._of_pod.values()) for device in group)
+
+    async def _serve(self, asked: int) -> ContainerEnv:
+        pod = await self._find(asked)
+        await calls.annotate(self._api, calls.pod_path(pod), {protocol.PREDICATE_TIME: protocol.SERVED})
+        self.faults.fail_if_asked()
+        assigned = protocol.decode(protocol.annotations_of(pod)[protocol.ASSIGNED])
+        if assigned is None:
+            raise AllocateError("not get valid pod")
+        await self._destroy_idle()
+        setup = self._setup
+        try:
+            made = protocol.cut(self.devices, assigned, setup.usable, setup.cores_per_chip, self._next_id)
+        except protocol.SegmentError as e:
+            raise AllocateError(str(e)) from e
+        self._next_id += 1
+        self._made.append(tuple(made))
+        return protocol.environment(made)
+
+    async def _find(self, asked: int) -> Mapping[str, Any]:
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(self._setup.retry_after_s)
+            pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
+            pod = protocol.candidate(pods, self._node_name, asked, self._setup.cores_per_chip)
+            if pod is not None:
+                return pod
+        raise AllocateError("not get valid pod")
+
+    async def _destroy_idle(self) -> None:
+        """Destroy what no pod uses: of pods that ended or are gone, and of calls that kubelet let fail."""
+        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
+        alive = {pod["metadata"]["uid"] for pod in pods if not protocol.is_over(pod)}
+        self._of_pod = {uid: devices for uid, devices in self._of_pod.items() if uid in alive}
+        self._made.clear()
+
+    async def _write_devices(self) -> None:
+        """The plugin's own ConfigMap: chips that are free as a whole, and chips that are ill."""
+        setup = self._setup
+        in_use = {device.chip for device in self.devices}
+        names = {at: f"Ascend310P-{at}" for at in range(len(setup.healthy))}
+        devices = {
+            "huawei.com/Ascend310P": ",".join(names[at] for at in setup.usable if at not in in_use),
+            "huawei.com/Ascend310P-Fault": "[]",
+            "huawei.com/Ascend310P-Unhealthy": ",".join(names[at] for at in names if at not in setup.usable),
+        }
+        text = json.dumps({"DeviceInfo": {"DeviceList": devices, "UpdateTime": 0}, "SuperPodID": -2, "ServerIndex": -2})
+        await calls.write_config_map(
+            self._api,
+            _NAMESPACE,
+            f"mindx-dl-deviceinfo-{self._node_name}",
+            {"DeviceInfoCfg": text, "ManuallySeparateNPU": ""},
+            {"mx-consumer-cim": "true"},
+        )

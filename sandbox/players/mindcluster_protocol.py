@@ -1,0 +1,201 @@
+"""The MindCluster device plugin's way of finding its pod and cutting its chips, as pure functions and values.
+
+Source: Ascend mind-cluster v7.2.RC1, component/ascend-device-plugin, as the protocol reference tells it (ascend 1.7,
+1.9, 1.10, 2.3 steps 8 to 11, 3.2, 7.4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandbox.quantities import QuantityError, value_of
+
+CORES: Final = "huawei.com/npu-core"
+ASSIGNED: Final = "huawei.com/npu-core"
+PREDICATE_TIME: Final = "predicate-time"
+REAL: Final = "huawei.com/AscendReal"
+KUBELET_DEVICES: Final = "huawei.com/kltDev"
+# Only this very text marks a pod as served; any other that is no number counts as as large.
+SERVED: Final = "18446744073709551615"
+
+CPUS_PER_CHIP: Final = 7
+_GROUPS: Final = 4
+_LATEST: Final = 2**64 - 1
+_UNSIGNED: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
+_WHOLE: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_SLICE: Final = re.compile(r"(?P<chip>[0-9]{1,9})-(?P<template>vir(?P<cores>[0-9]{2})[a-z0-9_]*)", re.ASCII)
+
+# Template -> AI cores, AI CPUs, DVPP, the word for it in device names.
+TEMPLATES: Final[Mapping[str, tuple[int, int, str, str]]] = {
+    "vir01": (1, 1, "null", "1c"),
+    "vir02": (2, 2, "null", "2c"),
+    "vir02_1c": (2, 1, "null", "2c.1cpu"),
+    "vir04": (4, 4, "null", "4c"),
+    "vir04_3c": (4, 3, "null", "4c.3cpu"),
+    "vir04_3c_ndvpp": (4, 3, "no", "4c.3cpu.ndvpp"),
+    "vir04_4c_dvpp": (4, 4, "yes", "4c.4cpu.dvpp"),
+}
+
+
+class SegmentError(Exception):
+    """The driver does not cut the chip so, or the chip is not there; the text is the plugin's own word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """What a pod's annotation names: chips, and the template of a slice of the one; "" = whole chips."""
+
+    chips: tuple[int, ...]
+    template: str
+
+    def cores(self, cores_per_chip: int) -> int:
+        """The AI cores that the plugin compares with what kubelet asks for: of a slice, the figure in its name."""
+        if not self.template:
+            return len(self.chips) * cores_per_chip
+        match = re.match(r"vir([0-9]{2})", self.template)
+        return int(match[1]) if match else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What one container got: a vNPU of a chip, or a whole chip (template "", id = the chip's)."""
+
+    id: int
+    chip: int
+    template: str = ""
+    group: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name in ``huawei.com/AscendReal``."""
+        if not self.template:
+            return f"Ascend310P-{self.chip}"
+        return f"Ascend310P-{TEMPLATES[self.template][3]}-{self.id}-{self.chip}_{self.group}"
+
+
+def decode(text: str) -> Assigned | None:
+    """Read ``huawei.com/npu-core``; None if the plugin cannot."""
+    found = _SLICE.fullmatch(text)
+    if found is not None:
+        return Assigned(chips=(int(found["chip"]),), template=found["template"])
+    pieces = text.split(",")
+    if all(_WHOLE.fullmatch(piece) for piece in pieces):
+        return Assigned(chips=tuple(map(int, pieces)), template="")
+    return None
+
+
+def candidate(
+    pods: Sequence[Mapping[str, Any]], node_name: str, asked: int, cores_per_chip: int
+) -> Mapping[str, Any] | None:
+    """The pod that the plugin takes for the one being admitted: the smallest time among those whose cores fit.
+
+    Equal times stay in the order of *pods*.
+
+    Args:
+        pods: pods as JSON.
+        node_name: the plugin's own node.
+        asked: how many ``npu-core-*`` ids kubelet asks for.
+        cores_per_chip: AI cores of one chip.
+    """
+    fitting = [pod for pod in pods if _fits(pod, node_name, asked, cores_per_chip)]
+    return min(fitting, key=_time, default=None)
+
+
+def cut(devices: Sequence[Device], assigned: Assigned, chips: Sequence[int], cores: int, free_id: int) -> list[Device]:
+    """The devices that the driver makes of *assigned*, beside *devices* that it made before.
+
+    Args:
+        devices: every vNPU and every whole chip in use on the node.
+        assigned: what is asked for.
+        chips: ids of the healthy chips.
+        cores: AI cores of one chip.
+        free_id: the id of the next vNPU.
+
+    Raises:
+        SegmentError: there is no such chip, or no such room on it.
+    """
+    if any(chip not in chips for chip in assigned.chips):
+        raise SegmentError("NoNPUResource")
+    if not assigned.template:
+        if any(one.chip in assigned.chips for one in devices):
+            raise SegmentError("NoNPUResource")
+        return [Device(id=chip, chip=chip) for chip in assigned.chips]
+    (chip,) = assigned.chips
+    on_chip = [one for one in devices if one.chip == chip]
+    if assigned.template not in TEMPLATES or any(not one.template for one in on_chip):
+        raise SegmentError("NPUSegmentFailed")
+    parts = [TEMPLATES[one.template] for one in on_chip] + [TEMPLATES[assigned.template]]
+    if sum(part[0] for part in parts) > cores or sum(part[1] for part in parts) > CPUS_PER_CHIP:
+        raise SegmentError("NPUSegmentFailed")
+    classes = [part[2] for part in parts]
+    shared = classes.count("null")
+    if classes.count("yes") > (0 if shared else 1):
+        raise SegmentError("NPUSegmentFailed")
+    members = [sum(one.group == group for one in on_chip) for group in range(_GROUPS)]
+    return [Device(id=free_id, chip=chip, template=assigned.template, group=members.index(min(members)))]
+
+
+def environment(devices: Sequence[Device]) -> dict[str, str]:
+    """What the container sees (ascend 1.9)."""
+    count = str(len(devices))
+    return {
+        "ASCEND_VISIBLE_DEVICES": ",".join(str(one.id) for one in devices),
+        "ASCEND_RUNTIME_OPTIONS": "VIRTUAL" if any(one.template for one in devices) else "",
+        "LOCAL_RANK": ",".join(map(str, range(len(devices)))),
+        **dict.fromkeys(
+            (
+                "MS_LOCAL_WORKER",
+                "MS_WORKER_NUM",
+                "WORLD_SIZE",
+                "LOCAL_WORLD_SIZE",
+                "CM_WORKER_SIZE",
+                "CM_LOCAL_WORKER",
+            ),
+            count,
+        ),
+    }
+
+
+def real_names(devices: Sequence[Device]) -> str:
+    """The value of ``huawei.com/AscendReal``."""
+    return ",".join(sorted(one.name for one in devices))
+
+
+def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    """The annotations of a pod as JSON, empty if it has none."""
+    found: Mapping[str, str] = pod["metadata"].get("annotations") or {}
+    return found
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod needs no device any more."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _fits(pod: Mapping[str, Any], node_name: str, asked: int, cores_per_chip: int) -> bool:
+    annotations = annotations_of(pod)
+    if pod["spec"].get("nodeName") != node_name or is_over(pod) or pod["metadata"].get("deletionTimestamp"):
+        return False
+    if ASSIGNED not in annotations or annotations.get(PREDICATE_TIME) == SERVED or not _cores(pod):
+        return False
+    assigned = decode(annotations[ASSIGNED])
+    return assigned is not None and assigned.cores(cores_per_chip) == asked
+
+
+def _time(pod: Mapping[str, Any]) -> int:
+    text = annotations_of(pod).get(PREDICATE_TIME, "")
+    return min(_LATEST, int(text)) if _UNSIGNED.fullmatch(text) else _LATEST
+
+
+def _cores(pod: Mapping[str, Any]) -> int:
+    return sum(_limit(container) for container in pod["spec"]["containers"])
+
+
+def _limit(container: Mapping[str, Any]) -> int:
+    try:
+        return int(value_of((container.get("resources", {}).get("limits") or {}).get(CORES, "0")))
+    except QuantityError:
+        return 0

@@ -1,0 +1,42 @@
+"""The device plugins that can be played, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sandbox.players.ascend_hami import AscendHamiPlugin
+from sandbox.players.calls import Api
+from sandbox.players.gpushare import SharePlugin
+from sandbox.players.hardware import OptionsError
+from sandbox.players.mindcluster import MindClusterPlugin
+from sandbox.players.nvidia import NvidiaPlugin
+from sandbox.players.vgpu import VgpuPlugin
+from sandbox.plugin_port import DevicePlugin
+
+_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any], Api], DevicePlugin]]] = {
+    "vgpu": VgpuPlugin.from_options,
+    "gpushare": SharePlugin.from_options,
+    "ascend-hami": AscendHamiPlugin.from_options,
+    "mindcluster": MindClusterPlugin.from_options,
+    "nvidia": NvidiaPlugin.from_options,
+}
+KINDS: Final = frozenset(_KINDS)
+
+
+def build(kind: str, node_name: str, options: Mapping[str, Any], client: Api) -> DevicePlugin:
+    """The plugin *kind* of node *node_name*.
+
+    Args:
+        kind: one of `KINDS`.
+        node_name: the node that it runs on.
+        options: its cards and configuration as plain data, see ``from_options`` of the plugin.
+        client: its way to the API server, with the plugin's own account.
+
+    Raises:
+        OptionsError: the kind is unknown, or a key or value cannot be used.
+    """
+    maker = _KINDS.get(kind)
+    if maker is None:
+        raise OptionsError(f"unknown device plugin {kind!r}; write one of {', '.join(sorted(_KINDS))}")
+    return maker(node_name, options, client)

@@ -1,0 +1,241 @@
+"""Plays the Volcano vGPU device plugin of one node, in hami-core, mps or mig mode.
+
+Every step of an Allocate is the real one (nvidia 2.4, step 9), over the API server, and so are its failures. What is
+read into the annotations stands in `vgpu_protocol`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import uuid4
+
+import aiohttp
+
+from sandbox.client import ApiStatusError
+from sandbox.players import calls, mig
+from sandbox.players import vgpu_protocol as protocol
+from sandbox.players.calls import Api
+from sandbox.players.hardware import Card, Faults, Options
+from sandbox.plugin_port import AllocateError, ContainerEnv
+
+NUMBER: Final = "volcano.sh/vgpu-number"
+MEMORY: Final = "volcano.sh/vgpu-memory"
+CORES: Final = "volcano.sh/vgpu-cores"
+MIG: Final = "mig"
+# Where the plugin looks for its configuration, first found wins (nvidia 1.7).
+CONFIG_MAP: Final = "volcano-vgpu-device-config"
+CONFIG_NAMESPACES: Final = ("kube-system", "volcano-system")
+CONFIG_KEY: Final = "device-config.yaml"
+
+_SWITCHED_ON: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
+# What kubelet hears when the plugin's process dies under a call.
+_DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
+_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuSetup:
+    """The plugin's configuration: memory_factor is MiB per unit, core_scaling multiplies a card's 100 percent."""
+
+    cards: tuple[Card, ...]
+    mode: str = "hami-core"
+    split_count: int = 10
+    memory_factor: int = 1
+    core_scaling: float = 1.0
+
+    def register(self) -> str:
+        """The node's register, in the order of the cards (nvidia 1.10)."""
+        return "".join(
+            f"{card.id},{self.split_count},{card.memory_mib // self.memory_factor},NVIDIA-{card.model},"
+            f"{'true' if card.healthy else 'false'},{self.mode}:"
+            for card in self.cards
+        )
+
+    def totals(self) -> dict[str, int]:
+        """What kubelet advertises for the three device lists."""
+        return {
+            NUMBER: len(self.cards) * self.split_count,
+            MEMORY: sum(card.memory_mib // self.memory_factor for card in self.cards),
+            CORES: len(self.cards) * int(100 * self.core_scaling),
+        }
+
+
+class VgpuPlugin:
+    """The plugin of one node.
+
+    Attributes:
+        faults: what it is to do wrong.
+        panics: how often its process died: a value crashed it, or a MIG layout could not be applied.
+        layouts: the MIG layouts of its cards.
+    """
+
+    def __init__(self, node_name: str, setup: VgpuSetup, faults: Faults, api: Api) -> None:
+        self.faults = faults
+        self.panics = 0
+        self.layouts = mig.Layouts()
+        self._node_name = node_name
+        self._setup = setup
+        self._api = api
+
+    @classmethod
+    def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> VgpuPlugin:
+        """Build the plugin from plain data: the keys of `VgpuSetup`, of `Options.cards` and of `Faults`.
+
+        Raises:
+            OptionsError: a key or value cannot be used.
+        """
+        given = Options("vgpu", options)
+        setup = VgpuSetup(
+            cards=given.cards(node_name),
+            mode=given.word("mode", "hami-core", ("hami-core", "mps", MIG)),
+            split_count=given.whole("split_count", 10),
+            memory_factor=given.whole("memory_factor", 1),
+            core_scaling=given.number("core_scaling", 1.0),
+        )
+        faults = given.faults()
+        given.end()
+        return cls(node_name, setup, faults, api)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The three device lists that the plugin registers with kubelet."""
+        return (NUMBER, MEMORY, CORES)
+
+    async def start(self) -> None:
+        """Write the register and what the node has."""
+        if self._setup.mode == MIG:
+            self.layouts.read(await self._device_config())
+        totals = self._setup.totals()
+        await calls.advertise(self._api, self._node_name, totals, totals)
+        await self._write_register()
+
+    async def set_healthy(self, card_id: str, healthy: bool) -> None:
+        """Let a card fall ill (or, as after a restart, recover) and rewrite the register."""
+        cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
+        self._setup = replace(self._setup, cards=cards)
+        await self._write_register()
+
+    async def allocate(self, resource: str, count: int) -> ContainerEnv:
+        """Serve the next container of the pod that the plugin takes for the one being admitted."""
+        await self.faults.before_call()
+        if resource != NUMBER:
+            return {}
+        try:
+            return await self._serve(count)
+        except protocol.PluginPanicError as e:
+            self.panics += 1
+            await self.start()
+            raise AllocateError(_DIED) from e
+        except _WORLD_FAILED as e:
+            raise AllocateError(f"failed to reach the API server: {e}") from e
+
+    async def _serve(self, asked: int) -> ContainerEnv:
+        pods = await self._api.list(calls.PODS)
+        pod = protocol.oldest(pods, self._node_name, asked)
+        if pod is None:
+            await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
+            raise AllocateError("cannot get valid pod")
+        segments = protocol.decode(protocol.annotations_of(pod)[protocol.TO_ALLOCATE])
+        try:
+            _, devices = protocol.next_request(segments, [c["name"] for c in pod["spec"]["containers"]])
+        except protocol.RequestError as e:
+            await self._mark(pod, "failed")
+            raise AllocateError(str(e)) from e
+        if len(devices) != asked:
+            await self._mark(pod, "failed")
+            raise AllocateError("device number not matched")
+        self.faults.fail_if_asked()
+        env = self._mig_env(devices, pod, pods) if self._setup.mode == MIG else self._env(devices)
+        await self._erase(pod, segments)
+        await self._finish_if_served(pod)
+        return env
+
+    async def _device_config(self) -> str:
+        """The plugin's own configuration; without one it serves nothing that needs it."""
+        for namespace in CONFIG_NAMESPACES:
+            try:
+                found = await self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}")
+            except ApiStatusError as e:
+                if e.status != 404:
+                    raise
+            else:
+                return str((found.get("data") or {}).get(CONFIG_KEY, ""))
+        return ""
+
+    def _card(self, card_id: str) -> Card:
+        # An id that this node does not know fails the call; pod and lock stay as they are (nvidia 2.4, 9g).
+        found = next((card for card in self._setup.cards if card.id == card_id), None)
+        if found is None:
+            raise AllocateError(f"unknown device: {card_id}")
+        return found
+
+    async def _erase(self, pod: Mapping[str, Any], segments: tuple[protocol.Segment, ...]) -> None:
+        try:
+            await calls.annotate(self._api, calls.pod_path(pod), {protocol.TO_ALLOCATE: protocol.erase(segments)})
+        except _WORLD_FAILED as e:
+            await self._mark(pod, "failed")
+            raise AllocateError(f"failed to erase the served devices: {e}") from e
+
+    async def _finish_if_served(self, pod: Mapping[str, Any]) -> None:
+        # An admission webhook may have put the next container's segment where the erased one was (nvidia 2.8).
+        now = await self._api.get(calls.pod_path(pod))
+        if "GPU" not in protocol.annotations_of(now).get(protocol.TO_ALLOCATE, ""):
+            await self._mark(now, "success")
+
+    async def _mark(self, pod: Mapping[str, Any], phase: str) -> None:
+        done = {protocol.BIND_PHASE: phase, protocol.TIME: str(protocol.DONE_TIME)}
+        await calls.annotate(self._api, calls.pod_path(pod), done)
+        await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
+
+    async def _write_register(self) -> None:
+        path = calls.node_path(self._node_name)
+        await calls.annotate(self._api, path, {protocol.REGISTER: self._setup.register()})
+
+    def _mig_env(
+        self, devices: protocol.Segment, pod: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]
+    ) -> ContainerEnv:
+        """The environment of one container in mode mig (nvidia 1.9), its cards laid out as it needs them."""
+        in_use = {
+            instance.card
+            for other in pods
+            if other["metadata"].get("uid", other["metadata"]["name"])
+            != pod["metadata"].get("uid", pod["metadata"]["name"])
+            for instance in _instances_of(other, self._node_name)
+        }
+        seen: list[str] = []
+        for device in devices:
+            instance = mig.decode(device.id)
+            card = self._card(instance.card if instance is not None else device.id)
+            seen.append(self.layouts.resolve(card, instance, in_use) if instance is not None else card.id)
+        env = {"NVIDIA_VISIBLE_DEVICES": ",".join(dict.fromkeys(filter(None, seen)))}
+        return env | dict.fromkeys(_SWITCHED_ON, "enabled")
+
+    def _env(self, devices: protocol.Segment) -> ContainerEnv:
+        """The environment of one container (nvidia 1.9, hami-core)."""
+        for device in devices:
+            self._card(device.id)
+        env = {"NVIDIA_VISIBLE_DEVICES": ",".join(dict.fromkeys(device.id for device in devices))}
+        for i, device in enumerate(devices):
+            env[f"CUDA_DEVICE_MEMORY_LIMIT_{i}"] = f"{device.mem * self._setup.memory_factor}m"
+        env["CUDA_DEVICE_SM_LIMIT"] = str(devices[0].cores)
+        env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"/tmp/vgpu/{uuid4()}.cache"  # noqa: S108 - a path inside the container
+        if self._setup.core_scaling > 1:
+            env["CUDA_OVERSUBSCRIBE"] = "true"
+        return env | dict.fromkeys(_SWITCHED_ON, "enabled")
+
+
+def _instances_of(pod: Mapping[str, Any], node_name: str) -> list[mig.Instance]:
+    """The slices that *pod* was served on the node and holds while it is there; a pod being deleted still does.
+
+    What is still to be allocated is in use by nobody: the driver lays its card out for whoever is served first.
+    """
+    annotations = protocol.annotations_of(pod)
+    finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    if finished or pod["spec"].get("nodeName") != node_name or annotations.get(protocol.NODE) != node_name:
+        return []
+    waiting = {device.id for s in protocol.decode(annotations.get(protocol.TO_ALLOCATE, "")) for device in s}
+    held = (device.id for s in protocol.decode(annotations.get(protocol.IDS, "")) for device in s)
+    found = (mig.decode(device_id) for device_id in held if device_id not in waiting)
+    return [instance for instance in found if instance is not None]

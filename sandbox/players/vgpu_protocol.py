@@ -1,0 +1,161 @@
+"""The Volcano vGPU device plugin's way of reading assignments, its mistakes included, as pure functions.
+
+What is odd here is odd on purpose: a scheduler that relies on a kinder reading would fail in the field. Source:
+volcano-vgpu-device-plugin 4fb76ba, pkg/util/util.go, as the protocol reference tells it (nvidia 2.4, 6.5, 10.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+NODE: Final = "volcano.sh/vgpu-node"
+TIME: Final = "volcano.sh/vgpu-time"
+IDS: Final = "volcano.sh/vgpu-ids-new"
+TO_ALLOCATE: Final = "volcano.sh/devices-to-allocate"
+BIND_PHASE: Final = "volcano.sh/bind-phase"
+REGISTER: Final = "volcano.sh/node-vgpu-register"
+LOCK: Final = "hamivgpu"
+
+DONE_TIME: Final = 2**64 - 1
+_MAX_INT32: Final = 2**31 - 1
+_MIN_INT32: Final = -(2**31)
+_TYPE: Final = "NVIDIA"
+# strconv's decimal forms; Python's int() would also take blanks, underscores and other scripts' digits.
+_SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_UNSIGNED: Final = re.compile(r"[0-9]+", re.ASCII)
+
+
+class PluginPanicError(Exception):
+    """The plugin's process dies here: the text is Go's runtime error."""
+
+
+class RequestError(Exception):
+    """The plugin's own refusal, word for word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """One device of a segment: mem in register units, cores in percent; both may be any int32 here."""
+
+    id: str
+    type: str
+    mem: int
+    cores: int
+
+
+Segment = tuple[Assigned, ...]
+
+
+def decode(value: str) -> tuple[Segment, ...]:
+    """Read ``devices-to-allocate``; an empty value has no segments at all.
+
+    Raises:
+        PluginPanicError: an entry with a comma has fewer than four fields.
+    """
+    if not value:
+        return ()
+    return tuple(_segment(piece) for piece in value.split(";"))
+
+
+def encode(segments: Sequence[Segment]) -> str:
+    """Write segments as the plugin does: every entry closed by a colon, positions kept."""
+    return ";".join("".join(f"{d.id},{d.type},{d.mem},{d.cores}:" for d in segment) for segment in segments)
+
+
+def device_count(segments: Sequence[Segment]) -> int:
+    """The devices left in all segments together; this is compared with what kubelet asks for one container."""
+    return sum(len(segment) for segment in segments)
+
+
+def next_request(segments: Sequence[Segment], container_names: Sequence[str]) -> tuple[str, Segment]:
+    """The container that the plugin believes it serves, and the devices it gives to it.
+
+    Raises:
+        RequestError: no segment holds a device of exactly the type ``NVIDIA``.
+        PluginPanicError: that segment's position is past the containers of the pod.
+    """
+    for position, segment in enumerate(segments):
+        devices = tuple(device for device in segment if device.type == _TYPE)
+        if not devices:
+            continue
+        if position >= len(container_names):
+            raise PluginPanicError(f"runtime error: index out of range [{position}] with length {len(container_names)}")
+        return container_names[position], devices
+    raise RequestError("device request not found")
+
+
+def erase(segments: Sequence[Segment]) -> str:
+    """The value after the plugin has served its next segment: that segment without its NVIDIA devices."""
+    left = list(segments)
+    for position, segment in enumerate(left):
+        kept = tuple(device for device in segment if device.type != _TYPE)
+        if len(kept) != len(segment):
+            left[position] = kept
+            break
+    return encode(left)
+
+
+def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Mapping[str, Any] | None:
+    """The pod that the plugin takes for the one being admitted: *asked* devices left on this node, smallest time.
+
+    Phase, ``spec.nodeName``, ``bind-phase`` and deletion are not looked at. Of equal times the last candidate of
+    the list wins if it shares the smallest, otherwise the first that has it.
+
+    Args:
+        pods: all pods of the cluster as JSON, in the API server's order.
+        node_name: the plugin's own node.
+        asked: how many device ids kubelet asks for.
+
+    Raises:
+        PluginPanicError: some pod of the node carries a value that crashes the plugin.
+    """
+    candidates = [pod for pod in pods if _is_candidate(annotations_of(pod), node_name, asked)]
+    if not candidates:
+        return None
+    times = [_time(annotations_of(pod)) for pod in candidates]
+    smallest = min(times)
+    return candidates[-1] if times[-1] == smallest else candidates[times.index(smallest)]
+
+
+def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    """The annotations of an object as JSON, empty if it has none."""
+    found: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
+    return found
+
+
+def _is_candidate(annotations: Mapping[str, str], node_name: str, asked: int) -> bool:
+    if annotations.get(NODE) != node_name:
+        return False
+    return device_count(decode(annotations.get(TO_ALLOCATE, ""))) == asked
+
+
+def _segment(text: str) -> Segment:
+    return tuple(_device(piece) for piece in text.split(":") if "," in piece)
+
+
+def _device(text: str) -> Assigned:
+    fields = text.split(",")
+    if len(fields) < 4:
+        raise PluginPanicError(f"runtime error: index out of range [{len(fields)}] with length {len(fields)}")
+    return Assigned(id=fields[0], type=fields[1], mem=_int32(fields[2]), cores=_int32(fields[3]))
+
+
+def _int32(text: str) -> int:
+    """``strconv.ParseInt(text, 10, 32)`` with its error ignored: 0 for no number, the limit beyond the range."""
+    if not _SIGNED.fullmatch(text):
+        return 0
+    size = min(int(_digits(text)), 2**32)
+    return max(_MIN_INT32, -size) if text.startswith("-") else min(_MAX_INT32, size)
+
+
+def _time(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(TIME, "")
+    return min(DONE_TIME, int(_digits(text))) if _UNSIGNED.fullmatch(text) else DONE_TIME
+
+
+def _digits(text: str) -> str:
+    """The digits without leading zeros; past 25 of them only that the number is huge matters, not which it is."""
+    return (text.lstrip("+-").lstrip("0") or "0")[:25]

@@ -1,0 +1,180 @@
+"""Calls one admission webhook over TLS, and reads its answer as strictly as the API server does.
+
+Which webhooks are called for what, and in which order, is `admission`'s.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from sandbox.client import sendable
+
+Json = dict[str, Any]
+
+# An annotation of a Service that tells where it is served from, since no proxy routes cluster addresses here.
+ADDRESS_ANNOTATION: Final = "sandbox.cardshare.io/address"
+_MAX_ANSWER_BYTES: Final = 16 * 2**20
+_DECODER: Final = msgspec.json.Decoder()
+
+
+class CallError(Exception):
+    """The webhook could not be asked or gave no answer; `failurePolicy` decides what follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A webhook's well-formed answer; *patch* is the decoded JSON text of the operations, empty if none."""
+
+    allowed: bool
+    patch: bytes = b""
+    warnings: tuple[str, ...] = ()
+    status: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a webhook is: its URL, and the name that its certificate must carry if that is another."""
+
+    url: str
+    server_name: str | None = None
+
+
+class Caller:
+    """Keeps the connections to webhooks; use it as an async context manager."""
+
+    def __init__(self, find_service: Callable[[str, str], Mapping[str, Any] | None]) -> None:
+        self._find_service = find_service
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._opened: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make ready to call; inside the event loop."""
+        self._opened = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
+            headers={"User-Agent": "kube-apiserver-admission", "Accept": "application/json"},
+        )
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    async def call(self, webhook: Mapping[str, Any], review: Json) -> Answer:
+        """Send *review* and read the answer within the webhook's own ``timeoutSeconds``.
+
+        Raises:
+            CallError: no connection, too slow, or an answer that is none.
+        """
+        if self._opened is None:
+            raise RuntimeError("the caller of webhooks was not opened")
+        timeout_s = int(webhook.get("timeoutSeconds") or 10)
+        config = webhook["clientConfig"]
+        target = self._target(config)
+        context = self._context(str(config.get("caBundle") or ""))
+        try:
+            async with self._opened.post(
+                f"{target.url}?timeout={timeout_s}s",
+                data=sendable(msgspec.json.encode(review)),
+                headers={"Content-Type": "application/json"},
+                ssl=context,
+                server_hostname=target.server_name,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+            ) as response:
+                body = await response.content.read(_MAX_ANSWER_BYTES)
+                while not response.content.at_eof() and len(body) < _MAX_ANSWER_BYTES:
+                    body += await response.content.read(_MAX_ANSWER_BYTES)
+                status = response.status
+        except TimeoutError as e:
+            raise CallError(f'Post "{target.url}?timeout={timeout_s}s": context deadline exceeded') from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise CallError(f'Post "{target.url}?timeout={timeout_s}s": {e}') from e
+        if status != 200:
+            raise CallError(f"the server rejected our request for an unknown reason: {status}")
+        return _read(body, review["request"]["uid"])
+
+    def _target(self, config: Mapping[str, Any]) -> Target:
+        if config.get("url"):
+            return Target(url=str(config["url"]))
+        service = config["service"]
+        namespace, name = service["namespace"], service["name"]
+        path = "/" + str(service.get("path") or "").lstrip("/")
+        found = self._find_service(namespace, name)
+        if found is None:
+            raise CallError(f'service "{name}" not found')
+        address = (found["metadata"].get("annotations") or {}).get(ADDRESS_ANNOTATION)
+        spec = found.get("spec") or {}
+        if not address and spec.get("type") == "ExternalName":
+            address = f"{spec['externalName']}:{_target_port(spec, int(service.get('port') or 443))}"
+        if not address:
+            raise CallError(f'no endpoints available for service "{name}"')
+        return Target(url=f"https://{address}{path}", server_name=f"{name}.{namespace}.svc")
+
+    def _context(self, bundle: str) -> ssl.SSLContext:
+        found = self._contexts.get(bundle)
+        if found is None:
+            try:
+                found = ssl.create_default_context(
+                    cadata=base64.b64decode(bundle, validate=True).decode("ascii") if bundle else None
+                )
+            except (binascii.Error, ValueError, ssl.SSLError) as e:
+                raise CallError(f"unable to load root certificates: {e}") from e
+            self._contexts[bundle] = found
+        return found
+
+
+def _target_port(spec: Mapping[str, Any], port: int) -> int:
+    for entry in spec.get("ports") or ():
+        if entry.get("port") == port and isinstance(entry.get("targetPort"), int):
+            return int(entry["targetPort"])
+    return port
+
+
+def _read(body: bytes, uid: str) -> Answer:
+    try:
+        review = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise CallError(f"couldn't decode the answer: {e}") from e
+    if not isinstance(review, dict):
+        raise CallError("the answer is no object")
+    said = f"{review.get('apiVersion')}, Kind={review.get('kind')}"
+    if said != "admission.k8s.io/v1, Kind=AdmissionReview":
+        raise CallError(f"expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {said}")
+    response = review.get("response")
+    if not isinstance(response, dict):
+        raise CallError("webhook response was absent")
+    if response.get("uid") != uid:
+        raise CallError(f'expected response.uid="{uid}", got "{response.get("uid")}"')
+    return Answer(
+        allowed=response.get("allowed") is True,
+        patch=_patch(response),
+        warnings=tuple(str(warning) for warning in response.get("warnings") or ()),
+        status=response.get("status"),
+    )
+
+
+def _patch(response: Mapping[str, Any]) -> bytes:
+    text, kind = response.get("patch"), response.get("patchType")
+    if not text:
+        if kind:
+            raise CallError("webhook returned response.patchType but not response.patch")
+        return b""
+    if kind != "JSONPatch":
+        raise CallError(f'webhook returned invalid response.patchType of "{kind or ""}"')
+    try:
+        patch = base64.b64decode(text, validate=True)
+        operations = _DECODER.decode(patch)
+    except (binascii.Error, ValueError, TypeError) as e:
+        raise CallError(f"couldn't decode the patch: {e}") from e
+    if not isinstance(operations, list):
+        raise CallError("couldn't decode the patch: it is no list")
+    return patch

@@ -1,0 +1,50 @@
+"""``scripts/bench NAME [options]``: one JSON object per line for every figure; ``--list`` names the benchmarks."""
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+NAMES = ("admit", "decide", "place", "start")
+
+
+def _bench(name: str) -> ModuleType:
+    return importlib.import_module(f"tests.bench.{name}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark and print its figures."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and what each measures")
+    benches = parser.add_subparsers(dest="name", metavar="NAME")
+    modules = {}
+    for name in NAMES:
+        try:
+            module = modules[name] = _bench(name)
+        except ModuleNotFoundError as e:
+            if e.name != f"tests.bench.{name}":
+                raise
+            continue
+        doc = (module.__doc__ or "").splitlines()[0]
+        module.add_arguments(benches.add_parser(name, help=doc, description=module.__doc__))
+    args = parser.parse_args(argv)
+    if args.list or args.name is None:
+        for name, module in modules.items():
+            print(f"{name}: {(module.__doc__ or '').splitlines()[0]}")
+        return 0 if args.list else 2
+    for result in modules[args.name].run(args):
+        line = {
+            "bench": args.name,
+            "params": dict(result.params),
+            "metric": result.metric,
+            "value": result.value,
+            "unit": result.unit,
+        }
+        print(json.dumps(line), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

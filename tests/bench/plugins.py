@@ -1,0 +1,123 @@
+"""The device plugins of a benchmark: one process that follows all pods once and answers each as its plugin would.
+
+Per bound pod it makes the two writes that the vGPU plugin makes: the served segment erased, then the phase success.
+With --listing it also makes the plugin's reads: all pods of the cluster, the pod again, its node. It prints a line of
+JSON for every pod when it is first seen bound, with the time, and one when it is served.
+
+    python -m tests.bench.plugins --kubeconfig F [--listing]
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sandbox.players import vgpu_protocol as protocol
+from tests.bench.stage import Client, connected, encode, run_fast, version
+
+_AT_ONCE: Final = 64
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    object: _Pod
+
+
+class Sighting(msgspec.Struct, gc=False):
+    """One line of the output. what: bound or served. at_s: monotonic, the same clock in every process."""
+
+    what: str
+    pod: str
+    at_s: float
+    node: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_decode: Final = msgspec.json.Decoder(_Event).decode
+
+
+async def _main(kubeconfig: Path, *, listing: bool) -> None:
+    room = asyncio.Semaphore(_AT_ONCE)
+    seen: set[str] = set()
+    async with connected(kubeconfig, _AT_ONCE + 1) as client, asyncio.TaskGroup() as tasks:
+        since = await version(client)
+        print("ready", flush=True)
+        while True:  # the server ends a watch that is too slow for it
+            async for line in client.lines(f"/api/v1/pods?watch=true&resourceVersion={since}&timeoutSeconds=3600"):
+                event = _decode(line)
+                pod = event.object
+                since = pod.metadata.resource_version
+                if event.type == "ERROR":
+                    raise SystemExit(line.decode())
+                if event.type == "DELETED" or not pod.spec.node_name or pod.metadata.uid in seen:
+                    continue
+                seen.add(pod.metadata.uid)
+                _tell("bound", pod)
+                if pod.metadata.annotations.get(protocol.TO_ALLOCATE):
+                    tasks.create_task(_serve(client, pod, room, listing=listing))
+
+
+async def _serve(client: Client, pod: _Pod, room: asyncio.Semaphore, *, listing: bool) -> None:
+    path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+    segments = protocol.decode(pod.metadata.annotations[protocol.TO_ALLOCATE])
+    async with room:
+        if listing:
+            await client.send("GET", "/api/v1/pods")
+        await _annotate(client, path, {protocol.TO_ALLOCATE: protocol.erase(segments)})
+        if listing:
+            await client.send("GET", path)
+        await _annotate(client, path, {protocol.BIND_PHASE: "success", protocol.TIME: str(protocol.DONE_TIME)})
+        if listing:
+            await client.send("GET", f"/api/v1/nodes/{pod.spec.node_name}")
+    _tell("served", pod)
+
+
+async def _annotate(client: Client, path: str, annotations: dict[str, str]) -> None:
+    await client.send("PATCH", path, encode({"metadata": {"annotations": annotations}}), _STRATEGIC)
+
+
+def _tell(what: str, pod: _Pod) -> None:
+    bound = what == "bound"
+    line = Sighting(
+        what=what,
+        pod=pod.metadata.name,
+        at_s=time.monotonic(),
+        node=pod.spec.node_name if bound else "",
+        annotations=pod.metadata.annotations if bound else {},
+    )
+    sys.stdout.write(encode(line).decode() + "\n")
+
+
+def main() -> None:
+    """Run until ended."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.plugins")
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--listing", action="store_true")
+    options = parser.parse_args()
+    run_fast(lambda: _main(options.kubeconfig, listing=options.listing))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What holds for every test: no loop left behind, no blocked loop in unit/, measurements only when asked for."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Final
+
+import pytest
+from blockbuster import BlockBuster
+from hypothesis import settings
+
+TESTS: Final = Path(__file__).parent
+ROOMS: Final = ("core", "kube", "webhook", "controller", "certs", "cli", "sandbox")
+
+# Up to Python 3.13, whoever asks for the current loop where none was ever set is given a new one, and nobody closes
+# it: pytest-asyncio asks around every async test, and the collector warns in whichever test comes later, which
+# with warnings as errors fails that one. Once it has been set to none, asking is an error that the plugin expects.
+asyncio.set_event_loop(None)
+
+# The time of one example says more about the machine's other work than about us; what must be fast has its own test.
+settings.register_profile("cardshare", deadline=None, print_blob=True)
+settings.load_profile("cardshare")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what measures, unless the run names it: beside other tests its figures mean nothing."""
+    if "bench" in config.option.markexpr:
+        return
+    skip = pytest.mark.skip(reason="measures; run it by name: scripts/test -m bench")
+    for item in items:
+        if item.get_closest_marker("bench"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _unblocked_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test of unit/ in which code of ours blocks the loop; the mark `may_block` lifts it, with a reason."""
+    of_unit = request.path.is_relative_to(TESTS / "unit")
+    if not of_unit or request.node.get_closest_marker("may_block"):
+        yield
+        return
+    net = BlockBuster(list(ROOMS))
+    for function in net.functions.values():
+        function.can_block_predicate = _outside_main_thread(function.can_block_predicate)
+    net.activate()
+    yield
+    net.deactivate()
+
+
+def _outside_main_thread(may_block: Callable[..., bool]) -> Callable[..., bool]:
+    """A worker thread may have a loop of its own just to block in it; blockbuster would judge that one too."""
+    return lambda *args, **kwargs: current_thread() is not main_thread() or may_block(*args, **kwargs)

@@ -1,0 +1,170 @@
+"""What the entries of deploy/ let through to the webhook on a real API server, and what it says there."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from tests.support.rest import STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.stage_realapi import Installed
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CORE = "/api/v1/namespaces/default"
+APPS = "/apis/apps/v1/namespaces/default"
+BATCH = "/apis/batch/v1/namespaces/default"
+VGPU = {"volcano.sh/vgpu-number": "1"}
+WRONG = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-cores": "150"}
+
+
+def template(limits: dict[str, str] | None, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "i", "resources": {"limits": limits or {}}}
+    return {
+        "metadata": {"labels": {"app": "w"}, "annotations": annotations or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def selected(found: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    labels = {"matchLabels": {"app": "w"}}
+    return {"metadata": {"name": "entry"}, "spec": {"selector": labels, "template": found, **spec}}
+
+
+def job(found: dict[str, Any]) -> dict[str, Any]:
+    never = {**found, "spec": {**found["spec"], "restartPolicy": "Never"}}
+    return {"metadata": {"name": "entry"}, "spec": {"template": never}}
+
+
+def cron_job(found: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "entry"}, "spec": {"schedule": "@daily", "jobTemplate": {"spec": job(found)["spec"]}}}
+
+
+WORKLOADS = {
+    f"{APPS}/deployments": (selected, "spec.template"),
+    f"{APPS}/replicasets": (selected, "spec.template"),
+    f"{APPS}/daemonsets": (selected, "spec.template"),
+    f"{APPS}/statefulsets": (lambda found: selected(found, serviceName="s"), "spec.template"),
+    f"{BATCH}/jobs": (job, "spec.template"),
+    f"{BATCH}/cronjobs": (cron_job, "spec.jobTemplate.spec.template"),
+}
+
+
+def as_person(installed: Installed):
+    """Somebody whom admission does not trust."""
+    return _Person(installed)
+
+
+class _Person:
+    def __init__(self, installed: Installed) -> None:
+        self._api = installed.api
+
+    async def __aenter__(self) -> Rest:
+        token = await self._api.token_for("dana", "default")
+        self._opened = connect(self._api.url, self._api.ca_file, token)
+        return await self._opened.__aenter__()
+
+    async def __aexit__(self, *args: Any) -> None:
+        await self._opened.__aexit__(*args)
+
+
+@pytest.mark.parametrize("path", WORKLOADS)
+async def test_a_workload_hears_of_its_template_at_its_own_creation(installed: Installed, path: str):
+    make, place = WORKLOADS[path]
+    async with as_person(installed) as person:
+        denied = await person.post(f"{path}?dryRun=All", make(template(WRONG)))
+        assert denied.status == 422, denied
+        assert f"CS103 {place}: container \"main\": limit volcano.sh/vgpu-cores: found '150'" in denied.message
+        mended = await person.post(f"{path}?dryRun=All", make(template(VGPU, {"volcano.sh/vgpu-mode": "HAMi-core"})))
+        assert mended.status == 201, mended
+        assert any(f"CS104 {place}: annotation volcano.sh/vgpu-mode" in one for one in mended.warnings)
+        plain = await person.post(f"{path}?dryRun=All", make(template({"cpu": "1"})))
+        assert (plain.status, plain.warnings) == (201, ())
+
+
+async def test_a_workload_is_scaled_and_applied_again_whatever_its_template_says(installed: Installed):
+    owned = selected(template(WRONG))
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u", "controller": True}
+    ]
+    path = f"{APPS}/replicasets/entry"
+    async with as_person(installed) as person:
+        await person.made(f"{APPS}/replicasets", owned)
+        try:
+            assert (await person.patch(path, {"metadata": {"ownerReferences": None}})).status == 200
+            assert (await person.patch(path, {"spec": {"replicas": 3}})).status == 200
+            assert (await person.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
+            broken = {"spec": {"template": {"metadata": {"annotations": {"volcano.sh/vgpu-mode": "x"}}}}}
+            assert "CS104 spec.template" in (await person.patch(path, broken)).message
+        finally:
+            await person.delete(path)
+
+
+async def test_while_the_webhook_is_away_workloads_are_created(installed: Installed):
+    webhook = installed.stage.product.webhook
+    async with as_person(installed) as person:
+        webhook.signal(signal.SIGSTOP)
+        try:
+            answer = await person.post(f"{APPS}/deployments?dryRun=All", selected(template(WRONG)))
+        finally:
+            webhook.signal(signal.SIGCONT)
+        assert answer.status == 201, answer
+
+
+async def test_debugging_and_resizing_reach_no_other_cards(installed: Installed):
+    body = template(VGPU, schedulerName="nobody")
+    pod = {"metadata": {"name": "entry"}, "spec": body["spec"]}
+    path = f"{CORE}/pods/entry"
+    async with as_person(installed) as person:
+        await person.made(f"{CORE}/pods", pod)
+        try:
+
+            async def debug(name: str, **fields: Any) -> Any:
+                container = {"name": name, "image": "busybox", **fields}
+                change = {"spec": {"ephemeralContainers": [container]}}
+                return await person.patch(f"{path}/ephemeralcontainers", change, STRATEGIC_PATCH)
+
+            # Privileged ones this server refuses by itself, before any webhook is asked.
+            denied = await debug("b", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+            assert (denied.status, "CS304" in denied.message) == (422, True), denied
+            assert (await debug("c")).status == 200
+
+            async def resize(limits: dict[str, str]) -> Any:
+                change = {"spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+                return await person.patch(f"{path}/resize", change, STRATEGIC_PATCH)
+
+            assert (await resize({"volcano.sh/vgpu-number": "2"})).status == 422
+        finally:
+            await person.delete(path, {"gracePeriodSeconds": 0})
+
+
+async def test_what_no_node_could_take_is_told_with_the_clusters_figures(installed: Installed):
+    pod = {
+        "metadata": {"name": "entry"},
+        "spec": template({**VGPU, "volcano.sh/vgpu-memory": "98304"}, schedulerName="nobody")["spec"],
+    }
+    async with as_person(installed) as person:
+        answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
+        assert answer.status == 201, answer
+        assert any("CS401 this pod can never be placed" in one and "98304 MiB" in one for one in answer.warnings), (
+            answer
+        )
+
+
+async def test_while_the_webhook_is_away_plugins_serve_pods_of_one_container(installed: Installed):
+    product = installed.stage.product
+    pod = {"metadata": {"name": "entry"}, "spec": template({**VGPU, "volcano.sh/vgpu-memory": "1000"})["spec"]}
+    path = f"{CORE}/pods/entry"
+    async with as_person(installed) as person:
+        product.controller.signal(signal.SIGSTOP)
+        await person.made(f"{CORE}/pods", pod)
+        product.webhook.signal(signal.SIGSTOP)
+        try:
+            product.controller.signal(signal.SIGCONT)
+            found = await eventually(
+                lambda: person.get(path), lambda answer: answer.body.get("status", {}).get("phase") == "Running"
+            )
+            assert found.body["metadata"]["annotations"]["volcano.sh/bind-phase"] == "success"
+        finally:
+            product.controller.signal(signal.SIGCONT)
+            product.webhook.signal(signal.SIGCONT)
+            await person.delete(path, {"gracePeriodSeconds": 0})

@@ -1,0 +1,154 @@
+"""python -m certs ensure --secret, as a process against the sandbox's API server over TLS."""
+
+import asyncio
+import base64
+import os
+import ssl
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from certs.authority import issue, new_authority
+from certs.files import read
+from certs.pair import State, Stored, judge
+from kube.calls import Calls, namespace_path
+from kube.credentials import KubeconfigSource
+from kube.transport import Transport
+from sandbox.server import ApiServer
+from sandbox.users import ADMINS, User
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+NAMESPACE = "cards"
+SECRETS = f"{namespace_path(NAMESPACE)}/secrets"
+
+
+@asynccontextmanager
+async def api_server(folder: Path):
+    """A running API server with our namespace; yields the path of a kubeconfig for it."""
+    now = datetime.now(UTC)
+    authority = new_authority("api", 2, now)
+    leaf = issue(authority, (), ("127.0.0.1",), 1, now)
+    (folder / "api.crt").write_bytes(leaf.cert_pem)
+    (folder / "api.key").write_bytes(leaf.key_pem)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(folder / "api.crt", folder / "api.key")
+    server = ApiServer(clock=lambda: datetime.now(UTC))
+    port = await server.start("127.0.0.1", 0, tls)
+    kubeconfig = folder / "kubeconfig"
+    cluster = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority-data": base64.b64encode(authority.cert_pem).decode(),
+    }
+    token = server.tokens.issue(User(name="admin", groups=(ADMINS,)))
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    kubeconfig.write_text(yaml.safe_dump(config))
+    try:
+        async with Transport(KubeconfigSource(str(kubeconfig))) as transport:
+            await Calls(transport).create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        yield kubeconfig
+    finally:
+        await server.stop()
+
+
+async def ensure(kubeconfig: Path, *more: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "certs", "ensure", "--kubeconfig", str(kubeconfig)),
+        *("--service", "web", "--namespace", NAMESPACE, "--secret", "tls", "--webhook", "cards", *more),
+        env={"PATH": os.environ["PATH"], "PYTHONSAFEPATH": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(tmp_path):
+    async with api_server(tmp_path) as kubeconfig, Transport(KubeconfigSource(str(kubeconfig))) as transport:
+        calls = Calls(transport)
+        entry = {
+            "name": "pods.cards.example.org",
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "web", "path": "/mutate"}},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "rules": [],
+        }
+        document = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "cards"},
+            "webhooks": [entry],
+        }
+        await calls.create(CONFIGURATIONS, document)
+
+        code, out, err = await ensure(kubeconfig, "--dir", str(tmp_path / "served"))
+        assert (err, code) == ("", 0)
+        assert "PRIVATE" not in out
+        secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
+        configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
+        seen = Stored(
+            cert_pem=base64.b64decode(secret["data"]["tls.crt"]),
+            key_pem=base64.b64decode(secret["data"]["tls.key"]),
+            ca_pem=base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]),
+        )
+        assert judge(seen, datetime.now(UTC), ("web.cards.svc",)).state is State.GOOD
+        assert read(tmp_path / "served") == seen
+
+        code, out, err = await ensure(kubeconfig, "--dir", str(tmp_path / "served"))
+        assert (err, code) == ("", 0)
+        assert out.startswith("Secret cards/tls: good")
+        again = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
+        assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
+
+
+async def test_four_at_once_leave_one_pair_that_is_trusted(tmp_path):
+    async with api_server(tmp_path) as kubeconfig, Transport(KubeconfigSource(str(kubeconfig))) as transport:
+        calls = Calls(transport)
+        entry = {
+            "name": "pods.cards.example.org",
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "web"}},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+        }
+        document = {"metadata": {"name": "cards"}, "webhooks": [entry]}
+        await calls.create(CONFIGURATIONS, document)
+        async with asyncio.TaskGroup() as tasks:
+            runs = [tasks.create_task(ensure(kubeconfig)) for _ in range(4)]
+        assert [run.result()[0] for run in runs] == [0, 0, 0, 0]
+        assert sum("made a new pair" in run.result()[1] for run in runs) == 1
+        secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
+        configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
+        seen = Stored(
+            cert_pem=base64.b64decode(secret["data"]["tls.crt"]),
+            key_pem=base64.b64decode(secret["data"]["tls.key"]),
+            ca_pem=base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]),
+        )
+        assert judge(seen, datetime.now(UTC)).state is State.GOOD
+
+
+async def test_a_webhook_configuration_that_is_not_there_yet_is_told_and_exits_1(tmp_path):
+    async with api_server(tmp_path) as kubeconfig:
+        code, out, err = await ensure(kubeconfig)
+        assert code == 1
+        assert "made a new pair" in out
+        assert "webhook configuration cards: there is none of that name" in err
+
+
+async def test_an_api_server_that_is_not_there_is_one_clear_line(tmp_path):
+    async with api_server(tmp_path) as kubeconfig:
+        pass
+    code, _, err = await ensure(kubeconfig)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "Traceback" not in err

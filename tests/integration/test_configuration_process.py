@@ -1,0 +1,70 @@
+"""The controller follows the cluster's configuration: of Volcano's scheduler, and of the device plugins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from sandbox.plugin_accounts import DEVICE_CONFIG
+from tests.support.controller_rig import IDS, PODS, pod, rig
+
+MIG_NODE: dict[str, Any] = {
+    "name": "a100-a",
+    "plugin": {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"},
+}
+MIG = {"volcano.sh/vgpu-mode": "mig"}
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+SLICE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "5000"}
+LARGE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "5121"}
+
+
+async def test_a_change_of_geometries_is_judged_anew_and_running_pods_keep_their_slices(tmp_path):
+    path = f"{CONFIG_MAPS}/volcano-vgpu-device-config"
+    text = DEVICE_CONFIG.read_text(encoding="utf-8")
+    found = yaml.safe_load(text)
+    for model in found["nvidia"]["knownMigGeometries"]:
+        del model["allowedGeometries"][1:]
+    async with rig(tmp_path, nodes=[MIG_NODE]) as world:
+        await world.client.patch(path, {"data": {"device-config.yaml": yaml.safe_dump(found)}})
+        await world.controller()
+        await world.add(pod("small", SLICE, annotations=MIG))
+        small = await world.phase("small")
+        await world.add(pod("large", LARGE, annotations=MIG))
+        await world.waits("large", "a100-a")
+        # What cannot be read changes nothing, and the ConfigMap's readers are told.
+        await world.client.patch(path, {"data": {"device-config.yaml": "nvidia: ["}})
+
+        async def told():
+            events = await world.client.list("/api/v1/namespaces/kube-system/events")
+            return [event for event in events if event["reason"] == "ConfigurationRefused"]
+
+        (event,) = await world.until(told)
+        assert event["involvedObject"]["name"] == "volcano-vgpu-device-config"
+        assert "cardshare_configuration_refused 1.0" in (await world.http("/metrics"))[1]
+        # A layout with larger slices lets the waiting pod in, on the card that is empty.
+        await world.client.patch(path, {"data": {"device-config.yaml": text}})
+        large = await world.phase("large")
+        (other,) = {"GPU-a100-a-0", "GPU-a100-a-1"} - {small["metadata"]["annotations"][IDS].partition("[")[0]}
+        assert large["metadata"]["annotations"][IDS].startswith(f"{other}[group2-0]")
+        again = await world.client.get(f"{PODS}/small")
+        assert again["metadata"]["annotations"] == small["metadata"]["annotations"]
+        assert again["status"]["phase"] == "Running"
+        assert "cardshare_configuration_refused 0.0" in (await world.http("/metrics"))[1]
+
+
+async def test_the_configuration_of_volcanos_scheduler_switches_protocols(tmp_path):
+    conf = "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.GPUNumberEnable: true\n"
+    async with rig(tmp_path, nodes=[MIG_NODE]) as world:
+        await world.client.create("/api/v1/namespaces", {"metadata": {"name": "volcano-system"}})
+        path = "/api/v1/namespaces/volcano-system/configmaps"
+        await world.client.create(
+            path, {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": conf}}
+        )
+
+        await world.controller()
+        await world.add(pod("p", SLICE, annotations=MIG))
+        await world.waits("p", "switched off in the scheduler's configuration")
+        changed = conf.replace("GPUNumberEnable", "VGPUEnable")
+        await world.client.patch(f"{path}/volcano-scheduler-configmap", {"data": {"volcano-scheduler.conf": changed}})
+        await world.phase("p")

@@ -1,0 +1,78 @@
+"""What the controller does when Bindings are lost on the way: a real process behind a proxy that spoils calls."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.support.controller_rig import NODES, PODS, Rig, pod, promised, rig, share
+from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
+
+
+@asynccontextmanager
+async def faulty(folder) -> AsyncIterator[tuple[Rig, FaultProxy]]:
+    """A controller whose way to the API server is through the proxy."""
+    async with rig(folder, nodes=NODES[:1]) as world, fault_proxy(world.cluster.url, world.cluster.ca_pem) as proxy:
+        kubeconfig = folder / "proxied"
+        text = world.cluster.kubeconfig().replace(world.cluster.url, proxy.url)
+        await asyncio.to_thread(kubeconfig.write_text, text)
+        await world.controller(kubeconfig=kubeconfig)
+        yield world, proxy
+
+
+async def outcomes(world):
+    _, text = await world.http("/metrics")
+    found = [line for line in text.splitlines() if line.startswith("cardshare_binds_total{")]
+    return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in found}
+
+
+@pytest.mark.parametrize("kind", ["cut-after", "cut-before", "500", "503"])
+async def test_a_binding_whose_answer_is_lost_is_settled_and_promised_once(tmp_path, kind):
+    async with faulty(tmp_path) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/p/binding", kind))
+        await world.add(pod("p", share(3000)))
+        found = await world.phase("p")
+        env = world.cluster.records.of("default/p")["main"]
+        assert [(env["NVIDIA_VISIBLE_DEVICES"], 3000)] == promised(found)
+        counts = await outcomes(world)
+        assert counts["unknown"] == 1
+        assert counts.get("bound", 0) == (0 if kind == "cut-after" else 1)
+
+
+async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_written(tmp_path):
+    async with faulty(tmp_path) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/first/binding", "late", delay_s=3.0, times=99))
+        await world.add(pod("first", share(15000)))
+        await world.until(lambda: _asked(proxy, "first"))
+        await world.add(pod("second", share(15000)), pod("third", share(15000)))
+        await world.phase("first", deadline_s=30.0)
+        used: dict[str, int] = {}
+        for one in await world.client.list(PODS):
+            for card, memory in promised(one):
+                used[card] = used.get(card, 0) + memory
+        assert set(used.values()) <= {15000}
+
+
+async def test_a_throttled_controller_leaves_the_api_server_alone_as_long_as_it_was_asked_to(tmp_path):
+    async with faulty(tmp_path) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/p/binding", "429", headers={"Retry-After": "2"}))
+        await world.add(pod("p", share(3000)))
+        await world.phase("p")
+        first, second = proxy.times("POST", "/p/binding")
+        assert second - first >= 2.0
+        assert (await outcomes(world))["throttled"] == 1
+
+
+async def test_a_pod_deleted_and_made_again_under_its_name_is_another_pod(tmp_path):
+    async with faulty(tmp_path) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/p/binding", "503"))
+        await world.add(pod("p", share(3000)))
+        await world.until(lambda: _asked(proxy, "p"))
+        await world.client.delete(f"{PODS}/p", grace_s=0)
+        await world.add(pod("p", share(5000)))
+        assert promised(await world.phase("p"))[0][1] == 5000
+
+
+async def _asked(proxy, name):
+    return proxy.times("POST", f"/{name}/binding")

@@ -1,0 +1,133 @@
+"""The demo as a command: its exit codes, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: small, annotations: {volcano.sh/vgpu-mode: hami-core}}
+spec:
+  containers: [{name: c, image: i, resources: {limits: {volcano.sh/vgpu-memory: 100}}}]
+"""
+
+
+@asynccontextmanager
+async def demo(*words: str | Path) -> AsyncIterator[Process]:
+    """The demo in a process group of its own, killed in the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "sandbox.demo", *map(str, words)),
+        stdout=PIPE,
+        stderr=STDOUT,
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def output(process: Process) -> str:
+    told, _ = await process.communicate()
+    return told.decode()
+
+
+def example(folder: Path, outcome: str) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(_POD)
+    (folder / "small.outcome.yaml").write_text(outcome)
+    return path
+
+
+def running_with(text: str) -> list[int]:
+    """The processes whose command line contains *text*. Linux only."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+async def test_all_as_declared_is_0_and_shows_the_card(tmp_path):
+    path = example(tmp_path, "pods: {small: {outcome: placed, cards: 1}}")
+    async with demo(path) as process:
+        told = await output(process)
+    assert process.returncode == 0, told
+    assert "✓ small is placed, as declared" in told
+    assert "100 of 15360 MiB   small 100" in told
+    assert "all 1 outcomes are as declared" in told
+
+
+async def test_a_broken_declaration_is_1_and_named(tmp_path):
+    path = example(tmp_path, "pods: {small: {outcome: denied}}")
+    async with demo(path, "--logs", tmp_path / "kept") as process:
+        told = await output(process)
+    assert process.returncode == 1, told
+    assert "✗ small: declared: small is denied; but it was admitted" in told
+    assert (tmp_path / "kept" / "logs" / "controller.log").is_file()
+
+
+async def test_a_missing_file_is_2(tmp_path):
+    async with demo(tmp_path / "nothing.yaml") as process:
+        told = await output(process)
+    assert process.returncode == 2
+    assert "nothing.yaml: No such file" in told
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc (Linux)")
+
+
+@asynccontextmanager
+async def kept_demo(folder: Path) -> AsyncIterator[Process]:
+    """A demo with --keep, once it is over and waits; its two processes were seen running."""
+    path = example(folder, "pods: {small: {outcome: placed}}")
+    async with demo(path, "--keep", "--logs", folder / "kept") as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while b"Ctrl-C ends it" not in await process.stdout.readline():
+                assert process.returncode is None
+        assert len(left_running(folder)) == 2
+        yield process
+
+
+def left_running(folder: Path) -> list[int]:
+    kept = folder / "kept"
+    return running_with(str(kept / "certs")) + running_with(str(kept / "controller.kubeconfig"))
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_kept_demo_serves_until_told_to_stop_and_leaves_nothing_running(tmp_path, number):
+    async with kept_demo(tmp_path) as process:
+        process.send_signal(number)
+        rest = await output(process)
+    assert process.returncode == 0, rest
+    assert left_running(tmp_path) == []
+
+
+@needs_proc
+async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
+    async with kept_demo(tmp_path) as process:
+        process.kill()
+        await process.wait()
+        async with asyncio.timeout(10):
+            while left_running(tmp_path):  # noqa: ASYNC110 - other processes are looked for
+                await asyncio.sleep(0.05)

@@ -1,0 +1,177 @@
+"""A dry run is told where its pod would go: webhook and controller as processes, beside the embedded cluster."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import time
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+
+from certs.files import ensure
+from certs.pair import Wanted
+from sandbox.processes import free_port
+from sandbox.users import service_account
+from tests.support.controller_rig import NODES, PODS, pod, rig, share
+
+AUDIENCE = "cardshare-controller"
+WEBHOOK = service_account("cardshare-system", "cardshare-webhook")
+
+
+def review(made, *, dry_run=True, path_uid="r1"):
+    request = {
+        "uid": path_uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": made,
+        "dryRun": dry_run,
+    }
+    found = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+class Pair:
+    """A webhook that asks a controller for previews."""
+
+    def __init__(self, world, folder):
+        self.world = world
+        self.certs = folder / "certs"
+        self.token = folder / "token"
+        self.preview_port = free_port()
+        ensure(self.certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
+        self.context = ssl.create_default_context(cafile=self.certs / "ca.crt")
+        self.show(world.cluster.api.tokens.issue(WEBHOOK, audiences=(AUDIENCE,)))
+
+    def show(self, token):
+        self.token.write_text(token)
+
+    async def may_ask(self):
+        rules = [{"nonResourceURLs": ["/v1/preview"], "verbs": ["post"]}]
+        roles = "/apis/rbac.authorization.k8s.io/v1"
+        name = {"metadata": {"name": "asks"}}
+        await self.world.client.create(f"{roles}/clusterroles", {**name, "rules": rules})
+        subject = {"kind": "ServiceAccount", "namespace": "cardshare-system", "name": "cardshare-webhook"}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "asks"}
+        await self.world.client.create(f"{roles}/clusterrolebindings", {**name, "roleRef": ref, "subjects": [subject]})
+
+    async def controller(self):
+        return await self.world.controller(
+            "--preview-listen", f"127.0.0.1:{self.preview_port}", "--cert-dir", str(self.certs)
+        )
+
+    async def webhook(self):
+        self.port, plain = free_port(), free_port()
+        options = (
+            "--listen", f"127.0.0.1:{self.port}", "--metrics-listen", f"127.0.0.1:{plain}", "--drain-s", "0",
+            "--cert-dir", str(self.certs), "--no-inventory", "--preview-url", f"https://localhost:{self.preview_port}",
+            "--preview-ca", str(self.certs / "ca.crt"), "--preview-token", str(self.token),
+        )  # fmt: skip
+        running = await self.world.processes.start("webhook", "webhook", options)
+        await self.world.processes.ready(running, f"http://127.0.0.1:{plain}/readyz")
+        return running
+
+    async def ask(self, body, path="/validate"):
+        url = f"https://localhost:{self.port}{path}?timeout=10s"
+        headers = {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, data=body, headers=headers, ssl=self.context) as answer,
+        ):
+            return (await answer.json())["response"]
+
+    async def warned(self, words, body):
+        async def asked():
+            told = (await self.ask(body)).get("warnings", [])
+            return told if any(words in one for one in told) else None
+
+        return await self.world.until(asked)
+
+    async def preview(self, token, body=b"{}"):
+        url = f"https://localhost:{self.preview_port}/v1/preview"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, data=body, headers=headers, ssl=self.context) as answer,
+        ):
+            return answer.status
+
+
+async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(tmp_path):
+    async with rig(tmp_path, nodes=NODES[:1]) as world:
+        pair = Pair(world, tmp_path)
+        await pair.may_ask()
+        await pair.controller()
+        await pair.webhook()
+        fits, large = pod("fits", share(4000)), pod("large", share(99_999))
+        (told,) = await pair.warned("would be placed now on t4-a: ", review(fits))
+        assert "4000 MiB" in told
+        (told,) = await pair.warned("would wait now: 0/1 nodes are available", review(large))
+        assert "warnings" not in await pair.ask(review(fits, dry_run=False))
+        assert "warnings" not in await pair.ask(review(pod("plain", {"cpu": "1"})))
+        assert not any("would" in one for one in (await pair.ask(review(fits), "/mutate")).get("warnings", []))
+        wrong = pod("wrong", share(4000), annotations={"volcano.sh/vgpu-mode": "x"})
+        denied = await pair.ask(review(wrong))
+        assert not denied["allowed"]
+        assert not any("would" in one for one in denied.get("warnings", []))
+        for _ in range(5):
+            await pair.ask(review(pod("half", share(15_000))))
+        await world.add(pod("a", share(15_000)), pod("b", share(15_000)))
+        await world.phase("a")
+        await world.phase("b")
+        assert len(await world.client.list(PODS)) == 2, "nothing was written, and nothing held for what was only asked"
+
+
+@pytest.mark.parametrize("who", ["nobody", "audience", "account", "unknown"])
+async def test_previews_are_for_accounts_that_may_ask_with_tokens_made_for_it(tmp_path, who):
+    async with rig(tmp_path, nodes=NODES[:1]) as world:
+        pair = Pair(world, tmp_path)
+        await pair.may_ask()
+        await pair.controller()
+        issue = world.cluster.api.tokens.issue
+        other = service_account("default", "other")
+        token, status = {
+            "nobody": ("", 401),
+            "audience": (issue(WEBHOOK), 401),
+            "account": (issue(other, audiences=(AUDIENCE,)), 403),
+            "unknown": ("x" * 40, 401),
+        }[who]
+
+        async def served():
+            try:
+                return await pair.preview(issue(WEBHOOK, audiences=(AUDIENCE,))) == 200
+            except aiohttp.ClientError:
+                return False
+
+        await world.until(served)
+        assert await pair.preview(token) == status
+
+
+async def test_without_a_controller_a_dry_run_is_answered_in_time_and_without_a_word(tmp_path):
+    async with rig(tmp_path, nodes=NODES[:1]) as world:
+        pair = Pair(world, tmp_path)
+
+        held = []
+
+        async def silent(reader, writer):
+            held.append(writer)
+            await reader.read()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", pair.preview_port)
+        await pair.webhook()
+        try:
+            for _ in range(3):
+                began_s = time.monotonic()
+                answer = await pair.ask(review(pod("p", share(100))))
+                assert (answer["allowed"], "warnings" in answer) == (True, False)
+                assert time.monotonic() - began_s < 1.5
+        finally:
+            server.close()
+            for writer in held:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+        answer = await pair.ask(review(pod("p", share(100))))
+        assert (answer["allowed"], "warnings" in answer) == (True, False)

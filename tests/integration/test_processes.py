@@ -1,0 +1,94 @@
+"""That nothing started for a test outlives it: real processes, ended in each way that a test can end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Child, Children, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def running(pid: int) -> bool:
+    """Whether *pid* still runs; one that only waits for its parent to ask about its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def within(seconds: float, true: Callable[[], bool]) -> bool:
+    end_s = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def says_ready(child: Child) -> bool:
+    return within(5, lambda: "ready" in child.log_tail())
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_when_the_tests_are_killed_their_processes_and_folders_go_too(tmp_path: Path, ending: signal.Signals):
+    script = textwrap.dedent("""
+        import sys, time
+        from pathlib import Path
+        from tests.support.processes import Children
+        children = Children(Path(sys.argv[1]) / "logs")
+        folder = Path(sys.argv[1]) / "data"
+        folder.mkdir()
+        children.keep_folder(folder)
+        child = children.start("tree", ["/bin/sh", "-c", "sleep 300 & echo $!; wait"])
+        while not (said := child.log.read_text()).endswith("\\n"):
+            time.sleep(0.01)
+        print(child.pid, said.strip(), flush=True)
+        time.sleep(300)
+    """)
+    argv = [sys.executable, "-c", script, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as tests:
+        assert tests.stdout is not None
+        parent, grandchild = (int(word) for word in tests.stdout.readline().split())
+        assert running(parent)
+        assert running(grandchild)
+        tests.send_signal(ending)
+    assert within(5, lambda: not running(parent) and not running(grandchild))
+    assert within(5, lambda: not (tmp_path / "data").exists())
+    assert (tmp_path / "logs" / "tree.log").exists()
+
+
+def test_what_ignores_the_request_to_end_is_killed(tmp_path: Path):
+    children = Children(tmp_path)
+    child = children.start("deaf", ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"])
+    assert says_ready(child)
+    assert children.stop(child, grace_s=0.2) == -signal.SIGKILL
+    children.close()
+
+
+def test_closing_ends_the_last_started_first_and_may_be_repeated(tmp_path: Path):
+    children = Children(tmp_path)
+    order = tmp_path / "order"
+    for name in ("first", "second"):
+        script = f"trap 'echo {name} >> {order}; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+        child = children.start(name, ["/bin/sh", "-c", script])
+        assert says_ready(child)
+    children.close()
+    children.close()
+    assert order.read_text(encoding="utf-8").split() == ["second", "first"]
+
+
+def test_waiting_for_one_that_died_quotes_its_last_words(tmp_path: Path):
+    children = Children(tmp_path)
+    child = children.start("brief", ["/bin/sh", "-c", "echo no such flag; exit 3"])
+    with pytest.raises(RuntimeError, match=r"(?s)server is not ready: connection refused.*exit code 3\nno such flag"):
+        until("server", lambda: "connection refused", deadline_s=10, children=(child,))
+    children.close()

@@ -1,0 +1,23 @@
+"""What docs/operators shows of kubectl is what kubectl says."""
+
+import re
+import shutil
+
+import pytest
+
+from tests.support.rules import MESSAGES, messages, read_rules
+from tests.support.rules_run import play
+
+KUBECTL = shutil.which("kubectl")
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: the outputs cannot be taken anew")
+@pytest.mark.timeout(120)
+async def test_the_outputs_are_those_of_a_run(tmp_path):
+    rules = read_rules()
+    said = await play(rules, tmp_path / "run", str(KUBECTL))
+    assert MESSAGES.read_text(encoding="utf-8") == messages(rules, said), "run scripts/rules"
+    for rule in rules:
+        texts = [one.text for one in said.get(rule.name, ())]
+        if texts and rule.code != "CS112":
+            assert re.search(rf"\b{rule.code}\b", texts[-1]), rule.name

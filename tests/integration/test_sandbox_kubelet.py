@@ -1,0 +1,189 @@
+"""Kubelets admit what is bound to their nodes, ask the plugins, and end pods in time."""
+
+import asyncio
+
+import pytest
+
+from sandbox.cluster import ClusterSettings, running_cluster
+from sandbox.kubelet import AdmissionOrder, Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodefile import read
+from sandbox.plugin_port import AllocateError
+
+PODS = "/api/v1/namespaces/default/pods"
+DEVICE = "example.com/device"
+
+
+class Plugin:
+    """A plugin that serves whoever comes, until it is told to fail."""
+
+    def __init__(self, client, node="n1"):
+        self.client = client
+        self.node = node
+        self.calls = []
+        self.failure = None
+
+    @property
+    def resources(self):
+        return (DEVICE,)
+
+    async def start(self):
+        await self.client.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"annotations": {"registered": "yes"}}})
+        amounts = {"capacity": {DEVICE: "4"}, "allocatable": {DEVICE: "4"}}
+        await self.client.patch(f"/api/v1/nodes/{self.node}/status", {"status": amounts})
+
+    async def allocate(self, resource, count):
+        self.calls.append(count)
+        if self.failure:
+            raise AllocateError(self.failure)
+        return {"DEVICES": f"{resource}={count}", "CALL": str(len(self.calls))}
+
+
+def pod(name, *counts, node="n1", init=(), **annotations):
+    def container(prefix, i, count):
+        limits = {"limits": {DEVICE: str(count)}} if count else {}
+        return {"name": f"{prefix}{i}", "image": "i", "resources": limits}
+
+    spec = {"nodeName": node, "containers": [container("c", i, n) for i, n in enumerate(counts or (0,))]}
+    if init:
+        spec["initContainers"] = [container("i", i, n) for i, n in enumerate(init)]
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+class Rig:
+    def __init__(self, cluster, plugin, playing):
+        self.cluster = cluster
+        self.playing = playing
+        self.client = cluster.admin
+        self.plugin = plugin
+
+    async def phase(self, name, *wanted):
+        async with asyncio.timeout(5):
+            while True:
+                found = await self.client.get(f"{PODS}/{name}")
+                if found["status"]["phase"] in wanted:
+                    return found
+                await asyncio.sleep(0.01)
+
+    async def gone(self, name):
+        async with asyncio.timeout(5):
+            async for event in self.client.watch(PODS, params={"fieldSelector": f"metadata.name={name}"}):
+                if event.type == "DELETED":
+                    return
+
+
+@pytest.fixture
+async def make_rig():
+    """Start a cluster with one node and one plugin under a kubelet with the given settings."""
+    async with asyncio.TaskGroup() as group, running_cluster(settings=ClusterSettings(kubelet=None)) as cluster:
+        started = []
+
+        async def make(**settings):
+            plugin = Plugin(cluster.admin)
+            nodes = tuple(PlayedNode(spec=spec, plugins=(plugin,)) for spec in read([{"name": "n1"}]))
+            kubelet = Kubelet(cluster.admin, nodes, cluster.records, cluster.clock, KubeletSettings(**settings))
+            await kubelet.register()
+            started.append(group.create_task(kubelet.run()))
+            return Rig(cluster, plugin, started[-1])
+
+        yield make
+        for task in started:
+            task.cancel()
+
+
+async def test_a_plugin_registers_on_a_ready_node(make_rig):
+    rig = await make_rig()
+    node = await rig.client.get("/api/v1/nodes/n1")
+    assert node["metadata"]["annotations"] == {"registered": "yes"}
+    assert node["status"]["allocatable"][DEVICE] == "4"
+    assert node["status"]["allocatable"]["pods"] == "110"
+    assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["True"]
+
+
+async def test_every_container_is_served_in_spec_order_and_what_it_received_is_recorded(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("p", 2, 0, 1, init=(1,)))
+    running = await rig.phase("p", "Running")
+    assert [s["name"] for s in running["status"]["containerStatuses"] if s["ready"]] == ["c0", "c1", "c2"]
+    expected = {
+        "i0": {"DEVICES": f"{DEVICE}=1", "CALL": "1"},
+        "c0": {"DEVICES": f"{DEVICE}=2", "CALL": "2"},
+        "c2": {"DEVICES": f"{DEVICE}=1", "CALL": "3"},
+    }
+    assert rig.cluster.records.of("default/p") == expected
+    assert await rig.client.get("/sandbox/v1/records") == {"default/p": expected}
+
+
+async def test_a_plugins_refusal_fails_the_pod_for_good(make_rig):
+    rig = await make_rig()
+    rig.plugin.failure = "not found the pod"
+    await rig.client.create(PODS, pod("p", 1))
+    status = (await rig.phase("p", "Failed"))["status"]
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert status["message"] == (
+        "Allocate failed due to rpc error: code = Unknown desc = not found the pod, which is unexpected"
+    )
+
+
+async def test_a_pod_beyond_the_nodes_devices_is_turned_away_without_asking_the_plugin(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("a", 3))
+    await rig.phase("a", "Running")
+    await rig.client.create(PODS, pod("b", 2))
+    assert (await rig.phase("b", "Failed"))["status"]["reason"] == f"OutOf{DEVICE}"
+    assert rig.plugin.calls == [3]
+
+
+async def test_a_pod_ends_after_its_seconds_and_frees_its_devices(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("a", 4, **{"sandbox.cardshare.io/run-seconds": "0.05"}))
+    await rig.phase("a", "Succeeded")
+    await rig.client.create(PODS, pod("b", 4))
+    await rig.phase("b", "Running")
+
+
+async def test_a_deleted_pod_stops_within_its_grace_and_is_gone(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("a", 4, **{"sandbox.cardshare.io/stop-seconds": "0.3"}))
+    await rig.phase("a", "Running")
+    await rig.client.delete(f"{PODS}/a")
+    assert (await rig.client.get(f"{PODS}/a"))["metadata"]["deletionTimestamp"]
+    await rig.gone("a")
+    await rig.client.create(PODS, pod("b", 4))
+    await rig.phase("b", "Running")
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (AdmissionOrder.CREATED, [0, 1, 2, 3]),
+        (AdmissionOrder.NEWEST_FIRST, [3, 2, 1, 0]),
+        (AdmissionOrder.SHUFFLED, [1, 3, 0, 2]),
+    ],
+)
+async def test_pods_that_wait_together_are_admitted_in_the_kubelets_own_order(make_rig, order, expected):
+    rig = await make_rig(order=order, seed=3, admission_delay_s=0.3)
+    for i in range(4):
+        await rig.client.create(PODS, pod(f"p{i}", 1))
+    for i in range(4):
+        await rig.phase(f"p{i}", "Running")
+    served = sorted(range(4), key=lambda i: int(rig.cluster.records.of(f"default/p{i}")["c0"]["CALL"]))
+    assert served == expected
+
+
+async def test_a_kubelet_that_starts_again_asks_no_second_time(make_rig):
+    rig = await make_rig()
+    await rig.client.create(PODS, pod("a", 3))
+    await rig.phase("a", "Running")
+    rig.playing.cancel()
+    again = await make_rig()
+    await rig.client.create(PODS, pod("b", 3))
+    assert (await rig.phase("b", "Failed"))["status"]["reason"] == f"OutOf{DEVICE}"
+    assert again.plugin.calls == []
+
+
+async def test_a_node_can_be_made_not_ready():
+    async with running_cluster(read([{"name": "n1"}])) as cluster:
+        assert cluster.kubelet is not None
+        await cluster.kubelet.set_ready("n1", is_ready=False)
+        node = await cluster.admin.get("/api/v1/nodes/n1")
+        assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["False"]

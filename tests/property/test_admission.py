@@ -1,0 +1,278 @@
+"""Laws of admission: any bytes have an answer, patches apply to any pod, and twice is once."""
+
+import base64
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+import jsonpatch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.admission import mends
+from core.admission.mutate import mutate, validate
+from core.admission.rulebook import SELECTORS, rulebook
+from core.catalog import Asked, standard_catalog
+from core.errors import InvalidRequestError
+from core.settings import Settings, Tables
+from core.wire.pods import decode_pod, pod_from_object, pod_of
+from core.wire.reviews import decode_review
+from webhook.metrics import Metrics
+from webhook.reviews import Path, Reviewer
+
+BOOK = rulebook(Settings(), Tables(), standard_catalog())
+FAST = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+KEYS = st.one_of(
+    st.sampled_from(sorted(SELECTORS | BOOK.protected)),
+    st.sampled_from(["volcano.sh/gpu-unhealthy-ids", "huawei.com/AscendX", "a/b~c", "~", "/", "", "x y"]),
+    st.text(max_size=12),
+)
+VALUES = st.one_of(
+    st.sampled_from(["mig", "MIG ", "hami-core", "0", "0,2", "0,0", "A100", "A100,T4", "GPU-1", " ", ""]),
+    st.text(max_size=20),
+)
+RESOURCES = st.one_of(st.sampled_from([*sorted(BOOK.resources), "cpu", "memory"]), st.text(max_size=8))
+QUANTITIES = st.one_of(
+    st.sampled_from(["0", "1", "2", "50", "1k", "1e3", "1.5", "-1", "101", "8Gi", "007", "9223372036854775808"]),
+    st.text(max_size=10),
+)
+AMOUNTS = st.dictionaries(RESOURCES, QUANTITIES, max_size=4)
+RESOURCE_BLOCKS: st.SearchStrategy[object] = st.one_of(
+    st.none(), st.just({}), st.fixed_dictionaries({}, optional={"limits": st.none() | AMOUNTS, "requests": AMOUNTS})
+)
+CONTAINERS = st.lists(
+    st.fixed_dictionaries({"name": st.text(max_size=4)}, optional={"resources": RESOURCE_BLOCKS}), max_size=3
+)
+PODS = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": st.just("p")}, optional={"annotations": st.none() | st.dictionaries(KEYS, VALUES, max_size=5)}
+        ),
+        "spec": st.fixed_dictionaries(
+            {"containers": CONTAINERS},
+            optional={
+                "initContainers": CONTAINERS,
+                "schedulerName": st.sampled_from(["", "default-scheduler", "volcano", "cardshare"]),
+                "nodeName": st.sampled_from(["", "a"]),
+            },
+        ),
+    }
+)
+
+
+PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
+
+
+def ask_as(user, old, new):
+    """*new* as it is stored when *user* makes it of *old*."""
+    text = json.loads(question("UPDATE", new, old))
+    text["request"]["userInfo"] = {"username": user}
+    verdict, patch = mutate(decode_review(json.dumps(text).encode()), BOOK)
+    assert verdict.allowed
+    return jsonpatch.apply_patch(new, json.loads(patch) if patch else [])
+
+
+def question(operation, new, old=None):
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "r",
+            "kind": {"version": "v1", "kind": "Pod"},
+            "operation": operation,
+            "namespace": "n",
+            "object": new,
+            "oldObject": old,
+        },
+    }
+    return json.dumps(body).encode()
+
+
+def ask(operation, new, old=None):
+    verdict, patch = mutate(decode_review(question(operation, new, old)), BOOK)
+    return verdict, jsonpatch.apply_patch(new, json.loads(patch) if patch else [])
+
+
+@FAST
+@given(PODS)
+def test_an_admitted_pod_is_answered_once(document):
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed:
+        again, same = ask("CREATE", stored)
+        assert again.allowed
+        assert (again.edits, same) == ((), stored)
+
+
+@FAST
+@given(PODS)
+def test_an_admitted_pod_is_one_that_the_controller_can_read(document):
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed:
+        asked = BOOK.catalog.request_of(pod_from_object(stored), BOOK.tables, BOOK.settings)
+        assert asked is None or isinstance(asked, Asked)
+
+
+@FAST
+@given(PODS)
+def test_the_final_state_of_an_admitted_pod_is_accepted(document):
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed:
+        final = validate(decode_review(question("CREATE", stored)), BOOK)
+        assert final.allowed, final.message
+
+
+@FAST
+@given(PODS, PODS)
+def test_the_final_state_of_an_admitted_change_is_accepted(old, new):
+    verdict, stored = ask("UPDATE", new, old)
+    if verdict.allowed:
+        final = validate(decode_review(question("UPDATE", stored, old)), BOOK)
+        assert final.allowed, final.message
+
+
+@FAST
+@given(PODS)
+def test_what_the_webhook_reads_is_what_the_controller_reads(document):
+    """The patch as our own value has it, and the object as the API server stores it, ask for the same."""
+    review = decode_review(question("CREATE", document))
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed and verdict.edits:
+        assert review.object is not None
+        pod = pod_of(review.object, review.namespace)
+        mended, _ = mends.complete(pod, BOOK)
+        ours = BOOK.catalog.request_of(mended, BOOK.tables, BOOK.settings)
+        theirs = BOOK.catalog.request_of(replace(pod_from_object(stored), namespace="n"), BOOK.tables, BOOK.settings)
+        assert (ours is None) == (theirs is None)
+        if isinstance(ours, Asked) and isinstance(theirs, Asked):
+            assert ours == theirs
+
+
+@FAST
+@given(st.dictionaries(KEYS, VALUES, max_size=5), st.dictionaries(KEYS, VALUES, max_size=5))
+def test_a_plugins_write_is_completed_at_most_once(old, new):
+    before, after = ({"metadata": {"name": "p", "annotations": one}, "spec": {"containers": []}} for one in (old, new))
+    first = ask_as(PLUGIN, before, after)
+    assert ask_as(PLUGIN, before, first) == first
+
+
+SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(
+    lambda counts: ";".join("GPU-x,NVIDIA,5,0:" * count for count in counts)
+)
+
+
+@FAST
+@given(SEGMENTS, st.sampled_from(["vgpu/1 ", "vgpu/2 ", ""]), SEGMENTS, st.booleans())
+def test_rotation_shows_every_segment_once_and_then_ends(left, head, queue, touched):
+    key, kept = "volcano.sh/devices-to-allocate", "cardshare.io/segment-queue"
+    notes = {key: left, kept: head + queue}
+    shown = []
+    for _ in range(10):
+        erased = {**notes, key: ";" * notes[key].count(";")}
+        if touched:
+            erased.pop(kept, None)
+        old, new = (
+            {"metadata": {"name": "p", "annotations": one}, "spec": {"containers": []}} for one in (notes, erased)
+        )
+        notes = ask_as(PLUGIN, old, new)["metadata"]["annotations"]
+        if "," not in notes[key]:
+            break
+        shown.append(notes[key].rpartition(";")[2])
+    expected = [piece for piece in queue.split(";") if piece] if head == "vgpu/1 " and not touched else []
+    assert shown == (expected if "," in left else [])
+
+
+@FAST
+@given(PODS)
+def test_no_new_pod_carries_an_assignment(document):
+    verdict, stored = ask("CREATE", document)
+    if verdict.allowed:
+        assert not any(map(BOOK.is_protected, stored["metadata"].get("annotations") or {}))
+
+
+@FAST
+@given(PODS, PODS)
+def test_a_change_never_changes_the_spec_but_back(old, new):
+    verdict, stored = ask("UPDATE", new, old)
+    if verdict.allowed:
+        name = "schedulerName"
+        assert stored["spec"].get(name) in {new["spec"].get(name), old["spec"].get(name)}
+        before = {one["name"]: one for one in old["spec"]["containers"]}
+        for found, sent in zip(stored["spec"]["containers"], new["spec"]["containers"], strict=True):
+            assert found == sent or amounts(found) == amounts(before[found["name"]])
+
+
+@FAST
+@given(PODS, PODS)
+def test_no_person_changes_an_assignment(old, new):
+    verdict, stored = ask("UPDATE", new, old)
+    if verdict.allowed:
+        before, after = (one["metadata"].get("annotations") or {} for one in (old, stored))
+        index = "volcano.sh/gpu-index"
+        for key in {*before, *after} - {index}:
+            if BOOK.is_protected(key):
+                assert before.get(key) == after.get(key)
+
+
+# Kept over all examples: what it remembers of one must never answer another.
+REVIEWER = Reviewer(BOOK, Metrics())
+
+
+@FAST
+@given(PODS)
+def test_a_remembered_verdict_is_the_pods_own(document):
+    verdict, patch = mutate(decode_review(question("CREATE", document)), BOOK)
+    for _ in range(2):
+        response = json.loads(REVIEWER.answer(Path.MUTATE, question("CREATE", document)))["response"]
+        assert response["allowed"] == verdict.allowed
+        assert base64.b64decode(response.get("patch", "")) == patch
+        assert response.get("status", {}).get("message", "") == verdict.message[:8192]
+
+
+@FAST
+@given(PODS)
+def test_an_unchanged_pod_is_always_admitted(document):
+    verdict, stored = ask("UPDATE", document, document)
+    assert verdict.allowed
+    assert stored == document
+
+
+@FAST
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_any_bytes_are_a_value_or_a_typed_error(text):
+    for decode in (decode_review, decode_pod):
+        with suppress(InvalidRequestError):
+            decode(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "annotations", "containers", "resources", "limits", "name"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@FAST
+@given(JSON, JSON, st.sampled_from(["CREATE", "UPDATE"]))
+def test_any_object_has_a_verdict(new, old, operation):
+    body = {
+        "uid": "r",
+        "kind": {"version": "v1", "kind": "Pod"},
+        "operation": operation,
+        "object": new,
+        "oldObject": old,
+    }
+    text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}).encode()
+    response = json.loads(Reviewer(BOOK, Metrics()).answer(Path.MUTATE, text))["response"]
+    assert response["uid"] == "r"
+    assert response["allowed"] or response["status"]["message"]
+
+
+def amounts(container):
+    resources = container.get("resources") or {}
+    return [resources.get("limits") or {}, resources.get("requests") or {}]

@@ -1,0 +1,99 @@
+"""The shared indices answer exactly what looking at every node would."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.candidates import Candidates, Shape, scan
+from core.catalog import Catalog
+from core.ledger import Ledger, Placement
+from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
+from core.score import NodePolicy
+from core.settings import NodeWeights, Policy, Settings, Tables
+from tests.support.toy import Toy, ToyRequest
+
+KINDS = ("a", "b")
+ZONES = ("x", "y")
+
+nodes = st.builds(
+    lambda cards, zone, cpu, tainted: (cards, zone, cpu, tainted),
+    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from((8, 8, 16))), min_size=1, max_size=4),
+    st.sampled_from(ZONES),
+    st.integers(1, 6),
+    st.booleans(),
+)
+shapes = st.builds(
+    lambda memory, cores, cards, kind, zone, cpu: Shape(
+        dialect=Toy.name,
+        request=ToyRequest(memory, cores, cards, kind),
+        amounts=(("cpu", cpu * 1000), ("pods", 1)),
+        constraints=NodeConstraints(selector=(("zone", zone),) if zone else ()),
+    ),
+    st.integers(1, 16),
+    st.sampled_from((0, 30, 60)),
+    st.sampled_from((1, 1, 1, 2, 3)),
+    st.sampled_from(("", "", "a")),
+    st.sampled_from(("", "", "x")),
+    st.integers(0, 2),
+)
+
+
+def _node(number: int, what) -> Node:
+    cards, zone, cpu, tainted = what
+    return Node(
+        name=NodeName(f"n{number}"),
+        labels={"zone": zone},
+        annotations={"toy.example/cards": ",".join(f"{kind}:{total}" for kind, total in cards)},
+        allocatable={"cpu": str(cpu), "pods": "6"},
+        taints=(Taint(key="t", effect="NoSchedule"),) if tainted else (),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from((Policy.BINPACK, Policy.SPREAD, Policy.INDEX)),
+    st.sampled_from((1, 1, 3, 0)),
+    st.sampled_from((0, 48)),
+    st.sampled_from((NodeWeights(), NodeWeights(), NodeWeights(binpack=2), NodeWeights(least_requested=1, balanced=1))),
+    st.lists(nodes, min_size=1, max_size=16),
+    st.lists(shapes, min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from("ppppprnx"), st.integers(0, 99), nodes, st.integers(0, 3)),
+        max_size=60,
+    ),
+)
+def test_the_best_candidate_is_the_best_of_all(policy, weight, long_walk, others, first, some_shapes, steps):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number, what in enumerate(first):
+        ledger.set_node(_node(number, what))
+    rule = NodePolicy(policy, weight, others)
+    candidates = Candidates(ledger, rule, long_walk=long_walk, keep_below=0 if long_walk else 1000)
+    placed: list[PodUid] = []
+    for number, (step, pick, what, skip) in enumerate(steps):
+        shape = some_shapes[pick % len(some_shapes)]
+        passed_over = frozenset(NodeName(f"n{n}") for n in range(skip)) if skip > 1 else frozenset()
+        if number % 3 == 0 and not candidates.is_prepared(shape):
+            for at, _ in enumerate(candidates.prepare(shape)):
+                ledger.set_node(_node(100 + at, what))
+            assert candidates.is_prepared(shape)
+        if step == "p":
+            found = candidates.best(shape, passed_over)
+            assert found == scan(ledger, rule, shape, passed_over)
+            if found is not None:
+                uid = PodUid(f"p{number}")
+                ledger.reserve(
+                    Placement(
+                        pod=uid,
+                        pod_key=uid,
+                        node=found.node,
+                        dialect=Toy.name,
+                        assignment=found.placed.assignment,
+                        amounts=shape.amounts,
+                    )
+                )
+                placed.append(uid)
+        elif step == "r" and placed:
+            ledger.release(placed.pop(pick % len(placed)))
+        elif step == "n":
+            ledger.set_node(_node(pick % (len(first) + 2), what))
+        elif step == "x":
+            ledger.remove_node(NodeName(f"n{pick % len(first)}"))

@@ -1,0 +1,276 @@
+"""All protocols in one cluster: pods come and go at random, plugins fail, cards fall ill; nothing is sold twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.candidates import Candidates, Shape
+from core.catalog import standard_catalog
+from core.decide import decide, shape_of
+from core.ledger import Ledger
+from core.model import Container, Node, NodeName, Phase, Pod, PodUid
+from core.port import Progress, Stamp
+from core.score import node_policy
+from core.settings import Policy, Settings, Tables
+from core.wire.device_config import decode_device_config
+from sandbox.players import vgpu_protocol
+from sandbox.plugin_accounts import DEVICE_CONFIG
+from tests.support import ascend
+from tests.support.audit import audit
+from tests.support.mindcluster import LABELS, npu_node
+
+PODS = 2000
+TABLES = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+BASE = {"cpu": "512", "memory": "2048Gi", "pods": "500"}
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+
+
+def vgpu_node(name: str, model: str, memory: int, mode: str, count: int = 4) -> Node:
+    register = "".join(f"GPU-{name}-{at},10,{memory},NVIDIA-{model},true,{mode}:" for at in range(count))
+    amounts = {NUMBER: str(10 * count), MEMORY: str(count * memory), CORES: str(100 * count)}
+    return made(name, amounts, {"volcano.sh/node-vgpu-register": register})
+
+
+def made(name: str, amounts: dict[str, str], annotations: dict[str, str] | None = None, **fields: Any) -> Node:
+    full = {**BASE, **amounts}
+    return Node(name=NodeName(name), capacity=full, allocatable=full, annotations=annotations or {}, **fields)
+
+
+def joined(name: str, *nodes: Node) -> Node:
+    """One node with the cards of several."""
+    first = made(name, {})
+    for one in nodes:
+        first = replace(
+            first,
+            labels={**first.labels, **one.labels},
+            annotations={**first.annotations, **one.annotations},
+            capacity={**one.capacity, **one.allocatable, **first.capacity},
+            allocatable={**one.allocatable, **first.allocatable},
+            documents={**first.documents, **one.documents},
+        )
+    return first
+
+
+def cluster() -> list[Node]:
+    product = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    gpus = made("gpus", {"nvidia.com/gpu": "8"}, labels=product)
+    t4 = vgpu_node("t4", "Tesla T4", 15360, "hami-core")
+    return [
+        t4,
+        vgpu_node("mps", "Tesla T4", 15360, "mps", 2),
+        vgpu_node("mig", "NVIDIA A100-SXM4-40GB", 40960, "mig"),
+        vgpu_node("a30", "NVIDIA A30", 24576, "mig", 2),
+        made("share", {"volcano.sh/gpu-memory": "44712", "volcano.sh/gpu-number": "4"}),
+        made("number", {"volcano.sh/gpu-number": "4"}),
+        gpus,
+        joined("both", vgpu_node("both", "Tesla T4", 15360, "hami-core", 2), replace(gpus, name=NodeName("x"))),
+        joined("b3", ascend.node("Ascend910B3", [f"B3-{at}" for at in range(8)])),
+        joined("mind", npu_node(4)),
+        joined("mixed-1", vgpu_node("m1", "NVIDIA A100-SXM4-40GB", 40960, "mig", 2), npu_node(2)),
+        joined("mixed-2", t4, ascend.node("Ascend910B4-1", ["B41-0", "B41-1"]), ascend.node("Ascend310P", ["P-0"])),
+    ]
+
+
+def asked(chance: random.Random, number: int) -> Pod:
+    """A random pod of a random protocol."""
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    kind = chance.choice(("vgpu", "vgpu", "vgpu", "memory", "number", "whole", "hami", "hami", "mind", "mind"))
+    if kind == "vgpu":
+        mode = chance.choice(("", "", "hami-core", "mig", "mps"))
+        annotations = {"volcano.sh/vgpu-mode": mode} if mode else {}
+        limits = {NUMBER: chance.choice((1, 1, 1, 2)), MEMORY: chance.choice((1000, 3000, 6000, 12000, 20000))}
+        limits[CORES] = chance.choice((0, 0, 10, 50, 100))
+    elif kind == "memory":
+        limits = {"volcano.sh/gpu-memory": chance.choice((1000, 4000, 9000))}
+    elif kind == "number":
+        limits = {"volcano.sh/gpu-number": chance.choice((1, 2))}
+    elif kind == "whole":
+        annotations = {"nvidia.com/use-gputype": chance.choice(("A100", "A100-SXM4-80GB"))}
+        limits = {"nvidia.com/gpu": chance.choice((1, 2, 4))}
+    elif kind == "hami":
+        word = chance.choice(("Ascend910B3", "Ascend910B4-1", "Ascend310P"))
+        count = chance.choice((1, 1, 2)) if word == "Ascend910B3" else 1
+        limits = {f"huawei.com/{word}": count}
+        if count == 1 and chance.random() < 0.8:
+            limits[f"huawei.com/{word}-memory"] = chance.choice((2000, 10000, 30000 if word != "Ascend310P" else 12000))
+    else:
+        labels = {**LABELS, "vnpu-level": chance.choice(("low", "high"))}
+        limits = {"huawei.com/npu-core": chance.choice((1, 2, 4, 8))}
+    amounts = {key: str(value) for key, value in limits.items()}
+    name = f"pod-{number}"
+    return Pod(
+        uid=PodUid(name),
+        namespace="default",
+        name=name,
+        annotations=annotations,
+        labels=labels,
+        containers=(Container(name="c", limits=amounts, requests=amounts),),
+    )
+
+
+def nonzero(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {key: amount for key, amount in amounts.items() if amount}
+
+
+class World:
+    """The cluster's objects, and the ledger that decides from them."""
+
+    def __init__(self, seed: int, policy: Policy) -> None:
+        self.chance = random.Random(seed)
+        self.settings = Settings(policy=policy)
+        self.ledger = Ledger(standard_catalog(), TABLES, self.settings)
+        self.nodes = {node.name: node for node in cluster()}
+        for node in self.nodes.values():
+            self.ledger.set_node(node)
+        self.candidates = Candidates(self.ledger, node_policy(self.settings))
+        self.pods: dict[PodUid, Pod] = {}
+        self.unserved: list[PodUid] = []
+        self.placed: Counter[str] = Counter()
+        self.failed = self.refused = 0
+        self.stamp = 100
+
+    def arrive(self, number: int) -> None:
+        pod = asked(self.chance, number)
+        shape = shape_of(pod, self.ledger)
+        assert isinstance(shape, Shape), shape
+        placement = decide(self.candidates, pod, shape)
+        if placement is None:
+            self.refused += 1
+            dialect = self.ledger.catalog.dialects[shape.dialect]
+            for state in self.ledger.states.values():
+                cards = state.offers.get(shape.dialect)
+                if cards and dialect.place(cards, shape.request, self.settings.policy) is None:
+                    assert dialect.shortfalls(cards, shape.request)
+            return
+        self.ledger.reserve(placement)
+        # What a plugin could mistake for each other is not in flight together.
+        while any(self.pods[uid].node_name == placement.node for uid in self.unserved):
+            self.serve()
+        self.stamp += 1
+        dialect = self.ledger.catalog.dialects[placement.dialect]
+        stamp = Stamp(node=placement.node, now_s=self.stamp, order=self.stamp)
+        written = dialect.annotations(placement.assignment, stamp, TABLES)
+        bound = replace(pod, node_name=placement.node, annotations={**pod.annotations, **written})
+        self.keep(bound)
+        self.unserved.append(bound.uid)
+        self.placed[placement.dialect.value] += 1
+
+    def keep(self, pod: Pod) -> None:
+        """The API server holds *pod* like this now."""
+        self.pods[pod.uid] = pod
+        self.ledger.count(pod)
+
+    def serve(self) -> None:
+        """The plugin of the longest waiting pod's node serves it, or fails."""
+        pod = self.pods[self.unserved.pop(0)]
+        if self.chance.random() < 0.15:
+            self.failed += 1
+            self.keep(replace(pod, phase=Phase.FAILED))
+            for dialect in self.ledger.catalog.dialects.values():
+                flight = dialect.in_flight(self.pods[pod.uid], TABLES)
+                if flight is not None and flight.progress is Progress.FAILED and flight.cleanup:
+                    cleaned = {**self.pods[pod.uid].annotations, **flight.cleanup}
+                    self.keep(replace(self.pods[pod.uid], annotations=cleaned))
+            return
+        annotations = dict(pod.annotations)
+        left = annotations.get(vgpu_protocol.TO_ALLOCATE, "")
+        if left:
+            count = vgpu_protocol.device_count(vgpu_protocol.decode(left))
+            objects = [{"metadata": {"name": p.name, "annotations": p.annotations}} for p in self.pods.values()]
+            chosen = vgpu_protocol.oldest(objects, pod.node_name, count)
+            assert chosen is not None
+            assert chosen["metadata"]["name"] == pod.name, "the plugin serves another pod"
+            annotations[vgpu_protocol.TO_ALLOCATE] = vgpu_protocol.erase(vgpu_protocol.decode(left))
+            annotations |= {vgpu_protocol.BIND_PHASE: "success", vgpu_protocol.TIME: str(vgpu_protocol.DONE_TIME)}
+        self.keep(replace(pod, phase=Phase.RUNNING, started=True, annotations=annotations))
+
+    def leave(self) -> None:
+        """A pod's object goes."""
+        if self.pods:
+            uid = self.chance.choice(tuple(self.pods))
+            if uid in self.unserved:
+                self.unserved.remove(uid)
+            del self.pods[uid]
+            self.ledger.release(uid)
+
+    def fall_ill(self) -> None:
+        """A card falls ill, or recovers."""
+        key = "volcano.sh/node-vgpu-register"
+        node = self.chance.choice([node for node in self.nodes.values() if key in node.annotations])
+        records = node.annotations[key].rstrip(":").split(":")
+        at = self.chance.randrange(len(records))
+        ill = ",false," in records[at]
+        records[at] = records[at].replace(",false,", ",true,") if ill else records[at].replace(",true,", ",false,")
+        self.nodes[node.name] = replace(node, annotations={**node.annotations, key: ":".join(records) + ":"})
+        self.ledger.set_node(self.nodes[node.name])
+
+    def rebuilt(self) -> Ledger:
+        """The ledger that a fresh list makes."""
+        fresh = Ledger(standard_catalog(), TABLES, self.settings)
+        for node in self.nodes.values():
+            fresh.set_node(node)
+        for pod in self.pods.values():
+            fresh.count(pod)
+        return fresh
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("seed", "policy"), [(1, Policy.BINPACK), (2, Policy.SPREAD)])
+def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, policy):
+    world = World(seed, policy)
+    for number in range(PODS):
+        world.arrive(number)
+        # Mostly more come than go, until a part of them leaves at once: full and emptying clusters are both seen.
+        for _ in range(len(world.pods) // 3 if world.chance.random() < 0.01 else world.chance.random() < 0.5):
+            world.leave()
+        if world.unserved and world.chance.random() < 0.7:
+            world.serve()
+        if world.chance.random() < 0.02:
+            world.fall_ill()
+        assert audit(world.nodes.values(), world.pods.values(), TABLES) == [], number
+        if number % 200 == 199:
+            fresh = world.rebuilt()
+            for name, state in world.ledger.states.items():
+                assert state.offers == fresh.states[name].offers, name
+                assert nonzero(state.used) == nonzero(fresh.states[name].used), name
+    assert set(world.placed) == {one.value for one in standard_catalog().dialects}, world.placed
+    assert min(world.placed.values()) >= 20, world.placed
+    assert world.failed > 50
+    assert world.refused > 300
+
+
+def test_the_auditor_finds_what_is_wrong():
+    world = World(1, Policy.BINPACK)
+    entry = "GPU-t4-0,NVIDIA,9000,60:"
+    pods = [
+        Pod(uid=PodUid(n), namespace="d", name=n, node_name="t4", annotations={"volcano.sh/vgpu-ids-new": entry})
+        for n in ("a", "b")
+    ]
+    found = audit(world.nodes.values(), pods, TABLES)
+    assert found == ["t4: GPU-t4-0 holds 18000 MiB, 120 % and 2 shares of ['10', '15360']"]
+    for node, ids in (
+        ("t4", "GPU-none,NVIDIA,1,1:"),
+        ("mig", "GPU-mig-0[group1-0],NVIDIA,1,1:GPU-mig-0[group3-0],NVIDIA,1,1:"),
+        ("mig", "GPU-mig-0[group1-0],NVIDIA,1,1:GPU-mig-0[group1-0],NVIDIA,1,1:"),
+        ("mig", "GPU-mig-0[group1-0],NVIDIA,6000,1:"),
+        ("mig", "GPU-mig-0,NVIDIA,6000,1:"),
+    ):
+        wrong = replace(pods[0], node_name=node, annotations={"volcano.sh/vgpu-ids-new": ids})
+        assert audit(world.nodes.values(), [wrong], TABLES) != [], ids
+    chips = [
+        ("share", {"volcano.sh/gpu-index": "4"}),
+        ("mind", {"huawei.com/npu-core": "0-vir04,1"}),
+        ("b3", {"hami.io/Ascend910B3-devices-allocated": "B3-0,Ascend910B3,65537,0:;"}),
+    ]
+    for node, forged in chips:
+        wrong = replace(pods[0], node_name=node, annotations=forged)
+        assert audit(world.nodes.values(), [wrong], TABLES) != [], forged
+    assert json.loads(world.nodes[NodeName("b3")].annotations["hami.io/node-register-Ascend910B3"])

@@ -1,0 +1,194 @@
+"""Audits a cluster from its objects alone, in every protocol's own terms; shares nothing with the code it audits.
+
+I1: on no card do the shares of bound pods that are not over exceed memory, cores, slots or slices. I2: every
+assignment names cards that its node has. I3: one assignment per pod, in one protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from core.model import Node, Pod
+from core.settings import Tables
+
+_VGPU = "volcano.sh/vgpu-ids-new"
+_SHARE = "volcano.sh/gpu-index"
+_CORE = "huawei.com/npu-core"
+_HAMI = re.compile(r"hami\.io/(.+)-devices-allocated")
+_SLICE = re.compile(r"(.+)\[(.+)-(\d+)\]")
+_VNPU = re.compile(r"(\d+)-vir(\d\d)(?:_(\d)c)?(?:_n?dvpp)?")
+_CHIPS = re.compile(r"[^,]*\d(?:,[^,]*\d)*")
+_MIND_CORES, _MIND_CPUS = 8, 7
+
+
+def audit(nodes: Iterable[Node], pods: Iterable[Pod], tables: Tables) -> list[str]:
+    """What is wrong, in sentences; nothing on a sound cluster."""
+    by_node: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.node_name and not pod.finished:
+            by_node[pod.node_name].append(pod)
+    found: list[str] = []
+    for node in nodes:
+        holders = by_node.get(node.name, [])
+        for check in (_vgpu, _shared, _whole, _hami, _mindcluster):
+            found += [f"{node.name}: {text}" for text in check(node, holders, tables)]
+        found += [f"{node.name}: {text}" for text in _protocols(holders)]
+    return found
+
+
+def _protocols(pods: Sequence[Pod]) -> Iterator[str]:
+    sold: set[str] = set()
+    for pod in pods:
+        held = set(_kinds(pod))
+        if len(held) > 1:
+            yield f"{pod.key} holds cards of several protocols: {sorted(held)}"
+        sold |= held
+    for rivals in ({"vgpu", "memory", "number", "whole"}, {"hami", "mindcluster"}):
+        if len(sold & rivals) > 1:
+            yield f"the same cards are sold by {sorted(sold & rivals)}"
+
+
+def _kinds(pod: Pod) -> Iterator[str]:
+    if pod.annotations.get(_VGPU):
+        yield "vgpu"
+    if pod.annotations.get(_SHARE):
+        yield "memory" if _limit(pod, "volcano.sh/gpu-memory") else "number"
+    if _limit(pod, "nvidia.com/gpu"):
+        yield "whole"
+    if any(_HAMI.fullmatch(key) and text for key, text in pod.annotations.items()):
+        yield "hami"
+    if pod.annotations.get(_CORE):
+        yield "mindcluster"
+
+
+def _vgpu(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    cards: dict[str, list[str]] = {}
+    for record in node.annotations.get("volcano.sh/node-vgpu-register", "").split(":"):
+        if record:
+            cards[record.split(",")[0]] = record.split(",")
+    memory: Counter[str] = Counter()
+    cores: Counter[str] = Counter()
+    slots: Counter[str] = Counter()
+    groups: dict[str, set[str]] = defaultdict(set)
+    slices: Counter[str] = Counter()
+    for pod in pods:
+        for entry in pod.annotations.get(_VGPU, "").replace(";", "").split(":"):
+            if not entry:
+                continue
+            name, _, amount, percent = entry.split(",")
+            match = _SLICE.fullmatch(name)
+            card = match[1] if match else name
+            if card not in cards:
+                yield f"{pod.key} holds {name}, which the node does not have"
+                continue
+            mig = cards[card][5] == "mig"
+            if mig != bool(match):
+                yield f"{pod.key} holds {name} of a card in mode {cards[card][5]}"
+            if match:
+                groups[card].add(match[2])
+                slices[name] += 1
+                size = _slice_mib(cards[card][3], match[2], int(match[3]), tables)
+                if size < int(amount):
+                    yield f"{pod.key}: {name} has {size} MiB of {amount}"
+                memory[card] += size
+            else:
+                memory[card] += int(amount)
+            cores[card] += int(percent)
+            slots[card] += 1
+    for card, fields in ((card, cards[card]) for card in slots):
+        if memory[card] > int(fields[2]) or cores[card] > 100 or slots[card] > int(fields[1]):
+            yield f"{card} holds {memory[card]} MiB, {cores[card]} % and {slots[card]} shares of {fields[1:3]}"
+        if len(groups[card]) > 1:
+            yield f"{card} is laid out as {sorted(groups[card])} at once"
+    for name, count in slices.items():
+        if count > 1:
+            yield f"{name} is given out {count} times"
+
+
+def _slice_mib(card_type: str, group: str, position: int, tables: Tables) -> int:
+    for model in tables.vgpu.geometries:
+        if any(one in card_type for one in model.models):
+            for found in model.groups:
+                for profile in found.profiles if found.name == group else ():
+                    if position < profile.count:
+                        return profile.memory_mib
+                    position -= profile.count
+            return -1
+    return -1
+
+
+def _shared(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    del tables
+    number = int(node.capacity.get("volcano.sh/gpu-number", 0))
+    total = int(node.capacity.get("volcano.sh/gpu-memory", 0))
+    used: Counter[int] = Counter()
+    for pod in pods:
+        for index in pod.annotations.get(_SHARE, "").split(","):
+            if index:
+                if int(index) >= number:
+                    yield f"{pod.key} holds card {index} of {number}"
+                used[int(index)] += _limit(pod, "volcano.sh/gpu-memory") or max(total // max(number, 1), 1)
+    for card, amount in used.items():
+        if amount > max(total // max(number, 1), 1):
+            yield f"card {card} holds {amount} of {total // max(number, 1)}"
+
+
+def _whole(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    del tables
+    total, used = int(node.capacity.get("nvidia.com/gpu", 0)), sum(_limit(pod, "nvidia.com/gpu") for pod in pods)
+    if used > total:
+        yield f"{used} whole GPUs of {total} are given out"
+
+
+def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    chips = {chip.common_word: chip for chip in tables.ascend.chips}
+    for word, chip in chips.items():
+        text = node.annotations.get(f"hami.io/node-register-{word}", "")
+        devices = {one["id"]: one for one in json.loads(text)} if text else {}
+        memory: Counter[str] = Counter()
+        cores: Counter[str] = Counter()
+        shares: Counter[str] = Counter()
+        for pod in pods:
+            for entry in pod.annotations.get(f"hami.io/{word}-devices-allocated", "").replace(";", "").split(":"):
+                if not entry:
+                    continue
+                name, _, amount, _ = entry.split(",")
+                if name not in devices:
+                    yield f"{pod.key} holds {name}, which the node does not have"
+                    continue
+                fitting = [one for one in chip.templates if one.memory_mib == int(amount)]
+                memory[name] += int(amount)
+                cores[name] += fitting[0].ai_core if fitting else chip.ai_core
+                shares[name] += 1
+        for name in shares:
+            device = devices[name]
+            if memory[name] > device["devmem"] or cores[name] > device["devcore"] or shares[name] > device["count"]:
+                yield f"{word} {name} holds {memory[name]} MiB, {cores[name]} cores, {shares[name]} shares of {device}"
+
+
+def _mindcluster(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    del tables
+    chips = int(node.capacity.get(_CORE, 0)) // _MIND_CORES
+    cores: Counter[int] = Counter()
+    cpus: Counter[int] = Counter()
+    for pod in pods:
+        text = pod.annotations.get(_CORE, "")
+        match = _VNPU.fullmatch(text)
+        if match:
+            cores[int(match[1])] += int(match[2])
+            cpus[int(match[1])] += int(match[3] or match[2])
+        elif text and ("vir" in text or not _CHIPS.fullmatch(text)):
+            yield f"{pod.key} holds {text!r}, which names no chips"
+        elif text:
+            for index in text.split(","):
+                cores[int(index.rpartition("-")[2])] += _MIND_CORES
+    for chip, amount in cores.items():
+        if chip >= chips or amount > _MIND_CORES or cpus[chip] > _MIND_CPUS:
+            yield f"chip {chip} of {chips} holds {amount} cores and {cpus[chip]} CPUs"
+
+
+def _limit(pod: Pod, resource: str) -> int:
+    return sum(int(container.limits.get(resource, 0)) for container in pod.containers)

@@ -1,0 +1,122 @@
+"""What a Service does for its endpoints: new connections go in turn to those that say they are ready. Loopback only."""
+
+import asyncio
+import contextlib
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+_PIECE = 65_536
+_PROBE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One process: its port, and the one that its readiness is asked on."""
+
+    port: int
+    plain_port: int
+
+
+class Balancer:
+    """Passes bytes on; a connection that stands stays with its backend until one of both ends it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.connections = 0
+        self.refused = 0
+        self._backends: list[Backend] = []
+        self._ready: list[Backend] = []
+        self._turn = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, backend: Backend) -> None:
+        """Probe *backend* from now on."""
+        self._backends.append(backend)
+
+    def remove(self, backend: Backend) -> None:
+        """Its process is gone."""
+        self._backends.remove(backend)
+        if backend in self._ready:
+            self._ready.remove(backend)
+
+    def is_ready(self, backend: Backend) -> bool:
+        """Whether new connections go there."""
+        return backend in self._ready
+
+    async def probe(self) -> None:
+        """Ask all of them again and again."""
+        while True:
+            for one in tuple(self._backends):
+                ready = await asyncio.to_thread(_is_ready, one.plain_port)
+                if ready and one in self._backends and one not in self._ready:
+                    self._ready.append(one)
+                if not ready and one in self._ready:
+                    self._ready.remove(one)
+            await asyncio.sleep(_PROBE_S)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if not self._ready:
+                self.refused += 1
+                return
+            self._turn += 1
+            backend = self._ready[self._turn % len(self._ready)]
+            theirs = await asyncio.open_connection("127.0.0.1", backend.port)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pass_on(reader, theirs[1]))
+                tasks.create_task(_pass_on(theirs[0], writer))
+        except OSError:
+            self.refused += 1
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def end(self) -> None:
+        """End the connections that stand."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await source.read(_PIECE):
+            to.write(piece)
+            await to.drain()
+    to.close()
+    with contextlib.suppress(OSError):
+        await to.wait_closed()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as e:
+        e.close()
+        return False
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def balancer() -> AsyncIterator[Balancer]:
+    """A balancer on a free port, without backends yet."""
+    found = Balancer()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.port = server.sockets[0].getsockname()[1]
+    probing = asyncio.create_task(found.probe())
+    try:
+        yield found
+    finally:
+        probing.cancel()
+        server.close()
+        await found.end()

@@ -1,0 +1,38 @@
+"""Plays shipped examples on a stage, whichever API server it stands on, and leaves the cluster as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sandbox.examples import Example
+from sandbox.picture import cards
+from sandbox.play import Play
+from sandbox.stage import Stage
+
+_ROUND_S = 10.0
+_GONE_WITHIN_S = 15.0
+
+
+async def broken_declarations(stage: Stage, examples: Sequence[Example]) -> list[str]:
+    """Apply *examples* one after the other, judge them, delete their pods; what was not as declared."""
+    play = Play(user=stage.person, env_of=stage.records.of)
+    try:
+        verdicts = [verdict for example in examples for verdict in await play.run(example, within_s=_ROUND_S)]
+        assert verdicts, "nothing was declared"
+        verdicts += await play.final()
+        told = [f"{v.example}: {v.claim}; but {problem}" for v in verdicts for problem in v.problems]
+        bars = cards(await stage.admin.list("/api/v1/nodes"), await stage.admin.list("/api/v1/pods"))
+        assert bars, "no node offers cards"
+        return told + [f"{bar.node} {bar.card} holds more than it has" for bar in bars if bar.overcommitted]
+    finally:
+        await _clear(stage, examples)
+
+
+async def _clear(stage: Stage, examples: Sequence[Example]) -> None:
+    names = {manifest["metadata"]["name"] for example in examples for manifest in example.manifests}
+    for name in names:
+        await stage.person.delete(name, grace_s=0)
+    async with asyncio.timeout(_GONE_WITHIN_S):
+        while any([await stage.person.get(name) for name in names]):  # noqa: ASYNC110 - the API server is polled
+            await asyncio.sleep(0.05)

@@ -1,0 +1,125 @@
+"""Stands between a client and an API server and spoils single calls: cut off, late, or refused.
+
+It listens without TLS, on the loopback interface; a test names it as the server in a kubeconfig.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+
+Answer = Callable[[], Awaitable[web.StreamResponse]]
+_HOP = frozenset({"host", "connection", "transfer-encoding", "content-length", "keep-alive"})
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to calls of *verb* whose path ends in *ending*, *times* in all.
+
+    kind: cut-before (never forwarded), cut-after (forwarded, the answer lost), late (cut now, forwarded after
+    *delay_s*), or a status as text.
+    """
+
+    verb: str
+    ending: str
+    kind: str
+    times: int = 1
+    delay_s: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class FaultProxy:
+    """Forwards everything to *upstream* but what `faults` name; *seen* lists (seconds, verb, path) of calls."""
+
+    def __init__(self, upstream: str, ca_pem: bytes) -> None:
+        self.faults: list[Fault] = []
+        self.seen: list[tuple[float, str, str]] = []
+        self.url = ""
+        self._upstream = upstream
+        self._tls = ssl.create_default_context(cadata=ca_pem.decode())
+        self._session: aiohttp.ClientSession | None = None
+        self._late: set[asyncio.Task[None]] = set()
+
+    def times(self, verb: str, ending: str) -> list[float]:
+        """When calls of this kind came, in seconds of the loop."""
+        return [at_s for at_s, method, path in self.seen if method == verb and path.endswith(ending)]
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append((asyncio.get_running_loop().time(), request.method, request.path))
+        body = await request.read()
+        for fault in self.faults:
+            if fault.times and request.method == fault.verb and request.path.endswith(fault.ending):
+                fault.times -= 1
+                return await self._spoil(request, body, fault)
+        return await self._forward(request, body)
+
+    async def _spoil(self, request: web.Request, body: bytes, fault: Fault) -> web.StreamResponse:
+        if fault.kind.isdigit():
+            return web.Response(status=int(fault.kind), text="<html>no</html>", headers=fault.headers)
+        if fault.kind == "cut-after":
+            await self._call(request, body)
+        if fault.kind == "late":
+            task = asyncio.create_task(self._call_late(request, body, fault.delay_s), name="late")
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _call_late(self, request: web.Request, body: bytes, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        await self._call(request, body)
+
+    async def _call(self, request: web.Request, body: bytes) -> int:
+        async with self._ask(request, body) as answer:
+            await answer.read()
+            return answer.status
+
+    async def _forward(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        async with self._ask(request, body) as answer:
+            headers = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
+            if request.query.get("watch") != "true":
+                return web.Response(status=answer.status, headers=headers, body=await answer.read())
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            return response
+
+    def _ask(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
+        assert self._session is not None
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
+        return self._session.request(request.method, self._upstream + request.path_qs, headers=headers, data=body)
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, limit=0), timeout=aiohttp.ClientTimeout(total=None)
+        )
+
+    async def close(self) -> None:
+        for task in tuple(self._late):
+            task.cancel()
+        if self._session is not None:
+            await self._session.close()
+
+
+@asynccontextmanager
+async def fault_proxy(upstream: str, ca_pem: bytes) -> AsyncIterator[FaultProxy]:
+    """A proxy before *upstream*; its own address is `url`."""
+    proxy = FaultProxy(upstream, ca_pem)
+    await proxy.open()
+    app = web.Application(client_max_size=2**24)
+    app.router.add_route("*", "/{path:.*}", proxy._handle)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        proxy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield proxy
+    finally:
+        await runner.cleanup()
+        await proxy.close()

@@ -1,0 +1,368 @@
+"""Promises of admission webhooks: what they see, and what becomes of their answers."""
+
+import asyncio
+import base64
+import json
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from aiohttp import web
+
+from certs.authority import Authority, issue, new_authority
+from tests.support.promises import Json, Rows, World, pod, promise, said
+from tests.support.rest import eventually
+
+_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
+_ACT: Final = "promise/act"
+_POLICY: Final = "promise/policy"
+
+Respond = Callable[[Json], Json | web.Response]
+
+
+def _answer(review: Json, *, allowed: bool = True, patch: list[Json] | None = None, **more: Any) -> Json:
+    response: Json = {"uid": review["request"]["uid"], "allowed": allowed, **more}
+    if patch is not None:
+        response |= {"patch": base64.b64encode(json.dumps(patch).encode()).decode(), "patchType": "JSONPatch"}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _add(path: str, value: object) -> Json:
+    return {"op": "add", "path": path, "value": value}
+
+
+class _Hook:
+    """A webhook server on loopback: the path of a call names the act that answers it; keeps what it was asked."""
+
+    def __init__(self, acts: Mapping[str, Respond]) -> None:
+        self.acts = acts
+        self.reviews: list[tuple[str, Json, web.BaseRequest]] = []
+        self.port = 0
+        self.authority: Authority = new_authority("hook", 2, datetime.now(UTC))
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        review = json.loads(await request.read())
+        act = request.path.removeprefix("/")
+        self.reviews.append((act, review["request"], request))
+        if act == "slow":
+            await asyncio.sleep(3)
+        found = self.acts[act](review)
+        return found if isinstance(found, web.Response) else web.json_response(found)
+
+    def entry(self, name: str, act: str, world: World, **changes: Any) -> Json:
+        return {
+            "name": f"{name}.example.test",
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{self.port}/{act}",
+                "caBundle": base64.b64encode(self.authority.cert_pem).decode(),
+            },
+            "rules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"]}
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail",
+            "timeoutSeconds": 1,
+            **changes,
+        }
+
+
+@asynccontextmanager
+async def _hook(world: World, acts: Mapping[str, Respond]) -> AsyncIterator[_Hook]:
+    hook = _Hook({"probe": lambda review: _answer(review, warnings=["probed"]), **acts})
+    leaf = issue(hook.authority, (), ("127.0.0.1",), 2, datetime.now(UTC))
+    cert, key = world.folder / "hook.crt", world.folder / "hook.key"
+    cert.write_bytes(leaf.cert_pem)
+    key.write_bytes(leaf.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    # A request that nobody waits for any more is dropped, so that the slow act ends with its caller.
+    runner = web.ServerRunner(web.Server(hook.handle), handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    hook.port = runner.addresses[0][1]
+    try:
+        yield hook
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _registered(world: World, hook: _Hook, entries: list[Json], kind: str = "mutating") -> AsyncIterator[None]:
+    """The entries in force: a real server learns of them by a watch of its own."""
+    path = _CONFIGURATIONS.format(kind)
+    name = f"hooks-{secrets.token_hex(4)}"
+    probe = hook.entry("probe", "probe", world, objectSelector={"matchLabels": {_ACT: "probe"}})
+    await world.rest.made(path, {"metadata": {"name": name}, "webhooks": [*entries, probe]})
+    try:
+        probing = pod("probe", labels={_ACT: "probe"})
+
+        async def ask() -> Any:
+            return await world.rest.post(f"{world.pods}?dryRun=All", probing)
+
+        await eventually(ask, lambda _: any(act == "probe" for act, _, _ in hook.reviews))
+        hook.reviews.clear()
+        yield
+    finally:
+        await world.rest.delete(f"{path}/{name}")
+
+
+def _changed(**changes: Any) -> Respond:
+    def respond(review: Json) -> Json:
+        found = _answer(review, patch=[_add("/metadata/labels/patched", "yes")])
+        found["response"] |= changes
+        return found
+
+    return respond
+
+
+def _without_uid(review: Json) -> Json:
+    found = _answer(review)
+    del found["response"]["uid"]
+    return found
+
+
+_ACTS: Final[Mapping[str, Respond]] = {
+    "good": _changed(),
+    "slow": _answer,
+    "other-uid": _changed(uid="another"),
+    "no-uid": _without_uid,
+    "no-patch-type": _changed(patchType=None),
+    "bad-base64": _changed(patch="*"),
+    "status-500": lambda review: web.Response(status=500),
+    "html": lambda review: web.Response(text="<html>", content_type="text/html"),
+    "other-version": lambda review: {**_answer(review), "apiVersion": "admission.k8s.io/v1beta1"},
+    "no-response": lambda review: {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"},
+    "patch-applies-not": lambda review: _answer(review, patch=[{"op": "remove", "path": "/metadata/annotations/none"}]),
+    "patch-replaces-nothing": lambda review: _answer(review, patch=[{"op": "replace", "path": "/spec/x", "value": 1}]),
+    "patch-is-no-list": lambda review: _answer(review, patch={"op": "add"}),  # type: ignore[arg-type]  # the point
+    "invalid-pod": lambda review: _answer(review, patch=[_add("/metadata/labels/a", "not a label!")]),
+    "unknown-field": lambda review: _answer(review, patch=[_add("/spec/noSuchField", 1)]),
+    "deny-422": lambda review: _answer(
+        review, allowed=False, status={"code": 422, "message": "write whole MiB", "reason": "Invalid"}
+    ),
+    "deny-nothing": lambda review: _answer(review, allowed=False),
+    "deny-message": lambda review: _answer(review, allowed=False, status={"message": "because"}),
+    "deny-200": lambda review: _answer(review, allowed=False, status={"code": 200, "message": "odd"}),
+    "no-kind": lambda review: {"response": {"uid": review["request"]["uid"], "allowed": True}},
+}
+
+
+@promise
+async def answers_of_webhooks_are_taken_as_measured(world: World) -> Rows:
+    rows: Rows = []
+    async with _hook(world, _ACTS) as hook:
+        entries = [
+            hook.entry(
+                f"{policy.lower()}.{act}",
+                act,
+                world,
+                failurePolicy=policy,
+                objectSelector={"matchLabels": {_ACT: act, _POLICY: policy}},
+            )
+            for act in _ACTS
+            for policy in ("Fail", "Ignore")
+        ]
+        async with _registered(world, hook, entries):
+            for act in _ACTS:
+                for policy in ("Fail", "Ignore"):
+                    body = pod("p", labels={_ACT: act, _POLICY: policy})
+                    answer = await world.rest.post(f"{world.pods}?dryRun=All", body)
+                    failed = f'failed calling webhook "{policy.lower()}.{act}.example.test"' in answer.message
+                    denied = answer.message if "denied the request" in answer.message else ""
+                    patched = answer.status < 400 and "patched" in answer.body["metadata"]["labels"]
+                    rows.append([act, policy, answer.status, answer.body.get("reason"), failed, denied, patched])
+    return rows
+
+
+@promise
+async def a_webhook_sees_the_object_complete_but_unjudged(world: World) -> Rows:
+    rows: Rows = []
+    mend = [_add("/spec/containers/0/resources", {"limits": {"example.com/x": "1k"}})]
+    acts: Mapping[str, Respond] = {
+        "mutate": lambda review: _answer(
+            review, patch=mend if review["request"]["object"]["metadata"].get("labels", {}).get("mend") else None
+        )
+    }
+    async with _hook(world, acts) as hook, _registered(world, hook, [hook.entry("h", "mutate", world)]):
+        body = pod("", None)
+        body["metadata"] = {"generateName": "job-"}
+        body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/x": "1000k", "memory": "1024.000Mi"}}
+        made = await world.rest.made(world.pods, body)
+        body["metadata"] = {"name": "mended", "labels": {"mend": "1"}, "annotations": {"null": None}}
+        body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/x": "-1"}}
+        mended = await world.rest.made(world.pods, body)
+        rows.append(["mended", mended["spec"]["containers"][0]["resources"]])
+        body["metadata"] = {"name": "bad"}
+        rows.append(["unmended", (await world.rest.post(world.pods, body)).status])
+        await world.rest.patch(f"{world.pods}/mended", {"metadata": {"annotations": {"a": "b"}}})
+        rows.append(["made", made["metadata"]["name"][:4]])
+        for _, request, http in hook.reviews:
+            found = request["object"]
+            head = [request["operation"], request.get("name"), found["metadata"].get("name"), request["namespace"]]
+            rows.append([*head, request["kind"], request["resource"], request["dryRun"], request["userInfo"]])
+            about = [found["metadata"].get("annotations"), found["spec"]["containers"][0]["resources"]]
+            old = request.get("oldObject")
+            rows.append([*about, old and old["metadata"].get("annotations"), sorted(request.get("options") or {})])
+            rows.append([http.query_string, http.headers["User-Agent"], http.headers["Content-Type"], http.method])
+            metadata = sorted(key for key in found["metadata"] if key != "managedFields")
+            spec = sorted(key for key in found["spec"] if not key.startswith("serviceAccount"))
+            rows.append([found["kind"], found["apiVersion"], metadata, spec])
+            rows.append(["status" in found, (found.get("status") or {}).get("phase")])
+    return rows
+
+
+@promise
+async def a_webhook_is_asked_again_after_another_changed_the_object(world: World) -> Rows:
+    acts: Mapping[str, Respond] = {
+        "first": _answer,
+        "never": _answer,
+        "second": lambda review: _answer(review, patch=[_add("/metadata/labels/second", "x")]),
+    }
+    async with _hook(world, acts) as hook:
+        entries = [
+            hook.entry("a", "first", world, reinvocationPolicy="IfNeeded"),
+            hook.entry("b", "never", world),
+            hook.entry("c", "second", world, reinvocationPolicy="IfNeeded"),
+        ]
+        async with _registered(world, hook, entries):
+            await world.pod("p", labels={"x": "y"})
+        return [[act for act, _, _ in hook.reviews], hook.reviews[-1][1]["object"]["metadata"]["labels"]]
+
+
+@promise
+async def a_validating_webhook_sees_the_final_object(world: World) -> Rows:
+    acts: Mapping[str, Respond] = {
+        "validate": lambda review: _answer(
+            review, allowed="bad" not in review["request"]["object"]["metadata"].get("labels", {})
+        )
+    }
+    rows: Rows = []
+    async with _hook(world, acts) as hook:
+        async with _registered(world, hook, [hook.entry("h", "validate", world)], "validating"):
+            rows.append(said(await world.rest.post(world.pods, pod("p"))))
+            rows.append(said(await world.rest.post(world.pods, pod("q", labels={"bad": "1"}))))
+            rows.append(said(await world.rest.patch(f"{world.pods}/p", {"metadata": {"labels": {"bad": "1"}}})))
+            invalid = pod("r", labels={"bad": "not a label!"})
+            rows.append((await world.rest.post(world.pods, invalid)).status)
+        rows.append([request["operation"] for _, request, _ in hook.reviews])
+    return rows
+
+
+@promise
+async def subresources_are_sent_to_those_who_ask_for_them(world: World) -> Rows:
+    rows: Rows = []
+    acts: Mapping[str, Respond] = {"pods": _answer, "parts": _answer}
+    async with _hook(world, acts) as hook:
+        parts = hook.entry("parts", "parts", world)
+        parts["rules"] = [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["pods/status", "pods/binding"],
+                "operations": ["*"],
+            }
+        ]
+        async with _registered(world, hook, [hook.entry("pods", "pods", world), parts]):
+            await world.pod("p")
+            await world.rest.patch(f"{world.pods}/p/status", {"status": {"message": "m"}})
+            await world.bind("p")
+            await world.rest.delete(f"{world.pods}/p")
+        for act, request, _ in hook.reviews:
+            rows.append([act, request["operation"], request["kind"]["kind"], request.get("subResource")])
+    return rows
+
+
+@promise
+async def a_dry_run_needs_webhooks_without_side_effects(world: World) -> Rows:
+    rows: Rows = []
+    acts: Mapping[str, Respond] = {"none": _answer, "some": _answer}
+    async with _hook(world, acts) as hook:
+        some = hook.entry("some", "some", world, sideEffects="NoneOnDryRun", objectSelector={"matchLabels": {"s": "1"}})
+        async with _registered(world, hook, [hook.entry("none", "none", world), some]):
+            rows.append((await world.rest.post(f"{world.pods}?dryRun=All", pod("p", labels={"s": "1"}))).status)
+            rows.append([[act, request["dryRun"]] for act, request, _ in hook.reviews])
+    wrong = {"metadata": {"name": "side-effects"}, "webhooks": [hook.entry("x", "some", world, sideEffects="Some")]}
+    answer = await world.rest.post(_CONFIGURATIONS.format("mutating") + "?dryRun=All", wrong)
+    rows.append([answer.status, answer.body.get("reason")])
+    return rows
+
+
+@promise
+async def a_certificate_of_another_authority_is_refused(world: World) -> Rows:
+    async with _hook(world, {"any": _answer}) as hook:
+        entry = hook.entry("h", "any", world, objectSelector={"matchLabels": {"other": "1"}})
+        bundle = new_authority("other", 2, datetime.now(UTC)).cert_pem
+        entry["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+        async with _registered(world, hook, [entry]):
+            answer = await world.rest.post(world.pods, pod("p", labels={"other": "1"}))
+            return [[answer.status, answer.body["reason"], "certificate" in answer.message, len(hook.reviews)]]
+
+
+@promise
+async def a_service_is_called_by_its_name_in_the_cluster(world: World) -> Rows:
+    rows: Rows = []
+    async with _hook(world, {"any": _answer}) as hook:
+        leaf = issue(hook.authority, (f"hook.{world.namespace}.svc",), (), 2, datetime.now(UTC))
+        cert, key = world.folder / "service.crt", world.folder / "service.key"
+        cert.write_bytes(leaf.cert_pem)
+        key.write_bytes(leaf.key_pem)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        runner = web.ServerRunner(web.Server(hook.handle))
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            port = runner.addresses[0][1]
+            entry = hook.entry("h", "any", world, objectSelector={"matchLabels": {"service": "1"}})
+            entry["clientConfig"] = {
+                "service": {"namespace": world.namespace, "name": "hook", "path": "/any", "port": port},
+                "caBundle": entry["clientConfig"]["caBundle"],
+            }
+            body = pod("p", labels={"service": "1"})
+            async with _registered(world, hook, [entry]):
+                answer = await world.rest.post(f"{world.pods}?dryRun=All", body)
+                rows.append([answer.status, answer.body["reason"], "not found" in answer.message])
+                spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+                await world.rest.made(f"{world.core}/services", {"metadata": {"name": "hook"}, "spec": spec})
+                path = f"{world.pods}?dryRun=All"
+                good = await eventually(lambda: world.rest.post(path, body), lambda found: found.status == 201)
+                rows.append([good.status, [act for act, _, _ in hook.reviews][-1:]])
+        finally:
+            await runner.cleanup()
+    return rows
+
+
+@promise
+async def warnings_reach_the_user_and_long_ones_are_cut(world: World) -> Rows:
+    acts: Mapping[str, Respond] = {
+        "warn": lambda review: _answer(review, warnings=['say "a"', "two\nlines", "ä", "x" * 5000])
+    }
+    async with _hook(world, acts) as hook, _registered(world, hook, [hook.entry("h", "warn", world)]):
+        answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p"))
+        return [answer.status, *answer.warnings]
+
+
+@promise
+async def large_pods_reach_the_webhook_before_they_are_refused(world: World) -> Rows:
+    rows: Rows = []
+    large = [_add("/metadata/annotations", {"a": "x" * 250_000})]
+    acts: Mapping[str, Respond] = {"any": _answer, "large": lambda review: _answer(review, patch=large)}
+    async with _hook(world, acts) as hook:
+        entries = [
+            hook.entry("any", "any", world, timeoutSeconds=5, objectSelector={"matchLabels": {"size": "1"}}),
+            hook.entry("large", "large", world, timeoutSeconds=5, objectSelector={"matchLabels": {"large": "1"}}),
+        ]
+        async with _registered(world, hook, entries):
+            for size in (1_400_000, 2_000_000, 2_900_000, 3_200_000):
+                body = pod(f"p{size}", labels={"size": "1"})
+                body["spec"]["containers"][0]["args"] = ["y" * size]
+                answer = await world.rest.post(world.pods, body)
+                rows.append([size, answer.status, answer.body.get("reason"), len(hook.reviews)])
+            answer = await world.rest.post(world.pods, pod("large", labels={"large": "1"}))
+            rows.append(["large patch", answer.status, len(answer.body["metadata"]["annotations"]["a"])])
+    return rows

@@ -1,0 +1,246 @@
+"""The rules of admission as docs/operators tells them: the table, and what kubectl says of each example."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from core.admission.mutate import mutate, unreadable
+from core.admission.rulebook import Rulebook
+from core.admission.subresources import judge_resize
+from core.admission.verdict import Verdict
+from core.catalog import standard_catalog
+from core.errors import InvalidRequestError
+from core.inventory import Inventory
+from core.model import Node, NodeName
+from core.wire.pods import PodObject
+from core.wire.reviews import decode_review
+from webhook.configuration import Texts, judge
+
+Json = dict[str, Any]
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "docs" / "operators"
+SOURCE: Final = FOLDER / "admission-rules.yaml"
+TABLE: Final = FOLDER / "admission-rules.md"
+MESSAGES: Final = FOLDER / "admission-messages.md"
+DEVICES: Final = ROOT / "sandbox" / "players" / "vgpu-device-config.yaml"
+# What the examples of CS4xx are about.
+NODES: Final[list[Json]] = [
+    {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    {
+        "name": "a100-a",
+        "plugin": {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"},
+    },
+    {"name": "v100-a", "plugin": {"kind": "vgpu", "model": "Tesla V100-SXM2-32GB", "memory_mib": 32768, "count": 8}},
+]
+_USER: Final = "dana"
+_DONE: Final = ("denied", "mended", "warned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule with its example. name: of its pod, and of its manifest's file."""
+
+    name: str
+    code: str
+    rule: str
+    done: str
+    manifest: Json | None
+    settings: str = ""
+    scheduler: str = ""
+    bound: bool = False
+    then: Mapping[str, str] = field(default_factory=dict)
+    kubectl: str = ""
+
+
+def read_rules() -> tuple[Rule, ...]:
+    """Every rule of the source, in its order."""
+    return tuple(_rules(yaml.safe_load(SOURCE.read_text(encoding="utf-8"))))
+
+
+def _rules(found: Sequence[Json]) -> Iterator[Rule]:
+    seen: dict[str, int] = {}
+    for one in found:
+        code, done = one["code"], one["done"]
+        assert done in _DONE, one
+        seen[code] = seen.get(code, 0) + 1
+        name = f"{code.lower()}-{seen[code]}" if seen[code] > 1 else code.lower()
+        plain = {key: one[key] for key in ("settings", "scheduler", "bound", "then", "kubectl") if key in one}
+        manifest = None if "kubectl" in one else _pod(name, one)
+        yield Rule(name=name, code=code, rule=one["rule"], done=done, manifest=manifest, **plain)
+
+
+def _pod(name: str, one: Json) -> Json:
+    resources = {key: one[key] for key in ("limits", "requests") if key in one}
+    main = {"name": "main", "image": "pause", "resources": resources, **one.get("container", {})}
+    more = dict(one.get("more", {}))
+    metadata = {"name": name} | {key: one[key] for key in ("labels", "annotations") if key in one}
+    spec = {"containers": [main, *more.pop("containers", ())], **more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def verdict_of(rule: Rule) -> Verdict:
+    """What the core says of the rule's example."""
+    if rule.manifest is None:
+        return _without_manifest(rule)
+    book = book_of(rule)
+    verdict, patch = _ask("CREATE", rule.manifest, None, book)
+    if not rule.then:
+        return verdict
+    import jsonpatch
+
+    stored = jsonpatch.apply_patch(rule.manifest, json.loads(patch) if patch else [])
+    if rule.bound:
+        stored["spec"]["nodeName"] = "t4-a"
+    new = json.loads(json.dumps(stored))
+    new["metadata"].setdefault("annotations", {}).update(rule.then)
+    return _ask("UPDATE", new, stored, book)[0]
+
+
+def book_of(rule: Rule) -> Rulebook:
+    """The rulebook of the texts that are in force for *rule*, and of the cluster of the examples."""
+    texts = Texts(settings=rule.settings, scheduler=rule.scheduler, devices=DEVICES.read_text(encoding="utf-8"))
+    book = judge(texts, standard_catalog(), 0).book
+    inventory = Inventory()
+    for node in map(_node, NODES):
+        offers, complaints = book.catalog.offers(node, book.tables, book.settings)
+        inventory.put(node.name, offers, complaints, book.catalog.dialects)
+    return book.with_stock(inventory.stock())
+
+
+def _node(found: Json) -> Node:
+    plugin = found["plugin"]
+    register = "".join(
+        f"GPU-{found['name']}-{i},10,{plugin['memory_mib']},NVIDIA-{plugin['model']},true,"
+        f"{plugin.get('mode', 'hami-core')}:"
+        for i in range(plugin["count"])
+    )
+    amounts = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "80")
+    annotations = {"volcano.sh/node-vgpu-register": register}
+    return Node(name=NodeName(found["name"]), annotations=annotations, capacity=amounts, allocatable=amounts)
+
+
+def _ask(operation: str, new: Json, old: Json | None, book: Rulebook) -> tuple[Verdict, bytes]:
+    request = {
+        "uid": "r",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": operation,
+        "namespace": "default",
+        "userInfo": {"username": _USER},
+        "object": new,
+        "oldObject": old,
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return mutate(decode_review(json.dumps(body).encode()), book)
+
+
+def _without_manifest(rule: Rule) -> Verdict:
+    if rule.code == "CS100":
+        return unreadable(InvalidRequestError("AdmissionReview request.object", "Expected `object`", "send the pod"))
+    import msgspec
+
+    pods = [
+        msgspec.convert(
+            _pod("p", {"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": memory}}), PodObject
+        )
+        for memory in ("3000", "9000")
+    ]
+    return judge_resize(pods[0], pods[1], "default", book_of(rule))
+
+
+# ---------------------------------------------------------------------- the table
+
+_TITLE: Final = """# Rules of admission
+
+What a person types is checked where they type it. Codes are stable: they stand in messages, in warnings and in the
+metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that do not go together, CS3xx
+protects cards and assignments, CS4xx tells of pods that no node of the cluster could ever take.
+
+*denied*: nothing is stored. *mended*: stored as the rule has it, and said in a warning. *warned*: stored as it is.
+Of CS4xx the operator decides by namespace (`admission.never_fits` in [settings](../settings.md)): warned, denied or
+nothing. The same rules are applied to the templates inside Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs,
+CronJobs and Volcano Jobs; the message then begins with the template's place. What kubectl shows of each example is in
+[admission-messages.md](admission-messages.md).
+
+This page is made from `admission-rules.yaml` by `scripts/rules`.
+
+| code | rule | is | field of the example | found | what to do |
+|---|---|---|---|---|---|
+"""
+
+
+def table(rules: Sequence[Rule]) -> str:
+    """The page with the table."""
+    return _TITLE + "".join(_row(rule, verdict_of(rule)) for rule in rules)
+
+
+def _row(rule: Rule, verdict: Verdict) -> str:
+    for violation in verdict.violations:
+        if violation.code == rule.code:
+            assert rule.done == "denied", rule
+            return _cells(rule, violation.field, violation.found, violation.remedy)
+    assert rule.done != "denied", (rule, verdict)
+    notices = [one.text for one in verdict.notices if one.code == rule.code]
+    if rule.code == "CS112":
+        assert verdict.edits, rule
+        return _cells(rule, 'container "main"', "", "nothing; it is done without a word")
+    (text,) = notices
+    return _cells(rule, "", "", text)
+
+
+def _cells(rule: Rule, place: str, found: str, remedy: str) -> str:
+    cells = (rule.code, rule.rule, rule.done, place, found, remedy)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+# ---------------------------------------------------------------------- what kubectl says
+
+_MESSAGES_TITLE: Final = """# What kubectl says
+
+The output of kubectl for the example of each rule in [admission-rules.md](admission-rules.md), taken from a run against
+the sandbox by `scripts/rules`. Its nodes are `t4-a` (4 cards), `a100-a` (2 cards, in mode mig) and `v100-a`
+(8 cards).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One command, and all that it wrote."""
+
+    command: str
+    text: str
+
+
+def messages(rules: Sequence[Rule], said: Mapping[str, Sequence[Said]]) -> str:
+    """The page of outputs."""
+    return _MESSAGES_TITLE + "".join(_section(rule, said.get(rule.name, ())) for rule in rules)
+
+
+def _section(rule: Rule, said: Sequence[Said]) -> str:
+    head = f"\n## {rule.code} ({rule.done}): {rule.rule}\n\n"
+    if rule.kubectl:
+        return f"{head}No output: {rule.kubectl}.\n"
+    under = "".join(
+        f"With {name}:\n\n```yaml\n{text.rstrip()}\n```\n\n"
+        for name, text in (("`cardshare.yaml`", rule.settings), ("`volcano-scheduler.conf`", rule.scheduler))
+        if text
+    )
+    manifest = yaml.safe_dump(rule.manifest, sort_keys=False, width=110).rstrip()
+    shown = "\n".join(f"$ {one.command}\n{one.text.rstrip()}" for one in said)
+    return f"{head}{under}```yaml\n{manifest}\n```\n\n```console\n{shown}\n```\n"
+
+
+def codes_in_the_code() -> frozenset[str]:
+    """Every code that core and webhook name."""
+    found: set[str] = set()
+    for room in ("core", "webhook"):
+        for path in (ROOT / room).rglob("*.py"):
+            found |= set(re.findall(r"\bCS[1-4][0-9]{2}\b", path.read_text(encoding="utf-8")))
+    return frozenset(found)

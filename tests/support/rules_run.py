@@ -1,0 +1,153 @@
+"""Plays the examples of the rules with kubectl, against the sandbox with a webhook that knows its cards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import yaml
+
+from certs.files import CA_FILE, ensure
+from certs.pair import Wanted
+from sandbox import nodefile
+from sandbox.cluster import Cluster, ClusterSettings, running_cluster
+from sandbox.processes import Processes, free_port
+from sandbox.product import registration, shipped
+from sandbox.users import User
+from tests.support.rules import DEVICES, NODES, Rule, Said
+
+_HOST: Final = "127.0.0.1"
+_PERSON: Final = User(name="dana", groups=("system:masters",))
+_WITHIN_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    cluster: Cluster
+    folder: Path
+    settings: Path
+    metrics_url: str
+    environment: Mapping[str, str]
+
+
+async def play(rules: Sequence[Rule], folder: Path, kubectl: str) -> dict[str, list[Said]]:
+    """What *kubectl* says of the example of each rule, by the rule's name; files go to *folder*."""
+    said: dict[str, list[Said]] = {}
+    async with _stage(folder) as stage:
+        texts = ("", "")
+        for rule in rules:
+            if rule.manifest is None:
+                continue
+            if (rule.settings, rule.scheduler) != texts:
+                texts = (rule.settings, rule.scheduler)
+                await _configure(stage, *texts)
+            said[rule.name] = [one async for one in _play(rule, stage, kubectl)]
+    return said
+
+
+async def _play(rule: Rule, stage: _Stage, kubectl: str) -> AsyncIterator[Said]:
+    file = f"{rule.name}.yaml"
+    await asyncio.to_thread((stage.folder / file).write_text, yaml.safe_dump(rule.manifest), encoding="utf-8")
+    yield await _said(stage, kubectl, f"apply -f {file}")
+    if rule.bound:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": rule.name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "t4-a"},
+        }
+        await stage.cluster.admin.create(f"/api/v1/namespaces/default/pods/{rule.name}/binding", binding)
+    if rule.then:
+        changes = " ".join(shlex.quote(f"{key}={value}") for key, value in rule.then.items())
+        yield await _said(stage, kubectl, f"annotate pod {rule.name} {changes}")
+
+
+async def _said(stage: _Stage, kubectl: str, command: str) -> Said:
+    process = await asyncio.create_subprocess_exec(
+        kubectl,
+        *shlex.split(command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=stage.environment,
+        cwd=stage.folder,
+    )
+    async with asyncio.timeout(_WITHIN_S):
+        output, _ = await process.communicate()
+    return Said(command=f"kubectl {command}", text=output.decode())
+
+
+@asynccontextmanager
+async def _stage(folder: Path) -> AsyncIterator[_Stage]:
+    settings = folder / "settings"
+    settings.mkdir(parents=True)
+    (settings / "cardshare.yaml").write_text("", encoding="utf-8")
+    (settings / "volcano-scheduler.conf").write_text("", encoding="utf-8")
+    wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=7, ca_days=7)
+    ensure(folder / "certs", wanted, datetime.now(UTC))
+    async with (
+        running_cluster(nodefile.read(NODES), ClusterSettings()) as cluster,
+        Processes(folder / "logs", os.environ) as processes,
+    ):
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(cluster.kubeconfig(_PERSON), encoding="utf-8")
+        reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
+        flags = ("--listen", reviews, "--metrics-listen", plain, "--cert-dir", str(folder / "certs"), "--drain-s", "0")
+        reading = ("--settings", str(settings), "--device-config", str(DEVICES), "--kubeconfig", str(kubeconfig))
+        webhook = await processes.start("webhook", "webhook", (*flags, *reading))
+        await processes.ready(webhook, f"http://{plain}/readyz")
+        ca_pem = (folder / "certs" / CA_FILE).read_bytes()
+        for document in registration(shipped(), f"https://{reviews}", ca_pem):
+            kind = f"{document['kind'].lower()}s"
+            await cluster.admin.create(f"/apis/admissionregistration.k8s.io/v1/{kind}", document)
+        stage = _Stage(
+            cluster=cluster,
+            folder=folder,
+            settings=settings,
+            metrics_url=f"http://{plain}/metrics",
+            environment={"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(kubeconfig)},
+        )
+        await _inventoried(stage)
+        yield stage
+
+
+async def _configure(stage: _Stage, settings: str, scheduler: str) -> None:
+    """Put the texts in force, and wait until the webhook has taken them and knows the cards again."""
+    before = await _reloads(stage)
+    (stage.settings / "volcano-scheduler.conf").write_text(scheduler, encoding="utf-8")
+    (stage.settings / "cardshare.yaml").write_text(settings, encoding="utf-8")
+    async with asyncio.timeout(_WITHIN_S):
+        while await _reloads(stage) == before:  # noqa: ASYNC110 (another process is polled)
+            await asyncio.sleep(0.1)
+    await _inventoried(stage)
+
+
+async def _inventoried(stage: _Stage) -> None:
+    """Wait until the webhook knows the cards: then it has a word on what no node could take."""
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "2000000000"}
+    spec = {"containers": [{"name": "main", "image": "pause", "resources": {"limits": limits}}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
+    path = f"{stage.cluster.url}/api/v1/namespaces/kube-public/pods?dryRun=All"
+    token = stage.cluster.api.tokens.issue(_PERSON)
+    async with asyncio.timeout(_WITHIN_S), aiohttp.ClientSession() as session:
+        while True:
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.post(path, json=body, headers=headers, ssl=False) as answer:
+                if "CS401" in " ".join(answer.headers.getall("Warning", [])) + await answer.text():
+                    return
+            await asyncio.sleep(0.1)
+
+
+async def _reloads(stage: _Stage) -> int:
+    async with aiohttp.ClientSession() as session, session.get(stage.metrics_url) as response:
+        text = await response.text()
+    found = re.search(r'^cardshare_webhook_reloads_total\{what="configuration"\} (\d+)', text, re.MULTILINE)
+    return int(found[1]) if found else 0

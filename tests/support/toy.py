@@ -1,0 +1,192 @@
+"""A device protocol in one file: what docs/maintainers/adding-a-dialect.md walks through, and a probe of the port.
+
+A toy node carries ``toy.example/cards: "type:total,type:total"``; a pod asks ``toy.example/memory: "7"`` on
+``toy.example/cards`` different cards (default 1), with ``toy.example/cores`` percent on each; ``toy.example/type``
+restricts the type. One card takes any number of shares.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from core.model import Node, Pod
+from core.port import (
+    Complaint,
+    Held,
+    InFlight,
+    NodeRoom,
+    Offer,
+    Placed,
+    Progress,
+    Reason,
+    Room,
+    Shortfall,
+    Stamp,
+    Tally,
+    Violation,
+    Want,
+)
+from core.settings import DialectName, Policy, Tables
+
+MEMORY = "toy.example/memory"
+HELD = "toy.example/held"
+
+
+class ToyCard(NamedTuple):
+    """One card: *memory* and *cores* are what is in use of *total* and of 100."""
+
+    at: int
+    kind: str
+    total: int
+    memory: int = 0
+    cores: int = 0
+
+
+class ToyRequest(NamedTuple):
+    """So much *memory* and *cores* on each of *cards* different cards of *kind* ("" = any)."""
+
+    memory: int
+    cores: int = 0
+    cards: int = 1
+    kind: str = ""
+
+
+class Toy:
+    """The toy dialect; it stands in for the name of one that is not under test."""
+
+    name = DialectName.WHOLE_GPU
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        return frozenset({MEMORY})
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        return frozenset({MEMORY})
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        return frozenset({HELD})
+
+    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+        text = node.annotations.get("toy.example/cards")
+        if text is None:
+            return None
+        cards = []
+        for index, piece in enumerate(text.split(",")):
+            kind, _, total = piece.partition(":")
+            if not total.isdigit():
+                return Complaint(dialect=self.name, field="toy.example/cards", problem=f"card {index}: {piece!r}")
+            cards.append(ToyCard(index, kind, int(total)))
+        return Offer(cards=tuple(cards))
+
+    def request(self, pod: Pod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+        limits = pod.containers[0].limits if pod.containers else {}
+        if MEMORY not in limits:
+            return None
+        return ToyRequest(
+            int(limits[MEMORY]),
+            int(pod.annotations.get("toy.example/cores", "0")),
+            int(pod.annotations.get("toy.example/cards", "1")),
+            pod.annotations.get("toy.example/type", ""),
+        )
+
+    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held | None:
+        text = pod.annotations.get(HELD)
+        if text is None:
+            return None
+        return Held(assignment=tuple(tuple(int(n) for n in entry.split("/")) for entry in text.split(",")))
+
+    def _order(self, cards: Sequence[Any], policy: Policy) -> list[Any]:
+        if policy is Policy.BINPACK:
+            return sorted(cards, key=lambda c: (-c.memory, c.at))
+        if policy is Policy.SPREAD:
+            return sorted(cards, key=lambda c: (c.memory > 0, c.at))
+        return sorted(cards, key=lambda c: -c.at)
+
+    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
+        picked = [c for c in self._order(cards, policy) if self._lack(c, request) is None][: request.cards]
+        if len(picked) < request.cards:
+            return None
+        if policy is Policy.BINPACK:
+            by_total: dict[int, int] = {}
+            for card in picked:
+                by_total[card.total] = by_total.get(card.total, 0) + card.memory + request.memory
+            score = sum(100.0 * used / total for total, used in by_total.items())
+        else:
+            score = 100.0 * sum(c.memory == 0 for c in picked) if policy is Policy.SPREAD else 0.0
+        return Placed(tuple(sorted((c.at, request.memory, request.cores) for c in picked)), score)
+
+    def _lack(self, card: ToyCard, request: ToyRequest) -> Shortfall | None:
+        if request.kind and card.kind != request.kind:
+            return Shortfall(str(card.at), Reason.TYPE)
+        if card.total - card.memory < request.memory:
+            return Shortfall(str(card.at), Reason.MEMORY, request.memory, card.total - card.memory, "MiB")
+        if 100 - card.cores < request.cores:
+            return Shortfall(str(card.at), Reason.CORES, request.cores, 100 - card.cores, "%")
+        return None
+
+    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
+        lacks = tuple(lack for c in cards if (lack := self._lack(c, request)) is not None)
+        fitting = len(cards) - len(lacks)
+        return (Shortfall("", Reason.CARD_COUNT, request.cards, fitting, "cards"), *lacks) if fitting else lacks
+
+    def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+        return self._add(cards, assignment, 1)
+
+    def give_back(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+        return self._add(cards, assignment, -1)
+
+    def _add(self, cards: tuple[Any, ...], assignment: Any, sign: int) -> tuple[Any, ...]:
+        after = list(cards)
+        for index, memory, cores in assignment:
+            if index >= len(after):
+                continue
+            card = after[index]
+            after[index] = card._replace(memory=card.memory + sign * memory, cores=card.cores + sign * cores)
+        return tuple(after)
+
+    def room(self, cards: Sequence[Any]) -> NodeRoom:
+        total = sum(c.total for c in cards)
+        return NodeRoom(
+            sum(c.memory == 0 for c in cards),
+            sum(c.memory for c in cards) * 1_000_000 // total if total else 0,
+            tuple(Room((c.kind, c.total), c.total - c.memory, 100 - c.cores) for c in cards if c.memory < c.total),
+        )
+
+    def width(self, request: Any) -> int:
+        return int(request.cards)
+
+    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
+        if not isinstance(kind, tuple):
+            return None
+        name, total = kind
+        if request.kind and name != request.kind:
+            return None
+        return Want(request.memory, request.cores, request.cards * (total + request.memory), total)
+
+    def bounded(self, request: Any, policy: Policy) -> bool:
+        return policy is Policy.BINPACK
+
+    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
+        return 100.0 * min(idle, request.cards) if policy is Policy.SPREAD else 0.0
+
+    def overcommitted(self, cards: Sequence[Any]) -> tuple[str, ...]:
+        return tuple(f"card {c.at}: {c.memory} of {c.total}" for c in cards if c.memory > c.total or c.cores > 100)
+
+    def tally(self, cards: Sequence[Any]) -> tuple[Tally, ...]:
+        return tuple(Tally(str(c.at), "toy", c.memory, c.total, "MiB", c.cores) for c in cards)
+
+    def annotations(self, assignment: Any, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        return {HELD: ",".join("/".join(map(str, entry)) for entry in assignment)}
+
+    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+        return now_s
+
+    def confusable(self, request: Any) -> frozenset[Hashable]:
+        return frozenset({request.cards})
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        if HELD not in pod.annotations:
+            return None
+        progress = Progress.DONE if pod.started else Progress.WAITING
+        return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({1}))
+
+    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+        return tuple((str(index), f"{memory} MiB") for index, memory, _ in assignment)

@@ -1,0 +1,171 @@
+"""The controller's owner without an outside: builds nodes and pods, answers its deeds, and moves its clock."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from controller.deeds import Announce, Bind, Clear, Deed, ReadGroup, ReadPod
+from controller.metrics import Metrics
+from controller.owner import Owner
+from controller.queue import Entry
+from core.catalog import standard_catalog
+from core.ledger import Ledger
+from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
+from core.settings import Settings, Tables
+
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+START_UNIX_S = 1_800_000_000
+
+
+def node(name: str, *, cards: int = 1, memory: int = 10_000, slots: int = 10, version: str = "1", **fields) -> Node:
+    """A node with vGPU cards named ``<name>-0``, ``<name>-1`` and so on."""
+    register = "".join(f"{name}-{i},{slots},{memory},NVIDIA-T4,true,hami-core:" for i in range(cards))
+    have = {NUMBER: str(cards * slots), MEMORY: str(cards * memory), CORES: str(cards * 100)}
+    have |= {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    given: dict[str, Any] = {
+        "annotations": {"volcano.sh/node-vgpu-register": register},
+        "capacity": have,
+        "allocatable": have,
+    }
+    return Node(name=NodeName(name), uid=f"uid-{name}", resource_version=version, **(given | fields))
+
+
+def pod(name: str, *, memory: int = 1000, number: int = 1, limits: Mapping[str, str] | None = None, **fields) -> Pod:
+    """A pending pod that asks for *memory* MiB on each of *number* cards."""
+    if limits is None:
+        limits = {NUMBER: str(number), MEMORY: str(memory)}
+    given: dict[str, Any] = {
+        "uid": PodUid(f"uid-{name}"),
+        "namespace": "default",
+        "name": name,
+        "resource_version": "1",
+        "scheduler_name": "cardshare",
+        "created_s": START_UNIX_S,
+        "containers": (Container(name="main", limits=limits, requests=limits),),
+    }
+    return Pod(**(given | fields))
+
+
+def on(name: str) -> NodeConstraints:
+    """Constraints that only node *name* meets, if it carries the label."""
+    return NodeConstraints(selector=(("name", name),))
+
+
+class World:
+    """An owner, its clock, and the API server's side of what it does."""
+
+    def __init__(self, *nodes: Node, **settings) -> None:
+        self.now_s = 1000.0
+        self.owner = Owner(
+            standard_catalog(),
+            Tables(),
+            Settings(**settings),
+            metrics=Metrics(),
+            clock=lambda: self.now_s,
+            wall=lambda: START_UNIX_S + self.now_s - 1000.0,
+        )
+        self.pods: dict[PodUid, Pod] = {}
+        self.version = 100
+        for one in nodes:
+            self.owner.node_changed(one)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.owner.ledger
+
+    # what the mirror shows
+
+    def shows(self, shown: Pod, **changes) -> Pod:
+        """Show *shown* as it is after *changes*, in a new version."""
+        self.version += 1
+        now = replace(shown, **({"resource_version": str(self.version)} | changes))
+        self.pods[now.uid] = now
+        self.owner.pod_changed(now)
+        return now
+
+    def adds(self, *pods: Pod) -> None:
+        for one in pods:
+            self.shows(one)
+
+    def gone(self, name: str) -> None:
+        self.pods.pop(PodUid(f"uid-{name}"), None)
+        self.owner.pod_gone(PodUid(f"uid-{name}"))
+
+    def seen(self, name: str) -> Pod:
+        return self.pods[PodUid(f"uid-{name}")]
+
+    # what the owner does
+
+    def plan(self) -> None:
+        """Let the owner decide all that it can decide now."""
+        while self.owner.planner.plan(self.now_s + 1.0):
+            pass
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass, and whatever is due be done."""
+        self.now_s += seconds
+        self.plan()
+
+    def deeds(self, *kinds: type[Deed]) -> list[Any]:
+        """Take out the deeds of *kinds*; the others stay."""
+        found = [deed for deed in self.owner.planner.deeds if isinstance(deed, kinds)]
+        rest = [deed for deed in self.owner.planner.deeds if not isinstance(deed, kinds)]
+        self.owner.planner.deeds.clear()
+        self.owner.planner.deeds.extend(rest)
+        return found
+
+    def binds(self) -> list[Bind]:
+        """Decide, and take out the Bindings that are to be sent."""
+        self.plan()
+        return self.deeds(Bind)
+
+    def announced(self) -> list[Announce]:
+        return self.deeds(Announce)
+
+    def reads(self) -> list[ReadPod]:
+        return self.deeds(ReadPod)
+
+    def clears(self) -> list[Clear]:
+        return self.deeds(Clear)
+
+    def group_reads(self) -> list[ReadGroup]:
+        return self.deeds(ReadGroup)
+
+    # what the cluster does
+
+    def accepts(self, bind: Bind) -> Pod:
+        """The Binding is written; the owner is told, the mirror shows it."""
+        self.owner.bound(bind.pod.uid, bind.attempt)
+        return self.shows_bound(bind)
+
+    def shows_bound(self, bind: Bind) -> Pod:
+        before = self.pods[bind.pod.uid]
+        return self.shows(before, node_name=bind.node, annotations={**before.annotations, **bind.annotations})
+
+    def serves(self, name: str) -> Pod:
+        """The device plugin serves a vGPU pod, and it starts."""
+        before = self.seen(name)
+        done = {"volcano.sh/devices-to-allocate": "", "volcano.sh/bind-phase": "success"}
+        return self.shows(before, annotations={**before.annotations, **done}, started=True, phase=Phase.RUNNING)
+
+    def placed(self) -> dict[str, str]:
+        """Run until nothing moves: pod name -> node of every pod that is bound."""
+        while binds := self.binds():
+            for bind in binds:
+                self.accepts(bind)
+                self.serves(bind.pod.name)
+        return {one.name: one.node_name for one in self.pods.values() if one.node_name}
+
+    def holders(self, name: str) -> set[str]:
+        """The pods that hold something on a node."""
+        return set(self.ledger.states[NodeName(name)].holders)
+
+    def entry(self, name: str) -> Entry:
+        """The queue's entry of a pod that is in it."""
+        found = self.owner.queue.get(PodUid(f"uid-{name}"))
+        assert found is not None
+        return found
+
+    def stage(self, name: str) -> str:
+        entry = self.owner.queue.get(PodUid(f"uid-{name}"))
+        return entry.stage.value if entry is not None else "none"

@@ -1,0 +1,150 @@
+"""Certificate files in a directory: kept, replaced at once, and for their owner only."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+
+import pytest
+
+from certs.files import ensure, publish, read, write
+from certs.pair import State, Stored, Wanted, judge
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+WANTED = Wanted(dns_names=("web.ns.svc",), days=90, ca_days=900)
+FILES = ("tls.crt", "tls.key", "ca.crt", "ca.key")
+
+
+def content(directory) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_nothing_there_becomes_a_good_pair_for_its_owner_only(tmp_path):
+    directory = tmp_path / "deep" / "certs"
+    done = ensure(directory, WANTED, NOW)
+    assert (done.found.state, done.stands.state, done.written) == (State.MISSING, State.GOOD, True)
+    assert sorted(content(directory)) == sorted(FILES)
+    assert {(directory / name).stat().st_mode & 0o777 for name in FILES} == {0o600}
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_good_pair_is_kept_byte_for_byte(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    before = content(tmp_path)
+    done = ensure(tmp_path, WANTED, NOW + timedelta(days=30))
+    assert not done.written
+    assert content(tmp_path) == before
+
+
+def test_keys_that_others_could_read_are_closed_when_the_pair_is_kept(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    (tmp_path / "tls.key").chmod(0o644)
+    ensure(tmp_path, WANTED, NOW)
+    assert (tmp_path / "tls.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["tls.crt", "tls.key", "ca.crt"])
+@pytest.mark.parametrize("damage", ["gone", "garbled", "cut"])
+def test_a_damaged_pair_is_made_anew_and_old_leaves_stay_trusted_where_the_bundle_could_be_read(tmp_path, name, damage):
+    ensure(tmp_path, WANTED, NOW)
+    good = read(tmp_path)
+    file = tmp_path / name
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"garbage" if damage == "garbled" else file.read_bytes()[:100])
+    done = ensure(tmp_path, WANTED, NOW)
+    assert (done.written, done.stands.state) == (True, State.GOOD)
+    assert done.new_authority == (name == "ca.crt")
+    if name != "ca.crt":
+        assert read(tmp_path).ca_pem == good.ca_pem
+
+
+def test_a_name_that_was_added_makes_a_new_pair_by_the_same_authority(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    more = Wanted(dns_names=("web.ns.svc", "two.ns.svc"), days=90, ca_days=900)
+    done = ensure(tmp_path, more, NOW)
+    assert (done.found.state, done.new_authority) == (State.NAMES_MISSING, False)
+
+
+def test_an_authority_that_is_due_is_replaced_though_its_leaf_is_good(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    ensure(tmp_path, WANTED, NOW + timedelta(days=590))
+    late = NOW + timedelta(days=605)
+    assert judge(read(tmp_path), late).state is State.GOOD
+    assert ensure(tmp_path, WANTED, late).new_authority
+    assert not ensure(tmp_path, WANTED, late).written
+
+
+def test_a_crash_between_any_two_files_is_mended_by_the_next_run(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    before = content(tmp_path)
+    ensure(tmp_path, WANTED, NOW + timedelta(days=700))
+    after = content(tmp_path)
+    late = NOW + timedelta(days=700)
+    for written in (("ca.crt",), ("ca.crt", "ca.key"), ("ca.crt", "ca.key", "tls.key")):
+        for name in FILES:
+            (tmp_path / name).write_bytes((after if name in written else before)[name])
+        assert ensure(tmp_path, WANTED, late).stands.state is State.GOOD, written
+        assert not ensure(tmp_path, WANTED, late).written
+
+
+def test_half_written_leftovers_are_swept(tmp_path):
+    (tmp_path / ".tls.key.abc.tmp").write_bytes(b"half")
+    ensure(tmp_path, WANTED, NOW)
+    assert sorted(content(tmp_path)) == sorted(FILES)
+
+
+def test_two_at_once_make_one_pair(tmp_path):
+    done = []
+    threads = [Thread(target=lambda: done.append(ensure(tmp_path, WANTED, NOW))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.written for one in done) == [False, False, False, True]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    stored = read(tmp_path)
+    (tmp_path / "tls.key").unlink()
+    (tmp_path / "tls.key").mkdir()
+    with pytest.raises(OSError, match=r"tls\.key"):
+        write(tmp_path, stored)
+    assert sorted(content_names(tmp_path)) == sorted(FILES)
+    assert (tmp_path / "tls.crt").read_bytes() == stored.cert_pem
+
+
+def content_names(directory) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file, whatever its mode")
+def test_a_file_that_may_not_be_read_is_a_complaint(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    (tmp_path / "tls.key").chmod(0)
+    assert judge(read(tmp_path), NOW).state is State.UNREADABLE
+
+
+def test_a_directory_or_a_huge_file_in_the_place_of_a_file_is_a_complaint(tmp_path):
+    ensure(tmp_path, WANTED, NOW)
+    (tmp_path / "tls.crt").unlink()
+    (tmp_path / "tls.crt").mkdir()
+    (tmp_path / "ca.crt").write_bytes(b"x" * (2**20 + 1))
+    verdict = judge(read(tmp_path), NOW)
+    assert verdict.state is State.UNREADABLE
+    assert "Is a directory" in verdict.text
+    assert "over 1048576 bytes" in verdict.text
+
+
+def test_an_empty_directory_reads_as_nothing(tmp_path):
+    assert read(tmp_path) == Stored()
+
+
+def test_a_published_pair_comes_without_the_authoritys_key_and_only_when_it_differs(tmp_path):
+    ensure(tmp_path / "kept", WANTED, NOW)
+    stored = read(tmp_path / "kept")
+    assert publish(tmp_path / "served", stored)
+    assert sorted(content(tmp_path / "served")) == sorted(set(FILES) - {"ca.key"})
+    assert judge(read(tmp_path / "served"), NOW).state is State.GOOD
+    assert not publish(tmp_path / "served", stored)

@@ -1,0 +1,84 @@
+"""Flags and environment of python -m certs."""
+
+from pathlib import Path
+
+import pytest
+
+from certs.cluster import Place
+from certs.options import Ensure, EnsureInCluster, Status, parse
+from core.errors import ConfigError
+
+SERVED = ("web", "web.ns", "web.ns.svc", "web.ns.svc.cluster.local")
+
+
+def test_a_service_is_named_as_pods_and_the_api_server_may_name_it():
+    options = parse(["ensure", "--dir", "d", "--service", "web", "--namespace", "ns"], {})
+    assert isinstance(options, Ensure)
+    assert options.directory == Path("d")
+    assert options.wanted.dns_names == SERVED
+    assert (options.wanted.days, options.wanted.ca_days) == (90, 1825)
+
+
+def test_names_and_addresses_may_be_added_or_stand_alone():
+    options = parse(["ensure", "--dir", "d", "--dns", "localhost", "--dns", "a.b", "--ip", "::1"], {})
+    assert isinstance(options, Ensure)
+    assert (options.wanted.dns_names, options.wanted.ip_addresses) == (("localhost", "a.b"), ("::1",))
+
+
+def test_every_flag_has_a_variable_and_a_flag_wins():
+    environ = {
+        "CARDSHARE_DIR": "from-environment",
+        "CARDSHARE_SERVICE": "web",
+        "CARDSHARE_NAMESPACE": "ns",
+        "CARDSHARE_DNS": "localhost, a.b",
+        "CARDSHARE_IP": "127.0.0.1",
+        "CARDSHARE_DAYS": "7",
+        "CARDSHARE_CA_DAYS": "70",
+    }
+    options = parse(["ensure", "--days", "8"], environ)
+    assert isinstance(options, Ensure)
+    assert options.directory == Path("from-environment")
+    assert options.wanted.dns_names == (*SERVED, "localhost", "a.b")
+    assert options.wanted.ip_addresses == ("127.0.0.1",)
+    assert (options.wanted.days, options.wanted.ca_days) == (8, 70)
+
+
+def test_every_problem_is_listed():
+    argv = ["ensure", "--service", "Web", "--dns", "a..b", "--ip", "300.1.1.1", "--days", "0", "--ca-days", "many"]
+    with pytest.raises(ConfigError) as caught:
+        parse(argv, {})
+    for flag in ("--dir", "--namespace", "--service", "--dns", "--ip", "--days", "--ca-days"):
+        assert any(problem.startswith(flag + " ") for problem in caught.value.problems), flag
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["ensure", "--dir", "d"], "--service (CARDSHARE_SERVICE): missing"),
+        (["ensure", "--dir", "d", "--namespace", "n", "--ip", "::1"], "a namespace alone names nothing"),
+        (["ensure", "--dir", "d", "--ip", "::1", "--ca-days", "9"], "found 9; write at least --days (90)"),
+        (["ensure", "--dir", "d", "--ip", "::1", "--webhook", "w"], "--secret (CARDSHARE_SECRET): missing"),
+        (["ensure", "--secret", "s", "--ip", "::1"], "--namespace (CARDSHARE_NAMESPACE): missing"),
+        (["ensure", "--secret", "a/b", "--namespace", "n", "--ip", "::1"], "found 'a/b'"),
+    ],
+    ids=["no names", "namespace alone", "short-lived authority", "no secret", "secret nowhere", "no name"],
+)
+def test_what_cannot_be_is_a_problem(argv, says):
+    with pytest.raises(ConfigError) as caught:
+        parse(argv, {})
+    assert says in str(caught.value)
+
+
+def test_a_secret_takes_the_place_of_the_directory_which_may_get_a_copy():
+    argv = ["ensure", "--service", "web", "--namespace", "ns", "--secret", "tls", "--webhook", "a", "--webhook", "b"]
+    options = parse(argv, {})
+    assert isinstance(options, EnsureInCluster)
+    assert options.place == Place(namespace="ns", secret="tls", service="web", webhooks=("a", "b"))
+    assert (options.wanted.dns_names, options.directory) == (SERVED, None)
+    copied = parse([*argv, "--dir", "d"], {})
+    assert isinstance(copied, EnsureInCluster)
+    assert copied.directory == Path("d")
+
+
+def test_status_needs_a_directory_only():
+    assert parse(["status", "--dir", "d"], {}) == Status(directory=Path("d"), dns_names=(), ip_addresses=())

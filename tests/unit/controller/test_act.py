@@ -1,0 +1,222 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.act import Actor
+from controller.deeds import Announce, Bind, Clear, ReadGroup
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.record import Recorder
+from kube.errors import (
+    ApiError,
+    ApiForbiddenError,
+    ApiRefusedError,
+    ApiThrottledError,
+    ApiUnknownError,
+    ApiUnreachableError,
+)
+from tests.support.fake_calls import FakeCalls, conflict, not_found
+from tests.support.world import World, node, pod
+
+pytestmark = pytest.mark.looptime
+
+
+class Notes(Recorder):
+    """Keeps what is noted."""
+
+    def __init__(self):
+        self.noted = []
+
+    def note(self, announce: Announce) -> None:
+        self.noted.append(announce)
+
+
+class Rig:
+    """An actor between a world and calls that fail as told."""
+
+    def __init__(self, tasks):
+        self.world = World(node("n1"))
+        self.calls = FakeCalls()
+        self.metrics = Metrics()
+        self.notes = Notes()
+        now_s = asyncio.get_running_loop().time
+        self.world.now_s = now_s()
+        self.inbox = Inbox(now_s)
+        self.actor = Actor(self.calls, self.world.owner, self.inbox, self.notes, self.metrics, clock=now_s)
+        self.tasks = tasks
+
+    async def passes(self, seconds):
+        """Let time pass with owner and actor at work."""
+        now_s = asyncio.get_running_loop().time
+        end_s = now_s() + seconds
+        while now_s() < end_s:
+            self.world.now_s = now_s()
+            self.inbox.work(now_s() + 1.0)
+            self.world.plan()
+            while self.world.owner.planner.deeds:
+                self.actor.perform(self.world.owner.planner.deeds.popleft(), self.tasks)
+            await asyncio.sleep(0.1)
+
+    def outcomes(self):
+        return {
+            sample.labels["outcome"]: sample.value
+            for sample in next(iter(self.metrics.binds.collect())).samples
+            if sample.name.endswith("_total")
+        }
+
+    def binds(self):
+        return [what for _, what in self.calls.of("bind")]
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Rig]:
+    async with asyncio.TaskGroup() as tasks:
+        yield Rig(tasks)
+
+
+def error(kind: type[ApiError], status: int, **more) -> ApiError:
+    return kind(verb="POST", path="/", status=status, message="because", **more)
+
+
+def as_stored(name, version, **spec):
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+    container = {"name": "main", "resources": {"limits": limits, "requests": limits}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": version}
+    spec = {"schedulerName": "cardshare", "containers": [container], **spec}
+    return json.dumps({"metadata": metadata, "spec": spec, "status": {}}).encode()
+
+
+async def test_a_binding_carries_what_was_decided_and_is_announced():
+    async with running() as rig:
+        shown = rig.world.shows(pod("p"))
+        await rig.passes(0.3)
+        (what,) = rig.binds()
+        assert (what["uid"], what["resource_version"], what["node"]) == ("uid-p", shown.resource_version, "n1")
+        assert rig.world.stage("p") == "bound"
+        assert [note.message for note in rig.notes.noted] == ["Successfully assigned default/p to n1: n1-0 (1000 MiB)"]
+        assert rig.outcomes() == {"bound": 1.0}
+
+
+async def test_after_a_conflict_the_pod_is_read_and_bound_in_its_new_version():
+    async with running() as rig:
+        rig.calls.fails("bind", conflict())
+        rig.calls.pods["default/p"] = as_stored("p", "900")
+        rig.world.shows(pod("p"))
+        await rig.passes(0.5)
+        assert [what["resource_version"] for what in rig.binds()][-1] == "900"
+        assert rig.outcomes() == {"conflict": 1.0, "bound": 1.0}
+
+
+async def test_a_pod_that_is_gone_is_forgotten():
+    async with running() as rig:
+        rig.calls.fails("bind", not_found())
+        rig.world.shows(pod("p"))
+        await rig.passes(0.5)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("none", set())
+
+
+async def test_an_unknown_outcome_is_read_until_the_api_server_answers_and_keeps_the_share():
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiUnknownError, 0))
+        rig.calls.fails("get_pod", *[error(ApiUnknownError, 500)] * 3)
+        rig.calls.pods["default/p"] = as_stored("p", "900", nodeName="n1")
+        rig.world.shows(pod("p"))
+        await rig.passes(5.0)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("unsure", {"uid-p"})
+        await rig.passes(10.0)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("none", {"uid-p"})
+        assert len(rig.binds()) == 1
+
+
+async def test_a_throttled_binding_waits_as_long_as_it_was_asked_to():
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiThrottledError, 429, retry_after_s=3.0))
+        rig.world.shows(pod("p"))
+        await rig.passes(2.5)
+        assert len(rig.binds()) == 1
+        await rig.passes(1.0)
+        assert len(rig.binds()) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "word"),
+    [(ApiForbiddenError, 403, "forbidden: create pods/binding"), (ApiUnreachableError, 0, "unreachable")],
+    ids=["forbidden", "unreachable"],
+)
+async def test_why_bindings_do_not_go_through_is_said_until_one_does(kind, status, word):
+    async with running() as rig:
+        rig.calls.fails("bind", error(kind, status))
+        rig.world.shows(pod("p"))
+        await rig.passes(0.5)
+        assert rig.actor.state.startswith(word)
+        await rig.passes(15.0)
+        assert (rig.actor.state, rig.world.stage("p")) == ("", "bound")
+
+
+async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiRefusedError, 422))
+        rig.world.shows(pod("p"))
+        await rig.passes(60.0)
+        assert len(rig.binds()) == 1
+        assert rig.world.entry("p").held == "the API server refuses to bind this pod to n1: because"
+
+
+async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first():
+    async with running() as rig:
+        rig.calls.fails("annotate", *[error(ApiUnknownError, 500)] * 3)
+        rig.world.shows(pod("p"))
+        rig.world.plan()
+        (bind,) = rig.world.deeds(Bind)
+        bound = rig.world.accepts(bind)
+        rig.world.shows(bound, annotations={**bound.annotations, "volcano.sh/bind-phase": "failed"})
+        await rig.passes(0.5)
+        assert rig.world.owner.handoff.in_flight == 1
+        await rig.passes(10.0)
+        assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 4
+        assert rig.world.owner.handoff.in_flight == 0
+
+
+@pytest.mark.parametrize("name", ["../../../../api/v1/secrets", "a/b", "..", "x?y", ""], ids=repr)
+async def test_a_groups_name_that_no_object_can_have_leads_nowhere(name):
+    async with running() as rig:
+        rig.actor.perform(ReadGroup(namespace="default", name=name), rig.tasks)
+        await rig.passes(0.5)
+        assert rig.calls.of("get_raw") == []
+
+
+async def test_a_group_that_cannot_be_read_is_told_with_the_reason():
+    async with running() as rig:
+        rig.calls.fails("get_raw", error(ApiForbiddenError, 403))
+        rig.world.shows(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
+        await rig.passes(0.5)
+        assert "PodGroup 'default/g' cannot be read: POST /: 403: because" in rig.world.entry("p").held
+
+
+async def test_a_podgroup_is_read_where_the_pod_names_one():
+    async with running() as rig:
+        path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups/podgroup-1"
+        rig.calls.raw[path] = b'{"spec": {"minMember": 1}}'
+        rig.world.shows(pod("p", annotations={"scheduling.k8s.io/group-name": "podgroup-1"}))
+        await rig.passes(0.5)
+        assert rig.world.stage("p") == "bound"
+
+
+async def test_bindings_in_flight_are_waited_for():
+    async with running() as rig:
+        rig.calls.delay_s = 2.0
+        rig.world.shows(pod("p"))
+        await rig.passes(0.3)
+        assert rig.outcomes() == {}
+        await rig.actor.drain()
+        assert rig.outcomes() == {"bound": 1.0}
+
+
+def test_clearing_names_what_is_cleared():
+    world = World(node("n1"))
+    annotations = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
+    world.shows(pod("p", node_name="n1", deleting=True, annotations=annotations))
+    assert [deed.annotations for deed in world.deeds(Clear)] == [{"volcano.sh/devices-to-allocate": ""}]

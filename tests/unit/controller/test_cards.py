@@ -1,0 +1,47 @@
+from controller.answers import answer
+from controller.cards import card_series
+from tests.support.world import World, node, pod
+
+VGPU = "volcano_vgpu_device"
+
+
+def test_cards_have_volcanos_series_by_id_and_node():
+    world = World(node("n1", cards=2))
+    world.adds(pod("a", memory=4000), pod("b", memory=1000))
+    world.placed()
+    lines = "".join(card_series(world.ledger, per_pod=False)).splitlines()
+    assert f'{VGPU}_shared_number{{devID="n1-0",NodeName="n1"}} 2' in lines
+    assert f'{VGPU}_allocated_memory{{devID="n1-0",NodeName="n1"}} 5000' in lines
+    assert f'{VGPU}_allocated_cores{{devID="n1-1",NodeName="n1"}} 0' in lines
+    assert f'{VGPU}_memory_limit{{devID="n1-1",NodeName="n1"}} 10000' in lines
+    assert lines.count(f"# TYPE {VGPU}_memory_limit gauge") == 1
+    assert not any("certain_pod" in line for line in lines)
+
+
+def test_series_of_pods_are_written_where_they_are_asked_for():
+    world = World(node("n1", cards=2))
+    world.adds(pod("a", memory=4000, number=2))
+    world.placed()
+    text = "".join(card_series(world.ledger, per_pod=True))
+    labels = 'devID="n1-1",NodeName="n1",podName="default/a"'
+    assert f"{VGPU}_memory_allocation_for_a_certain_pod{{{labels}}} 4000\n" in text
+
+
+def test_names_that_would_break_the_text_are_escaped():
+    world = World(node('n"1'))
+    assert 'NodeName="n\\"1"' in "".join(card_series(world.ledger, per_pod=False))
+
+
+async def test_the_answer_for_a_pod_that_waits_names_stage_place_and_reason():
+    world = World(node("n1"))
+    world.adds(pod("a"), pod("b"))
+    world.plan()
+
+    async def nothing(shape):
+        raise AssertionError(shape)
+
+    found = await answer(world.owner, nothing, "default/b")
+    assert found is not None
+    assert (found["state"], found["node"], found["cards"]) == ("turn", "n1", [{"card": "n1-0", "share": "1000 MiB"}])
+    assert "waits until the device plugin there has served" in found["text"]
+    assert await answer(world.owner, nothing, "default/nobody") is None

@@ -1,0 +1,59 @@
+import pytest
+
+from controller.config import parse, read_settings
+from core.errors import ConfigError
+from core.settings import Policy
+
+
+def test_flags_win_over_the_environment_and_that_over_the_defaults():
+    environ = {"CARDSHARE_LISTEN": "127.0.0.1:1", "CARDSHARE_KUBECONFIG": "env", "CARDSHARE_SCHEDULER_NAME": "a, b"}
+    config = parse(["--kubeconfig", "flag"], environ)
+    assert (config.host, config.port, config.kubeconfig) == ("127.0.0.1", 1, "flag")
+    assert config.scheduler_names == ("a", "b")
+    assert config.start_delay_s == 6.0
+    assert parse(["--scheduler-name", "x", "--scheduler-name", "y"], environ).scheduler_names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [(":8080", "0.0.0.0", 8080), ("[::1]:9", "::1", 9)],
+    ids=["every address", "IPv6"],
+)
+def test_addresses_are_read(listen, host, port):
+    config = parse(["--listen", listen], {})
+    assert (config.host, config.port) == (host, port)
+
+
+def test_every_wrong_flag_is_listed():
+    with pytest.raises(ConfigError) as caught:
+        parse(["--listen", "nowhere", "--start-delay", "soon"], {})
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--listen", "--start-delay"]
+
+
+def test_a_directory_stands_for_both_keys_and_our_own_wins(tmp_path):
+    (tmp_path / "volcano-scheduler.conf").write_text(
+        "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n"
+        "      deviceshare.SchedulePolicy: spread\n"
+    )
+    conf = read_settings(parse(["--settings", str(tmp_path)], {}))
+    assert conf.settings.policy is Policy.SPREAD
+    (tmp_path / "cardshare.yaml").write_text("policy: binpack\nscheduler_names: [mine]\n")
+    assert read_settings(parse(["--settings", str(tmp_path)], {})).settings.policy is Policy.BINPACK
+    named = read_settings(parse(["--settings", str(tmp_path), "--scheduler-name", "flag"], {}))
+    assert named.settings.scheduler_names == ("flag",)
+
+
+def test_every_problem_of_every_file_is_listed_with_the_file(tmp_path):
+    (tmp_path / "volcano-scheduler.conf").write_text("tiers: 5\n")
+    (tmp_path / "cardshare.yaml").write_text("policy: sideways\nunheard: of\n")
+    with pytest.raises(ConfigError) as caught:
+        read_settings(parse(["--settings", str(tmp_path)], {}))
+    said = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 3
+    assert f"{tmp_path}/volcano-scheduler.conf: tiers" in said
+    assert f"{tmp_path}/cardshare.yaml: policy" in said
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path):
+    with pytest.raises(ConfigError, match="there is no such file"):
+        read_settings(parse(["--settings", str(tmp_path / "none.yaml")], {}))

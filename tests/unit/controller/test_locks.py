@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+
+from controller.deeds import Lock
+from controller.locks import TimeLock
+from core.dialects.ascend_hami import keys
+from core.model import Phase, PodUid
+from core.port import LockStep, LockWait
+from core.settings import Tables
+from tests.support import ascend
+from tests.support.world import START_UNIX_S, World, node, pod
+
+WORD = "Ascend310P"
+LATER = "2027-01-15T08:00:00Z"  # START_UNIX_S
+
+
+def npu_node(version="1", **annotations):
+    found = ascend.node(WORD, ("U0", "U1"))
+    have = {**found.allocatable, "pods": "110", "cpu": "8", "memory": "8Gi"}
+    notes = {**found.annotations, **annotations}
+    return replace(found, resource_version=version, annotations=notes, allocatable=have, capacity=have)
+
+
+def npu_pod(name):
+    return ascend.pod(
+        WORD, (1, 3072), uid=PodUid(f"uid-{name}"), name=name, resource_version="1", scheduler_name="cardshare"
+    )
+
+
+def lock_of(name, time=LATER):
+    return {keys.LOCK: f"{time},default,{name}"}
+
+
+def asked(world):
+    world.plan()
+    return world.deeds(Lock)
+
+
+def judged(world, deed, seen, named=None):
+    return world.owner.lock_step(deed, seen, named)
+
+
+def test_a_node_is_locked_for_a_pod_before_it_is_bound():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    assert world.binds() == []
+    (deed,) = world.deeds(Lock)
+    assert world.stage("a") == "locking"
+    assert judged(world, deed, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
+    world.owner.locked(deed)
+    (bind,) = world.binds()
+    assert bind.annotations["hami.io/vgpu-node"] == "node-a"
+    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    world.accepts(bind)
+    assert asked(world) == []
+    assert world.owner.planner.bindings == 0
+
+
+def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
+    world = World(npu_node(**lock_of("theirs")))
+    world.deeds(Lock)
+    world.adds(npu_pod("a"))
+    (deed,) = [one for one in asked(world) if one.pod]
+    theirs = replace(npu_pod("theirs"), scheduler_name="hami-scheduler")
+    found = judged(world, deed, npu_node(**lock_of("theirs")), theirs)
+    assert isinstance(found, LockWait)
+    assert "default/theirs" in found.reason
+    world.owner.not_locked(deed, found.reason)
+    assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
+    assert "default/theirs" in world.entry("a").held
+    assert PodUid("uid-a") in world.owner.planner.untold
+    world.owner.node_changed(npu_node("2"))
+    world.plan()
+    assert world.stage("a") == "locking"
+
+
+def test_a_lock_of_a_pod_that_is_gone_is_dropped():
+    world = World()
+    world.owner.node_changed(npu_node(**lock_of("dead")))
+    (deed,) = asked(world)
+    assert deed.pod is None
+    assert judged(world, deed, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
+    alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
+    assert judged(world, deed, npu_node(**lock_of("dead")), alive) is None
+    world.owner.locked(deed)
+    world.owner.node_changed(npu_node("3"))
+    assert asked(world) == []
+
+
+def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (deed,) = asked(world)
+    world.owner.locked(deed)
+    (bind,) = world.binds()
+    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    bound = world.accepts(bind)
+    assert asked(world) == []
+    world.shows(bound, annotations={**bound.annotations, keys.BIND_PHASE: keys.SUCCESS})
+    world.owner.node_changed(npu_node("3"))
+    (again,) = asked(world)
+    assert again.pod is None
+    step = judged(world, again, npu_node("3"))
+    assert isinstance(step, LockStep)
+    assert str(step.value).endswith(",default,a")
+    world.shows(bound, phase=Phase.FAILED)
+    assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=keys.LOCK, value=None)
+
+
+def test_a_lock_whose_binding_was_refused_is_put_right():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (deed,) = asked(world)
+    world.owner.locked(deed)
+    (bind,) = world.binds()
+    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    assert asked(world) == []
+    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
+    (tend,) = world.deeds(Lock)
+    assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=keys.LOCK, value=None)
+
+
+def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (deed,) = asked(world)
+    world.gone("a")
+    assert isinstance(judged(world, deed, npu_node()), LockWait)
+    world.owner.not_locked(deed, "")
+    assert (world.owner.planner.bindings, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_lock_of_volcanos_scheduler_is_taken_where_that_is_asked_for(on):
+    world = World(node("n1"), node_lock=on)
+    world.adds(pod("a"))
+    deeds = asked(world)
+    if not on:
+        assert (deeds, world.stage("a")) == ([], "binding")
+        return
+    assert judged(world, deeds[0], node("n1")) == LockStep(key="hamivgpu", value=LATER)
+
+
+@pytest.mark.parametrize(
+    ("value", "free"),
+    [
+        ("2027-01-15T07:56:00Z", False),
+        ("2027-01-15T15:56:00+08:00", False),
+        ("2027-01-15T07:55:00Z", True),
+        ("2027-01-15T08:06:00Z", True),
+        ("soon", True),
+        ("", True),
+    ],
+)
+def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
+    lock, one = TimeLock("gpu"), node("n1", annotations={"gpu": value})
+    found = lock.lock(one, (), START_UNIX_S, Tables(), pod("a"))
+    assert isinstance(found, LockStep) is free
+
+
+def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_never():
+    lock, step = TimeLock("gpu"), LockStep(key="gpu", value=LATER)
+    locked = node("n1", annotations={"gpu": LATER})
+    assert lock.lock(locked, (), START_UNIX_S, Tables()) is None
+    lock.written(locked.name, step)
+    assert lock.lock(locked, (pod("a"),), START_UNIX_S, Tables()) is None
+    assert lock.lock(locked, (), START_UNIX_S, Tables()) == LockStep(key="gpu", value=None)
+    assert isinstance(lock.lock(locked, (pod("a"),), START_UNIX_S, Tables(), pod("b")), LockWait)

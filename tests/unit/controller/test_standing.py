@@ -1,0 +1,141 @@
+"""What is in force of files and ConfigMaps, and what of them is refused."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.config import parse, read_texts
+from controller.deeds import Announce
+from controller.standing import Standing
+from core.settings import SHIPPED_CHIPS, DialectName, Policy, Settings
+from core.wire.config_maps import ConfigMap
+
+SPREAD = (
+    "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: 'True'\n"
+    "      deviceshare.SchedulePolicy: spread\n      deviceshare.Magic: 1\n"
+)
+NVIDIA = (
+    "nvidia:\n  resourceCountName: volcano.sh/vgpu-number\n  resourceMemoryName: volcano.sh/vgpu-memory\n"
+    "  resourceCoreName: volcano.sh/vgpu-cores\n  gpuMemoryFactor: 10\n"
+)
+CHIP = (
+    "chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P,"
+    " resourceMemoryName: huawei.com/Ascend310P-memory, memoryAllocatable: 21527, memoryCapacity: 24576, aiCore: 8,"
+    " aiCPU: 7, templates: [{name: vir01, memory: 3072, aiCore: 1, aiCPU: 1}]"
+)
+WRAPPED = f"vnpus:\n  hamiVnpuCore: false\n  configs:\n  - {{{CHIP}}}\n"
+LISTED = f"vnpus:\n- {{{CHIP}}}\n"
+
+
+def found(key: str, text: str) -> ConfigMap:
+    return ConfigMap(namespace="n", name="m", texts={key: text})
+
+
+def devices(text: str) -> ConfigMap:
+    return found("device-config.yaml", text)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def standing(told):
+    return Standing(parse([], {}), told.append)
+
+
+def test_a_conf_in_the_cluster_is_taken_where_no_file_has_one(standing):
+    assert standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+    assert standing.settings.policy is Policy.SPREAD
+    assert standing.settings.dialects == {DialectName.VGPU, DialectName.WHOLE_GPU}
+    assert standing.take_scheduler(None)
+    assert standing.settings.policy == Settings().policy
+
+
+def test_a_file_wins_over_the_cluster(tmp_path, told):
+    (tmp_path / "volcano-scheduler.conf").write_text(SPREAD)
+    standing = Standing(parse(["--settings", str(tmp_path)], {}), told.append)
+    assert not standing.take_scheduler(found("volcano-scheduler.conf", SPREAD.replace("spread", "binpack")))
+    assert standing.settings.policy is Policy.SPREAD
+
+
+@pytest.mark.parametrize("bad", ["tiers: 7", "tiers: [", SPREAD.replace("spread", "sprawl")])
+def test_a_bad_edit_leaves_the_last_good_one_in_force_and_is_told_once(standing, told, bad):
+    standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+    version = standing.version
+    assert not standing.take_scheduler(found("volcano-scheduler.conf", bad))
+    assert not standing.take_scheduler(found("volcano-scheduler.conf", bad))
+    assert (standing.settings.policy, standing.version) == (Policy.SPREAD, version)
+    (event,) = told
+    assert isinstance(event, Announce)
+    assert (event.about.kind, event.about.namespace, event.about.name, event.reason) == (
+        "ConfigMap",
+        "volcano-system",
+        "volcano-scheduler-configmap",
+        "ConfigurationRefused",
+    )
+    assert "the last good configuration stays in force" in event.message
+    assert not standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+    assert standing.refused == {}
+
+
+def test_a_bad_file_leaves_the_last_good_one_in_force(tmp_path, told):
+    file = tmp_path / "cardshare.yaml"
+    file.write_text("policy: spread\n")
+    config = parse(["--settings", str(file)], {})
+    standing = Standing(config, told.append)
+    file.write_text("polizy: binpack\n")
+    assert not standing.take_files(read_texts(config))
+    assert standing.settings.policy is Policy.SPREAD
+    assert "polizy" in told[0].message
+    file.write_text("policy: binpack\n")
+    assert standing.take_files(read_texts(config))
+    assert standing.refused == {}
+
+
+def test_what_has_no_effect_is_named_once(standing):
+    with capture_logs() as logs:
+        standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+        standing.take_scheduler(found("volcano-scheduler.conf", SPREAD + "metrics: {}\n"))
+    noted = [log["note"] for log in logs if log["event"] == "configuration has no effect"]
+    assert len(noted) == len(set(noted)) == len(standing.conf.notes)
+    assert any("deviceshare.Magic" in note for note in noted)
+
+
+def test_device_configuration_that_is_bad_leaves_the_last_good_one_in_force(standing, told):
+    assert standing.take_devices(devices(NVIDIA))
+    assert not standing.take_devices(devices("nvidia:\n  gpuMemoryFactor: -1\n"))
+    assert standing.tables.vgpu.memory_factor == 10
+    assert told[0].about.name == "volcano-vgpu-device-config"
+    assert standing.take_devices(None)
+    assert standing.tables.vgpu.memory_factor == 1
+
+
+@pytest.mark.parametrize("text", [NVIDIA + WRAPPED, WRAPPED + NVIDIA, NVIDIA + LISTED, LISTED + NVIDIA])
+def test_both_sections_in_one_text_are_read_in_either_order_and_shape(standing, text):
+    standing.take_devices(devices(text))
+    assert standing.tables.vgpu.memory_factor == 10
+    assert [chip.chip_name for chip in standing.tables.ascend.chips] == ["310P3"]
+
+
+@pytest.mark.parametrize("first", ["devices", "chips"])
+def test_both_config_maps_are_read_in_either_order(standing, first):
+    takes = [
+        lambda: standing.take_devices(devices(NVIDIA)),
+        lambda: standing.take_chips(devices(WRAPPED + NVIDIA.replace("10", "3"))),
+    ]
+    for take in takes if first == "devices" else reversed(takes):
+        take()
+    assert standing.tables.vgpu.memory_factor == 10
+    assert [chip.chip_name for chip in standing.tables.ascend.chips] == ["310P3"]
+
+
+def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names(standing):
+    standing.take_chips(devices(WRAPPED + NVIDIA))
+    assert standing.tables.vgpu.memory_factor == 10
+    standing.take_chips(devices(WRAPPED + NVIDIA.replace("volcano.sh/vgpu-number", "nvidia.com/gpu")))
+    assert standing.tables.vgpu.memory_factor == 1
+
+
+def test_without_any_device_configuration_the_shipped_chips_count(standing):
+    assert standing.tables.ascend.chips == SHIPPED_CHIPS

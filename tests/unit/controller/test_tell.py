@@ -1,0 +1,174 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.record import Recorder
+from controller.tell import Teller
+from core.candidates import Shape
+from core.explain import Refused
+from tests.support.fake_calls import FakeCalls, conflict
+from tests.support.world import CORES, NUMBER, World, node, pod
+
+pytestmark = pytest.mark.looptime
+
+
+class CountingTeller(Teller):
+    """Counts how often a shape is explained."""
+
+    explained = 0
+
+    async def explain(self, shape: Shape) -> tuple[Refused, float]:
+        self.explained += 1
+        return await super().explain(shape)
+
+
+class Rig:
+    """A teller beside a world, on the loop's own time."""
+
+    def __init__(self, *nodes, **settings):
+        self.world = World(*nodes, **settings)
+        self.world.now_s = self.now_s()
+        self.calls = FakeCalls()
+        self.inbox = Inbox(self.now_s)
+        recorder = Recorder(self.calls, Metrics(), instance="test", clock=self.now_s, wall=self.now_s)
+        self.recorder = recorder
+        self.teller = CountingTeller(
+            self.world.owner, self.calls, self.inbox, recorder, Metrics(), clock=self.now_s, wall=self.now_s
+        )
+
+    def now_s(self):
+        return asyncio.get_running_loop().time()
+
+    async def passes(self, seconds):
+        """Let time pass, with the owner at work."""
+        end_s = self.now_s() + seconds
+        while self.now_s() < end_s:
+            self.world.now_s = self.now_s()
+            self.inbox.work(self.now_s() + 1.0)
+            self.world.plan()
+            if self.world.owner.refusals.untold or self.world.owner.planner.untold:
+                self.teller.wake.set()
+            await asyncio.sleep(0.1)
+
+    def said(self):
+        return [body["status"]["conditions"][0]["message"] for _, body in self.calls.of("patch")]
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Rig]:
+    found = Rig(node("n1", memory=1000))
+    async with asyncio.TaskGroup() as tasks:
+        began = [tasks.create_task(found.teller.run()), tasks.create_task(found.recorder.run())]
+        yield found
+        for one in began:
+            one.cancel()
+
+
+async def test_a_refused_pod_is_told_by_condition_and_event_in_the_version_that_was_decided():
+    async with running() as rig:
+        shown = rig.world.shows(pod("p", memory=5000))
+        await rig.passes(1)
+        ((path, body),) = rig.calls.of("patch")
+        assert path == "/api/v1/namespaces/default/pods/p/status"
+        assert body["metadata"] == {"uid": "uid-p", "resourceVersion": shown.resource_version}
+        (condition,) = body["status"]["conditions"]
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "PodScheduled",
+            "False",
+            "Unschedulable",
+        )
+        assert "1000 of 5000 MiB free" in condition["message"]
+        ((namespace, event),) = rig.calls.of("create_event")
+        assert (namespace, event["reason"], event["message"]) == ("default", "FailedScheduling", condition["message"])
+        assert rig.world.entry("p").version == "1001"
+
+
+async def test_many_pods_of_one_shape_are_explained_once():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(20)])
+        await rig.passes(1)
+        assert (len(set(rig.said())), len(rig.said()), rig.teller.explained) == (1, 20, 1)
+
+
+async def test_the_text_is_not_written_again_while_it_is_true():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        for i in range(50):
+            await rig.passes(10)
+            rig.world.owner.node_changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
+        assert len(rig.said()) == 1
+
+
+async def test_a_change_of_numbers_alone_is_written_once_a_minute():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        for i in range(60):
+            await rig.passes(10)
+            rig.world.owner.node_changed(node("n1", memory=1001 + i, version=str(i)))
+        assert 8 <= len(rig.said()) <= 11
+
+
+async def test_a_change_of_reasons_is_written_soon():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(10)
+        rig.world.owner.node_changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(10)
+        first, second = rig.said()
+        assert "too little free memory" in first
+        assert "cordoned" in second
+
+
+async def test_a_pod_that_was_told_the_same_before_a_restart_is_not_told_again():
+    async with running() as rig:
+        other = World(node("n1", memory=1000))
+        other.shows(pod("p", memory=5000))
+        rig.world.shows(pod("first", memory=5000))
+        await rig.passes(1)
+        (text,) = rig.said()
+        rig.world.shows(pod("p", memory=5000, scheduled_reason="Unschedulable", scheduled_message=text))
+        await rig.passes(5)
+        assert len(rig.said()) == 1
+
+
+async def test_a_pod_that_is_held_is_told_its_own_reason():
+    async with running() as rig:
+        rig.world.shows(pod("p", limits={NUMBER: "1", CORES: "150"}))
+        await rig.passes(1)
+        (text,) = rig.said()
+        assert "found '150'" in text
+
+
+async def test_a_pod_that_is_placed_meanwhile_is_told_nothing():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        rig.world.plan()
+        rig.world.owner.node_changed(node("n2", memory=8000))
+        rig.world.now_s += 1
+        rig.world.plan()
+        assert rig.world.stage("p") == "binding"
+        await rig.passes(10)
+        assert rig.said() == []
+
+
+async def test_a_condition_that_met_a_change_is_written_again():
+    async with running() as rig:
+        rig.calls.fails("patch", conflict())
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(5)
+        first, second = rig.said()
+        assert first == second == rig.world.entry("p").told
+
+
+async def test_the_time_of_the_transition_is_written_with_the_first_condition_only():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(10)
+        rig.world.owner.node_changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(10)
+        first, second = (body["status"]["conditions"][0] for _, body in rig.calls.of("patch"))
+        assert ("lastTransitionTime" in first, "lastTransitionTime" in second) == (True, False)

@@ -1,0 +1,499 @@
+"""Admission as the API server sees it: a review in, a pod out, applied by a library that is not ours."""
+
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from core.admission.mutate import mutate, validate
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.errors import InvalidRequestError
+from core.settings import AdmissionSettings, Settings, Tables
+from core.wire.reviews import decode_review
+
+BOOK = rulebook(Settings(), Tables(), standard_catalog())
+USER = "alice"
+CONTROLLER = "system:serviceaccount:cardshare-system:cardshare-controller"
+PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
+
+VGPU = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}
+BOTH = {"limits": VGPU, "requests": VGPU}
+MODE = "volcano.sh/vgpu-mode"
+INDEX = "volcano.sh/gpu-index"
+WISH = "cardshare.io/gpu-index"
+LAST = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def pod(
+    limits=None, *, annotations=None, requests=None, node="", scheduler="default-scheduler", container=None, **meta
+):
+    resources = {}
+    if limits is not None:
+        resources["limits"] = dict(limits)
+    if requests is not None:
+        resources["requests"] = dict(requests)
+    found: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", **meta},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "image": "i", "resources": resources, **(container or {})}],
+        },
+    }
+    if annotations is not None:
+        found["metadata"]["annotations"] = dict(annotations)
+    if node:
+        found["spec"]["nodeName"] = node
+    return found
+
+
+class Answer:
+    def __init__(self, verdict, patch, document):
+        self.allowed = verdict.allowed
+        self.message = verdict.message
+        self.warnings = [str(one) for one in verdict.notices]
+        self.patch = json.loads(patch) if patch else []
+        self.pod = jsonpatch.apply_patch(document, self.patch)
+
+    @property
+    def annotations(self):
+        return self.pod["metadata"].get("annotations", {})
+
+    @property
+    def resources(self):
+        return self.pod["spec"]["containers"][0]["resources"]
+
+    @property
+    def codes(self):
+        return [one.split(" ")[0] for one in self.message.split("; ") if one.startswith("CS")]
+
+
+def question(operation, new, old=None, user=USER, **fields):
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "r1",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "operation": operation,
+            "namespace": "n",
+            "userInfo": {"username": user},
+            "object": new,
+            "oldObject": old,
+            **fields,
+        },
+    }
+    return json.dumps(body).encode()
+
+
+def ask(operation, new, old=None, user=USER, book=BOOK, **fields):
+    verdict, patch = mutate(decode_review(question(operation, new, old, user, **fields)), book)
+    return Answer(verdict, patch, new)
+
+
+def create(new, **fields):
+    answer = ask("CREATE", new, **fields)
+    if answer.allowed:
+        again = ask("CREATE", answer.pod, **fields)
+        assert again.patch == [], "asked again, there is nothing left to do"
+    return answer
+
+
+def update(old, new, **fields):
+    return ask("UPDATE", new, old, **fields)
+
+
+def stored(limits=VGPU, *, node="", annotations=None):
+    """A pod as it is stored after its creation."""
+    found = create(pod(limits, annotations=annotations)).pod
+    return _bound(found, node) if node else found
+
+
+def _bound(document, node):
+    return {**document, "spec": {**document["spec"], "nodeName": node}}
+
+
+def changed(document, **annotations):
+    """*document* with annotations set by key (None = removed)."""
+    found = {**document["metadata"].get("annotations", {})}
+    for key, value in annotations.items():
+        found.pop(key, None)
+        if value is not None:
+            found[key] = value
+    return {**document, "metadata": {**document["metadata"], "annotations": found}}
+
+
+# Completing
+
+
+def test_a_pod_that_asks_for_nothing_is_left_alone():
+    answer = create(pod({"cpu": "1"}, annotations={"a/b c": "d"}))
+    assert (answer.allowed, answer.patch, answer.warnings) == (True, [], [])
+
+
+def test_a_pod_with_shares_gets_our_scheduler_and_requests():
+    answer = create(pod(VGPU))
+    assert answer.pod["spec"]["schedulerName"] == "cardshare"
+    assert answer.resources == {"limits": VGPU, "requests": VGPU}
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"volcano.sh/vgpu-memory": "1"}, {"volcano.sh/vgpu-cores": "10"}, {"volcano.sh/vgpu-memory-percentage": "50"}],
+)
+def test_a_share_without_a_number_is_one_card(limits):
+    answer = create(pod(limits))
+    assert answer.resources["limits"] == {**limits, "volcano.sh/vgpu-number": "1"}
+    assert answer.resources["requests"] == answer.resources["limits"]
+
+
+def test_limits_are_filled_from_requests():
+    answer = create(pod(requests={"volcano.sh/gpu-memory": "1024"}))
+    assert answer.resources["limits"] == {"volcano.sh/gpu-memory": "1024"}
+
+
+def test_quantities_are_written_plainly():
+    answer = create(pod({"volcano.sh/gpu-memory": "1k", "cpu": "1e3"}))
+    assert answer.resources["limits"] == {"volcano.sh/gpu-memory": "1000", "cpu": "1e3"}
+
+
+def test_missing_parents_are_made_once():
+    document = pod(annotations={})
+    document["spec"]["containers"][0].pop("resources")
+    document["spec"]["containers"].append({"name": "b", "resources": {"requests": {"volcano.sh/vgpu-memory": "5"}}})
+    answer = create(document)
+    assert answer.pod["spec"]["containers"][1]["resources"]["limits"] == {
+        "volcano.sh/vgpu-memory": "5",
+        "volcano.sh/vgpu-number": "1",
+    }
+    assert "resources" not in answer.pod["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "after"), [("", "cardshare"), ("cardshare", "cardshare"), ("volcano", "volcano"), ("mine", "mine")]
+)
+def test_only_the_default_scheduler_is_replaced(scheduler, after):
+    assert create(pod(VGPU, scheduler=scheduler)).pod["spec"]["schedulerName"] == after
+
+
+def test_an_absent_scheduler_name_is_added():
+    document = pod(VGPU)
+    del document["spec"]["schedulerName"]
+    assert create(document).pod["spec"]["schedulerName"] == "cardshare"
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "told"),
+    [("MIG ", "mig", True), ("hami-core", "hami-core", False), ("", None, False), ("  ", None, False)],
+)
+def test_a_mode_is_trimmed_and_lower_cased(text, after, told):
+    answer = create(pod(VGPU, annotations={MODE: text}))
+    assert answer.annotations.get(MODE) == after
+    assert bool(answer.warnings) is told
+
+
+def test_the_namespaces_mode_is_the_default():
+    settings = Settings(admission=AdmissionSettings(default_mode={"n": "mig"}))
+    book = rulebook(settings, Tables(), standard_catalog())
+    assert create(pod(VGPU), book=book).annotations[MODE] == "mig"
+    assert create(pod(VGPU, annotations={MODE: "mps"}), book=book).annotations[MODE] == "mps"
+    assert create(pod({"volcano.sh/gpu-memory": "1"}), book=book).annotations == {}
+
+
+# Protecting
+
+
+def test_an_assignment_is_stripped_from_every_new_pod_and_named():
+    forged = {"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,1:", "hami.io/Ascend310P-devices-allocated": "x", "keep": "1"}
+    answer = create(pod({"cpu": "1"}, annotations=forged))
+    assert answer.annotations == {"keep": "1"}
+    assert answer.warnings == [
+        "CS301 removed, because only schedulers and device plugins write it: "
+        "hami.io/Ascend310P-devices-allocated, volcano.sh/vgpu-ids-new"
+    ]
+    assert answer.pod["spec"]["schedulerName"] == "default-scheduler"
+
+
+@pytest.mark.parametrize("key", [
+    "volcano.sh/vgpu-node", "volcano.sh/vgpu-time", "volcano.sh/devices-to-allocate", "volcano.sh/bind-phase",
+    "volcano.sh/bind-time", "volcano.sh/predicate-time", "volcano.sh/gpu-assigned", "predicate-time",
+    "hami.io/vgpu-node", "hami.io/Ascend910B4-1-devices-to-allocate", "huawei.com/Ascend910A", "huawei.com/npu-core",
+    "huawei.com/AscendReal", "huawei.com/kltDev", "cardshare.io/segment-queue",
+])  # fmt: skip
+def test_every_key_of_the_machines_is_protected(key):
+    assert key not in create(pod(VGPU, annotations={key: "x"})).annotations
+    assert update(stored(), changed(stored(), **{key: "x"})).codes == ["CS301"]
+
+
+def test_a_wish_by_index_is_moved_to_the_users_key():
+    answer = create(pod({"volcano.sh/gpu-number": "2"}, annotations={INDEX: "0,2"}))
+    assert answer.annotations == {WISH: "0,2"}
+    assert answer.warnings[0].startswith("CS311 annotation volcano.sh/gpu-index was moved")
+
+
+def test_cards_to_avoid_are_moved_to_the_users_key():
+    answer = create(pod({"volcano.sh/gpu-memory": "1"}, annotations={"volcano.sh/gpu-unhealthy-ids": "3"}))
+    assert answer.annotations == {"cardshare.io/avoid-cards": "3"}
+
+
+def test_an_index_on_a_pod_without_cards_is_stripped():
+    assert create(pod({"cpu": "1"}, annotations={INDEX: "0"})).annotations == {}
+
+
+def test_a_mirror_pod_is_admitted_whatever_it_asks():
+    document = pod(VGPU, node="a", annotations={"kubernetes.io/config.mirror": "h", INDEX: "0"})
+    answer = ask("CREATE", document, user="system:node:a")
+    assert answer.allowed
+    assert answer.pod["spec"] == document["spec"]
+    assert answer.annotations == {"kubernetes.io/config.mirror": "h"}
+    assert not ask("CREATE", document, user=USER).allowed
+
+
+# Denying
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "words"),
+    [
+        (pod(VGPU, annotations={MODE: "hami-cor"}), "CS104", "found 'hami-cor'; did you mean 'hami-core'?"),
+        (pod({**VGPU, "volcano.sh/vgpu-cores": "150"}), "CS103", "found '150'"),
+        (pod({**VGPU, "volcano.sh/vgpu-memory-percentage": "0"}), "CS102", "1 to 100"),
+        (pod({**VGPU, "volcano.sh/vgpu-memory": "1500m"}), "CS101", 'container "main"'),
+        (pod({"volcano.sh/gpu-memory": "1", **VGPU}), "CS201", "vgpu"),
+        (pod(VGPU, annotations={INDEX: "0,x"}), "CS105", "found '0,x'"),
+        (pod(VGPU, annotations={INDEX: "0", WISH: "1"}), "CS206", "write cardshare.io/gpu-index only"),
+        (
+            pod(VGPU, annotations={"nvidia.com/use-gputype": "A100,T4", "nvidia.com/nouse-gputype": "T4"}),
+            "CS206",
+            "found 'T4'",
+        ),
+        (pod(VGPU, annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-1;GPU-2"}), "CS107", "joined by ','"),
+        (pod(VGPU, annotations={"nvidia.com/use-gputype": "A1\u001b00"}), "CS108", "\\x1b"),
+        (pod(VGPU, requests={**VGPU, "volcano.sh/vgpu-memory": "1"}), "CS207", "request volcano.sh/vgpu-memory"),
+        (pod(VGPU, node="node-a"), "CS302", "nodeSelector"),
+        (pod(VGPU, container={"securityContext": {"privileged": True}}), "CS303", "privileged"),
+        (pod(VGPU, container={"env": [{"name": "CUDA_DEVICE_SM_LIMIT", "value": "9"}]}), "CS304", "CUDA_DEVICE_SM"),
+        (pod(VGPU, container={"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}), "CS304", "NVIDIA_VIS"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("CS") else "",
+)
+def test_what_cannot_be_mended_is_denied_with_place_value_and_remedy(document, code, words):
+    answer = create(document)
+    assert not answer.allowed
+    assert code in answer.codes
+    assert words in answer.message
+
+
+def test_every_violation_is_told_at_once():
+    answer = create(pod({**VGPU, "volcano.sh/vgpu-cores": "150"}, node="a", annotations={MODE: "x"}))
+    assert {"CS103", "CS104", "CS302"} <= set(answer.codes)
+
+
+def test_settings_let_pass_what_evades_limits():
+    admission = AdmissionSettings(allow_privileged=True, allow_limit_overrides=True)
+    book = rulebook(Settings(admission=admission), Tables(), standard_catalog())
+    container = {"securityContext": {"privileged": True}, "env": [{"name": "CUDA_DISABLE_CONTROL", "value": "1"}]}
+    assert create(pod(VGPU, container=container), book=book).allowed
+    assert not create(pod(VGPU, container=container)).allowed
+
+
+def test_what_is_no_pod_is_an_error_with_its_place():
+    with pytest.raises(InvalidRequestError, match=r"request\.object\.metadata\.name"):
+        ask("CREATE", {"metadata": {"name": 5}})
+
+
+def test_a_pod_without_a_namespace_has_the_reviews():
+    book = rulebook(Settings(admission=AdmissionSettings(default_mode={"n": "mig"})), Tables(), standard_catalog())
+    document = pod(VGPU)
+    del document["metadata"]["namespace"]
+    assert create(document, book=book).annotations[MODE] == "mig"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"operation": "DELETE"},
+        {"operation": "CONNECT"},
+        {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
+        {"kind": {"group": "", "version": "v1", "kind": "Binding"}, "subResource": "binding"},
+    ],
+    ids=["delete", "connect", "deployment", "binding"],
+)
+def test_what_no_rule_names_is_admitted(fields):
+    operation = fields.pop("operation", "CREATE")
+    answer = ask(operation, pod(VGPU, node="a"), **fields)
+    assert (answer.allowed, answer.patch) == (True, [])
+
+
+def test_a_share_beside_a_whole_gpu_is_denied_at_once_and_not_only_when_it_is_ours():
+    answer = create(pod({"volcano.sh/vgpu-number": "1", "nvidia.com/gpu": "1"}))
+    assert answer.codes == ["CS201"]
+
+
+# Changing
+
+
+def test_what_only_machines_write_is_not_written_through_a_status_either():
+    old = _bound(changed(stored(), **{"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,3000,50:"}), "n1")
+    assert update(old, {**old, "status": {"phase": "Running"}}, subResource="status").allowed
+    network = changed(old, **{"cni.example/podIP": "10.0.0.1"})
+    assert update(old, network, subResource="status").allowed
+    smaller = changed(old, **{"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:"})
+    assert not update(old, smaller, subResource="status").allowed
+    plugin = "system:serviceaccount:kube-system:volcano-device-plugin"
+    assert update(old, smaller, user=plugin, subResource="status").allowed
+
+
+def test_a_forged_update_is_denied_for_people_and_admitted_for_machines():
+    old = stored()
+    new = changed(old, **{"volcano.sh/bind-phase": "success"})
+    assert update(old, new).codes == ["CS301"]
+    for account in (CONTROLLER, PLUGIN):
+        answer = update(old, new, user=account)
+        assert (answer.allowed, answer.patch) == (True, [])
+
+
+def test_another_scheduler_writes_on_its_own_pods_only():
+    volcano = "system:serviceaccount:volcano-system:volcano-scheduler"
+    theirs = create(pod(VGPU, scheduler="volcano")).pod
+    assert update(theirs, changed(theirs, **{"volcano.sh/vgpu-node": "a"}), user=volcano).allowed
+    ours = stored()
+    assert not update(ours, changed(ours, **{"volcano.sh/vgpu-node": "a"}), user=volcano).allowed
+
+
+def test_removing_an_assignment_is_denied_as_well():
+    old = changed(stored(), **{"volcano.sh/vgpu-ids-new": "x"})
+    assert update(old, stored()).codes == ["CS301"]
+
+
+def test_a_waiting_pods_mode_may_be_changed_and_is_judged():
+    old = stored()
+    assert update(old, changed(old, **{MODE: "mig"})).allowed
+    assert update(old, changed(old, **{MODE: "MIG"})).annotations[MODE] == "mig"
+    assert update(old, changed(old, **{MODE: "migg"})).codes == ["CS104"]
+
+
+def test_a_bound_pods_selectors_are_frozen():
+    old = stored(node="a", annotations={MODE: "mig"})
+    answer = update(old, changed(old, **{MODE: "mps"}))
+    assert answer.codes == ["CS305"]
+    assert "delete it and create it again" in answer.message
+    assert update(old, changed(old, **{MODE: "MIG"})).annotations[MODE] == "mig"
+    assert update(old, changed(old, **{MODE: None})).codes == ["CS305"]
+
+
+def test_a_waiting_pods_wish_is_replaced_by_the_newest():
+    old = stored({"volcano.sh/gpu-number": "1"}, annotations={INDEX: "0"})
+    answer = update(old, changed(old, **{INDEX: "3"}))
+    assert answer.annotations == {WISH: "3"}
+
+
+def test_a_bound_pods_wish_is_dropped_when_equal_and_denied_otherwise():
+    waiting = stored({"volcano.sh/gpu-number": "2"}, annotations={INDEX: "0, 2"})
+    old = changed(_bound(waiting, "a"), **{INDEX: "2,0", "volcano.sh/predicate-time": "1"})
+    same = update(old, changed(old, **{INDEX: "0, 2"}))
+    assert (same.allowed, same.annotations) == (True, old["metadata"]["annotations"])
+    assert update(old, changed(old, **{INDEX: "1,2"})).codes == ["CS305"]
+    assert update(old, changed(old, **{INDEX: None})).codes == ["CS301"]
+
+
+def test_only_what_differs_is_judged():
+    old = changed(pod({**VGPU, "volcano.sh/vgpu-cores": "150"}), **{MODE: "wrong"})
+    assert update(old, changed(old, note="x")).allowed
+    assert update(old, changed(old, **{MODE: "worse"})).codes == ["CS104"]
+
+
+def test_an_object_that_is_being_deleted_is_always_admitted_and_keeps_its_assignment():
+    old = changed(stored(node="a"), **{"volcano.sh/devices-to-allocate": "x"})
+    new = changed(old, **{"volcano.sh/devices-to-allocate": ""})
+    new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    answer = update(old, new)
+    assert answer.allowed
+    assert answer.annotations["volcano.sh/devices-to-allocate"] == "x"
+
+
+def test_removing_a_finalizer_has_no_answer():
+    old = stored(node="a")
+    new = {**old, "metadata": {**old["metadata"], "finalizers": []}}
+    assert update(old, new).patch == []
+
+
+MANIFESTS = {
+    "hami-core": pod(VGPU, annotations={MODE: "hami-core"}, scheduler="volcano"),
+    "default-scheduler-spelled": pod(VGPU),
+    "memory-only": pod({"volcano.sh/vgpu-memory": "3000"}),
+    "requests-only": pod(requests={"volcano.sh/gpu-memory": "1024"}),
+    "si-quantity": pod({"volcano.sh/gpu-memory": "1k"}),
+    "upper-case-mode": pod(VGPU, annotations={MODE: "MIG"}),
+    "empty-mode": pod(VGPU, annotations={MODE: ""}),
+    "index": pod({"volcano.sh/gpu-number": "2"}, annotations={INDEX: "0,2"}),
+    "avoid": pod({"volcano.sh/gpu-number": "2"}, annotations={"volcano.sh/gpu-unhealthy-ids": "1"}),
+    "forged": pod(VGPU, annotations={"volcano.sh/vgpu-ids-new": "x", "volcano.sh/gpu-assigned": "true"}),
+}
+
+
+def merged(live, manifest):
+    """What a client's apply sends the second time: the manifest's own fields over the live object."""
+    if not isinstance(manifest, dict):
+        return manifest
+    return {
+        **live,
+        **{key: merged(live.get(key) or {}, value) for key, value in manifest.items() if key != "containers"},
+    }
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["waiting", "bound"])
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_same_manifest_applied_twice_succeeds(name, bound):
+    manifest = MANIFESTS[name]
+    manifest = changed(
+        manifest, **{LAST: json.dumps({"metadata": {"annotations": manifest["metadata"].get("annotations")}})}
+    )
+    live = create(manifest).pod
+    if bound:
+        live = changed(_bound(live, "a"), **{"volcano.sh/gpu-index": "2,0", "volcano.sh/vgpu-ids-new": "GPU"})
+    sent = merged(live, manifest)
+    for i, container in enumerate(manifest["spec"]["containers"]):
+        found = live["spec"]["containers"][i]
+        sent["spec"]["containers"][i] = merged(found, container)
+    answer = update(live, sent)
+    assert answer.allowed, answer.message
+    assert answer.pod == live
+
+
+# Hand-off of pods with several containers
+
+QUEUE = "cardshare.io/segment-queue"
+LEFT = "volcano.sh/devices-to-allocate"
+KEPT_BACK = {LEFT: "GPU-a,NVIDIA,1,1:", QUEUE: "vgpu/1 ;GPU-b,NVIDIA,2,2:"}
+
+
+def test_a_plugins_erasure_is_answered_with_the_next_segment():
+    old = changed(stored(node="a"), **KEPT_BACK)
+    answer = update(old, changed(old, **{LEFT: ""}), user=PLUGIN)
+    assert answer.allowed
+    assert answer.annotations[LEFT] == ";GPU-b,NVIDIA,2,2:"
+    assert QUEUE not in answer.annotations
+    assert update(old, answer.pod, user=PLUGIN).patch == []
+
+
+@pytest.mark.parametrize("user", [CONTROLLER, "system:serviceaccount:volcano-system:volcano-scheduler"])
+def test_nobody_but_a_plugin_is_answered_with_a_segment(user):
+    old = changed(stored(node="a"), **KEPT_BACK)
+    answer = update(old, changed(old, **{LEFT: ""}), user=user)
+    assert answer.annotations.get(LEFT) != ";GPU-b,NVIDIA,2,2:"
+
+
+def test_nobody_but_a_machine_writes_a_queue():
+    old = stored(node="a")
+    assert update(old, changed(old, **{QUEUE: "vgpu/1 x"})).codes == ["CS301"]
+    assert QUEUE not in create(pod(VGPU, annotations={QUEUE: "vgpu/1 x"})).annotations
+
+
+def test_the_final_state_of_a_plugins_write_is_never_denied():
+    old = changed(stored(node="a"), **KEPT_BACK)
+    review = decode_review(question("UPDATE", changed(old, **{LEFT: ""}), old, user=PLUGIN))
+    assert validate(review, BOOK).allowed

@@ -1,0 +1,124 @@
+"""Workloads: the rules of pods on their templates, said where people type and denied only where nothing could help."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.admission.rulebook import rulebook
+from core.admission.templates import judge_workload
+from core.catalog import standard_catalog
+from core.errors import InvalidRequestError
+from core.settings import AdmissionSettings, NeverFits, Settings, Tables
+from core.wire.templates import decode_workload
+
+NUMBER = "volcano.sh/vgpu-number"
+MODE = "volcano.sh/vgpu-mode"
+
+
+def template(limits=None, annotations=None, **spec):
+    container = {"name": "main", "image": "i", "resources": {"limits": limits or {NUMBER: "1"}}}
+    return {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container], **spec}}
+
+
+def deployment(found, **meta):
+    return {"metadata": {"name": "w", **meta}, "spec": {"replicas": 2, "selector": {}, "template": found}}
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "spec.template": deployment,
+    "spec.jobTemplate.spec.template": lambda t: {
+        "spec": {"schedule": "@daily", "jobTemplate": {"spec": {"template": t}}}
+    },
+    "spec.tasks[1].template": lambda t: {
+        "spec": {"minAvailable": 1, "tasks": [{"name": "a", "template": {"spec": {}}}, {"name": "b", "template": t}]}
+    },
+}
+
+
+def judge(new, old=None, **settings):
+    book = rulebook(Settings(**settings), Tables(), standard_catalog())
+    text = json.dumps({"request": {"object": new, "oldObject": old}}).encode()
+    return judge_workload(decode_workload(text), "n", book)
+
+
+def told(verdict):
+    return [str(one) for one in verdict.notices]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_no_mending_could_save_is_denied_with_its_place(place):
+    verdict = judge(PLACES[place](template({NUMBER: "1.5"})))
+    assert verdict.codes == ("CS101",)
+    assert verdict.message.startswith(f'CS101 {place}: container "main": limit {NUMBER}: found ')
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_will_be_mended_is_told_and_nothing_is_changed(place):
+    verdict = judge(PLACES[place](template(annotations={MODE: " MIG"})))
+    assert verdict.allowed
+    assert told(verdict) == [f"CS104 {place}: annotation {MODE}: ' MIG' was read as 'mig'"]
+    assert verdict.edits == ()
+
+
+def test_a_template_without_fault_is_not_spoken_of():
+    verdict = judge(deployment(template()))
+    assert (verdict.allowed, verdict.notices) == (True, ())
+
+
+def test_a_template_that_names_its_node_or_is_privileged_is_denied():
+    assert judge(deployment(template(nodeName="a"))).codes == ("CS302",)
+    assert judge(deployment(template({NUMBER: "1", "volcano.sh/gpu-memory": "5"}))).codes == ("CS201",)
+
+
+def test_what_the_operator_may_still_change_is_only_told():
+    verdict = judge(deployment(template()), dialects=frozenset())
+    assert verdict.allowed
+    assert told(verdict)[0].startswith("CS202 spec.template: resources: ")
+    assert told(verdict)[0].endswith("pods of this template will be denied")
+
+
+def test_an_unchanged_template_is_let_through_whatever_it_says():
+    wrong = template({NUMBER: "1.5"})
+    old = deployment(wrong)
+    assert judge({**old, "spec": {**old["spec"], "replicas": 9}}, old).codes == ()
+
+
+def test_of_a_changed_template_only_what_is_new_is_denied():
+    old = deployment(template({NUMBER: "1.5"}))
+    new = deployment(template({NUMBER: "1.5"}, {MODE: "mps"}))
+    verdict = judge(new, old)
+    assert verdict.allowed
+    assert told(verdict)[0].startswith("CS101 spec.template")
+    assert judge(deployment(template({NUMBER: "1.5"}, {MODE: "x"})), old).codes[0] == "CS104"
+
+
+def test_a_workload_that_is_deleted_or_made_by_a_controller_is_let_through():
+    wrong = template({NUMBER: "1.5"})
+    assert judge(deployment(wrong, deletionTimestamp="2026-01-01T00:00:00Z")).allowed
+    assert judge(deployment(wrong, ownerReferences=[{"kind": "Deployment", "name": "d", "controller": True}])).allowed
+    assert not judge(deployment(wrong, ownerReferences=[{"kind": "Team", "name": "d"}])).allowed
+
+
+def test_what_can_never_fit_is_told_of_templates_also_where_pods_are_denied():
+    from core.inventory import Stock
+
+    for policy in (NeverFits.WARN, NeverFits.DENY):
+        settings = Settings(admission=AdmissionSettings(never_fits={"*": policy}))
+        book = rulebook(settings, Tables(), standard_catalog()).with_stock(Stock({}))
+        text = json.dumps({"request": {"object": deployment(template())}}).encode()
+        verdict = judge_workload(decode_workload(text), "n", book)
+        assert verdict.allowed
+        assert verdict.codes == ("CS405",)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"request": {"object": {"spec": {"template": 5}}}}'])
+def test_what_is_no_workload_is_a_typed_error(text):
+    with pytest.raises(InvalidRequestError):
+        decode_workload(text)
+
+
+@pytest.mark.parametrize("found", [{}, {"spec": None}, {"spec": {"jobTemplate": {}}}, {"spec": {"tasks": [{}]}}])
+def test_a_workload_without_a_template_has_nothing_to_judge(found):
+    assert judge(found).allowed

@@ -1,0 +1,299 @@
+"""Which Ascend chips a pod gets, what is counted, and what is said where it gets none."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.model import Node, NodeName
+from core.port import Complaint, Offer, Reason
+from core.settings import AscendTable, Policy, Tables
+from tests.support import ascend
+from tests.support.ascend import DIALECT, TABLES
+
+B2, B3, P = "Ascend910B2", "Ascend910B3", "Ascend310P"
+EIGHT = [f"D{at}" for at in range(8)]
+
+
+def reasons(cards, found):
+    return {one.card: one.reason for one in DIALECT.shortfalls(cards, ascend.request(found))}
+
+
+# ---------------------------------------------------------------------- what nodes offer
+
+
+def test_a_node_without_a_register_offers_nothing():
+    assert DIALECT.offer(Node(name=NodeName("n"), allocatable={"huawei.com/Ascend310P": "7"}), TABLES) is None
+
+
+def test_a_register_without_allocatable_devices_is_complained_of():
+    assert isinstance(DIALECT.offer(replace(ascend.node(P), allocatable={}), TABLES), Complaint)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[null]", "[7]", "x", "[]", '[{"id":7}]', "[" * 99999], ids=lambda t: t[:9])
+def test_a_register_that_cannot_be_read_sets_the_node_aside(text):
+    found = replace(ascend.node(P), annotations={"hami.io/node-register-Ascend310P": text})
+    assert isinstance(DIALECT.offer(found, TABLES), Complaint)
+
+
+def test_one_unreadable_register_leaves_the_other_chip_types():
+    both = ascend.node(P)
+    notes = {**both.annotations, "hami.io/node-register-Ascend910A": "x"}
+    offer = DIALECT.offer(
+        replace(both, annotations=notes, allocatable={**both.allocatable, "huawei.com/Ascend910A": "1"}), TABLES
+    )
+    assert isinstance(offer, Offer)
+    assert [card.fixed.word for card in offer.cards] == [P]
+    assert len(offer.complaints) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"health": None}, Reason.UNHEALTHY),
+        ({"health": False}, Reason.UNHEALTHY),
+        ({"type": "Ascend910B4"}, Reason.UNUSABLE),
+        ({"devmem": 0}, Reason.UNUSABLE),
+        ({"devmem": 99999}, Reason.UNUSABLE),
+        ({"id": "U,0"}, Reason.UNUSABLE),
+        ({"count": 0}, Reason.SLOTS),
+    ],
+    ids=str,
+)
+def test_a_device_that_cannot_be_used_takes_nothing(fields, reason):
+    cards = ascend.cards_of(ascend.node(P, ["U0"], U0=fields))
+    assert ascend.placed(cards, ascend.pod(P, [1])) is None
+    assert set(reasons(cards, ascend.pod(P, [1])).values()) == {reason}
+
+
+def test_a_node_that_two_plugins_serve_is_complained_of():
+    found = ascend.node(P)
+    offer = DIALECT.offer(replace(found, allocatable={**found.allocatable, "huawei.com/npu-core": "8"}), TABLES)
+    assert isinstance(offer, Offer)
+    assert [one.field for one in offer.complaints] == ["allocatable huawei.com/npu-core"]
+
+
+def test_names_that_begin_alike_are_two_chip_types():
+    cards = ascend.cards_of(ascend.node("Ascend910B4-1"))
+    assert ascend.placed(cards, ascend.pod("Ascend910B4", [1])) is None
+    assert reasons(cards, ascend.pod("Ascend910B4", [1])) == {"U0": Reason.TYPE}
+    assert ascend.text(ascend.placed(cards, ascend.pod("Ascend910B4-1", [1])), "Ascend910B4-1") == (
+        "U0,Ascend910B4-1,65536,0:;"
+    )
+
+
+def test_a_node_may_have_chips_of_several_types():
+    first, second = ascend.node(P, ["U0"]), ascend.node("Ascend910A", ["V0"])
+    both = replace(
+        first,
+        annotations={**first.annotations, **second.annotations},
+        allocatable={**first.allocatable, **second.allocatable},
+    )
+    cards = ascend.cards_of(both)
+    assert ascend.text(ascend.placed(cards, ascend.pod("Ascend910A", [1, 1])), "Ascend910A") == "V0,Ascend910A,2184,0:;"
+    assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 1])), P) == "U0,Ascend310P,3072,0:;"
+
+
+# ---------------------------------------------------------------------- what fits
+
+
+def test_ai_cpus_of_a_910b2_are_counted_beside_its_memory():
+    # Six slices of one AI CPU fill the chip's six, though memory for two more is left (H-11).
+    node = ascend.node(B2)
+    cards = ascend.cards_of(node, *(ascend.holder(B2, f"U0,{B2},8192,0:;", name=str(n)) for n in range(6)))
+    assert ascend.placed(cards, ascend.pod(B2, [1, 8192])) is None
+    short = DIALECT.shortfalls(cards, ascend.request(ascend.pod(B2, [1, 8192])))[0]
+    assert (short.reason, short.wanted, short.free, short.unit) == (Reason.TEMPLATE, 1, 0, "AI CPUs")
+
+
+def test_free_memory_is_told_by_the_largest_template_that_still_fits():
+    cards = ascend.cards_of(ascend.node(P), ascend.holder(P, f"U0,{P},6144,0:;"))
+    short = DIALECT.shortfalls(cards, ascend.request(ascend.pod(P, [1])))[0]
+    assert (short.reason, short.wanted, short.free) == (Reason.MEMORY, 21527, 12288)
+    assert "15383 MiB free" in short.detail
+    soft = ascend.holder(P, f"U0,{P},6144,0:;", annotations={"huawei.com/vnpu-mode": "hami-core"})
+    held = ascend.cards_of(ascend.node(P, soft=True), soft)
+    assert DIALECT.shortfalls(held, ascend.request(ascend.pod(P, [1], soft=True)))[0].free == 15383
+
+
+def test_no_smaller_memory_is_advised_to_who_wants_several_chips():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},6144,0:;"))
+    shorts = DIALECT.shortfalls(cards, ascend.request(ascend.pod(P, [2])))
+    assert [(one.reason, one.wanted, one.free) for one in shorts] == [
+        (Reason.CARD_COUNT, 2, 1),
+        (Reason.EXCLUSIVE, 0, 0),
+    ]
+
+
+def test_the_device_lists_of_a_pod_are_kept():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
+    only = ascend.pod(P, [1], annotations={"hami.io/use-Ascend310P-uuid": "U1"})
+    assert ascend.text(ascend.placed(cards, only), P) == "U1,Ascend310P,21527,0:;"
+    none = ascend.pod(P, [1], annotations={"hami.io/no-use-Ascend310P-uuid": "U0,U1"})
+    assert reasons(cards, none) == {"U0": Reason.UUID, "U1": Reason.UUID}
+
+
+def test_several_chips_come_from_the_ring_with_most_of_them():
+    held = ascend.holder(B3, f"D0,{B3},65536,0:;")
+    cards = ascend.cards_of(ascend.node(B3, EIGHT), held)
+    answer = ascend.placed(cards, ascend.pod(B3, [4]))
+    assert answer is not None
+    assert [entry.uuid for entry in answer.assignment.entries] == ["D4", "D5", "D6", "D7"]
+    assert answer.score == pytest.approx(10.0)
+
+
+def test_chips_of_two_rings_score_less_than_those_of_one():
+    cards = ascend.cards_of(ascend.node(B3, EIGHT))
+    answer = ascend.placed(cards, ascend.pod(B3, [8]))
+    assert answer is not None
+    assert answer.score == pytest.approx(5.0)
+
+
+def test_a_ring_that_is_no_number_is_no_ring():
+    for value in ("0", None, True):
+        each: dict[str, Any] = {uuid: {"custominfo": {"NetworkID": value}} for uuid in EIGHT}
+        cards = ascend.cards_of(ascend.node(B3, EIGHT, **each))
+        answer = ascend.placed(cards, ascend.pod(B3, [2]))
+        assert answer is not None
+        assert answer.score == 0.0
+
+
+def test_soft_and_template_slices_never_share_a_chip():
+    soft = ascend.node(P, soft=True)
+    template = ascend.holder(P, f"U0,{P},3072,0:;")
+    asked = ascend.pod(P, [1, 4096, 10], soft=True)
+    assert reasons(ascend.cards_of(soft, template), asked) == {"U0": Reason.MODE}
+    assert reasons(ascend.cards_of(ascend.node(P)), asked) == {"U0": Reason.MODE}
+    assert reasons(ascend.cards_of(soft), ascend.pod(P, [1, 3072])) == {"U0": Reason.MODE}
+    holder = ascend.holder(P, f"U0,{P},3072,10:;", annotations={"huawei.com/vnpu-mode": "hami-core"})
+    assert reasons(ascend.cards_of(ascend.node(P), holder), ascend.pod(P, [1, 3072])) == {"U0": Reason.MODE}
+
+
+def test_a_whole_chip_may_be_had_on_a_soft_node_while_it_is_idle():
+    cards = ascend.cards_of(ascend.node(P, soft=True))
+    answer = ascend.placed(cards, ascend.pod(P, [1]))
+    assert ascend.text(answer, P) == "U0,Ascend310P,21527,0:;"
+    assert ascend.notes(answer)["huawei.com/Ascend310P"] == '[{"UUID":"U0"}]'
+
+
+def test_the_configuration_answers_for_a_node_that_does_not_say_whether_it_is_soft():
+    found = ascend.node(P)
+    silent = replace(found, annotations={k: v for k, v in found.annotations.items() if k != "hami-vnpu-core"})
+    tables = Tables(ascend=AscendTable(soft_by_default=True))
+    assert ascend.cards_of(silent, tables=tables)[0].fixed.soft
+    assert not ascend.cards_of(found, tables=tables)[0].fixed.soft
+
+
+# ---------------------------------------------------------------------- several containers
+
+
+def test_two_containers_of_a_pod_get_two_chips():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
+    assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 3072], [1, 3072])), P) == (
+        "U0,Ascend310P,3072,0:;U1,Ascend310P,3072,0:;"
+    )
+    one = ascend.cards_of(ascend.node(P, ["U0"]))
+    assert reasons(one, ascend.pod(P, [1, 3072], [1, 3072])) == {"U0": Reason.BUSY}
+
+
+def with_init(init, *containers, sidecar=False):
+    found = ascend.pod(P, *containers)
+    return replace(found, init_containers=(ascend.container(P, init, "i", sidecar=sidecar),))
+
+
+def test_an_init_container_uses_the_chip_of_one_that_asks_the_same_and_is_charged_once():
+    cards = ascend.cards_of(ascend.node(P, ["U0"]))
+    answer = ascend.placed(cards, with_init([1, 3072], [1, 3072]))
+    assert ascend.text(answer, P) == "U0,Ascend310P,3072,0:;U0,Ascend310P,3072,0:;"
+    assert ascend.after(cards, answer) == {"U0": [1, 3072, 0]}
+
+
+def test_an_init_container_that_asks_otherwise_gets_a_chip_of_its_own():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
+    answer = ascend.placed(cards, with_init([1, 6144], [1, 3072]))
+    assert ascend.text(answer, P) == "U1,Ascend310P,6144,0:;U0,Ascend310P,3072,0:;"
+
+
+def test_a_sidecar_never_shares_its_chip():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]))
+    answer = ascend.placed(cards, with_init([1, 3072], [1, 3072], sidecar=True))
+    assert ascend.text(answer, P) == "U1,Ascend310P,3072,0:;U0,Ascend310P,3072,0:;"
+
+
+def test_containers_that_ask_nothing_have_empty_segments():
+    cards = ascend.cards_of(ascend.node(P))
+    assert ascend.text(ascend.placed(cards, ascend.pod(P, [], [1, 3072], [])), P) == ";U0,Ascend310P,3072,0:;;"
+
+
+# ---------------------------------------------------------------------- what is held
+
+
+def test_every_segment_of_a_pod_is_counted():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},3072,0:;U1,{P},6144,0:;"))
+    assert ascend.usage(cards) == {"U0": [1, 3072, 0], "U1": [1, 6144, 0]}
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "text", "expected"),
+    [
+        (False, f"U0,{P},6144,0:;U0,{P},3072,0:;", [1, 6144, 0]),
+        (True, f"U0,{P},6144,0:;U0,{P},3072,0:;", [2, 9216, 0]),
+        (False, f"U0,{P},6144,0:;", [1, 6144, 0]),
+    ],
+    ids=["init", "sidecar", "volcano"],
+)
+def test_init_containers_count_by_their_peak(sidecar, text, expected):
+    found = ascend.holder(P, text)
+    found = replace(
+        found,
+        init_containers=(ascend.container(P, [1, 6144], "i", sidecar=sidecar),),
+        containers=(ascend.container(P, [1, 3072]),),
+    )
+    assert ascend.usage(ascend.cards_of(ascend.node(P), found)) == {"U0": expected}
+
+
+def test_an_entry_that_cannot_be_read_closes_the_chip_that_it_names():
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},-5,0:;"))
+    assert reasons(cards[:1], ascend.pod(P, [1, 1])) == {"U0": Reason.UNUSABLE}
+    assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 1])), P) == "U1,Ascend310P,3072,0:;"
+
+
+def test_an_entry_that_cannot_be_read_and_names_no_chip_closes_the_node():
+    held = DIALECT.held(ascend.holder(P, "X9,Ascend310P:;"), ascend.cards_of(ascend.node(P)), TABLES)
+    assert held is not None
+    assert "cannot be read" in held.closes
+
+
+def test_a_device_that_the_node_lost_is_kept_for_its_return():
+    found = ascend.holder(P, f"U1,{P},3072,0:;")
+    assert ascend.usage(ascend.cards_of(ascend.node(P, ["U0"]), found)) == {"U0": [0, 0, 0]}
+    assert ascend.usage(ascend.cards_of(ascend.node(P, ["U0", "U1"]), found))["U1"] == [1, 3072, 0]
+
+
+def test_what_huaweis_own_plugin_writes_under_the_same_name_is_not_read():
+    found = ascend.holder(P, f"U0,{P},3072,0:;")
+    static = replace(found, annotations={"huawei.com/Ascend310P": "Ascend310P-0,Ascend310P-1"})
+    assert DIALECT.held(static, ascend.cards_of(ascend.node(P)), TABLES) is None
+    assert DIALECT.in_flight(static, TABLES) is None
+
+
+def test_a_chip_over_its_total_is_told_in_numbers():
+    held = [ascend.holder(P, f"U0,{P},21527,0:;", name=name) for name in ("a", "b")]
+    found = DIALECT.overcommitted(ascend.cards_of(ascend.node(P), *held))
+    assert "U0 holds 43054 MiB of 21527" in found
+
+
+def test_soft_slices_are_told_by_memory_and_cores():
+    cards = ascend.cards_of(ascend.node(P, soft=True))
+    answer = ascend.placed(cards, ascend.pod(P, [1, 4096], soft=True))
+    assert json.loads(ascend.notes(answer)["huawei.com/Ascend310P"]) == [{"UUID": "U0", "memory": 4096}]
+    assert answer is not None
+    assert DIALECT.describe(answer.assignment, cards) == (("U0", "4096 MiB"),)
+
+
+def test_without_a_policy_the_first_chips_are_taken():
+    held = ascend.holder(P, f"U1,{P},3072,0:;")
+    cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), held)
+    for policy, uuid in ((Policy.INDEX, "U0"), (Policy.BINPACK, "U1"), (Policy.SPREAD, "U0")):
+        assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 1]), policy), P) == f"{uuid},Ascend310P,3072,0:;"

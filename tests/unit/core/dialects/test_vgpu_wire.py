@@ -1,0 +1,107 @@
+"""The texts of the vGPU protocol: register, assignments, slice ids."""
+
+import pytest
+
+from core.dialects.vgpu import mig
+from core.dialects.vgpu.pod_devices import (
+    Assigned,
+    Unreadable,
+    decode_pod_devices,
+    devices_left,
+    encode_pod_devices,
+    readable,
+)
+from core.dialects.vgpu.register import decode_register
+from core.errors import InvalidRequestError
+from core.settings import VgpuTable
+from tests.support.cards import A100, A100_LAYOUTS, record
+
+
+def test_a_position_counts_empty_pieces_too():
+    records = decode_register(":" + record("GPU-a") + ":" + record("GPU-b"))
+    assert [(one.uuid, one.position) for one in records] == [("GPU-a", 1), ("GPU-b", 3)]
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "problem"),
+    [
+        ("-1", "5", "its count is no whole number"),
+        ("10", "-5", "its memory is no whole number"),
+        ("10", "2147483648", "its memory is above 2147483647"),
+        ("10", "99999999999999999999", "its memory is no whole number"),
+        ("0", "5", "its count is 0"),
+        ("10", "", "its memory is no whole number"),
+        ("1_0", "5", "its count is no whole number"),
+    ],
+)
+def test_a_figure_out_of_range_is_told_of_the_card(count, memory, problem):
+    (found,) = decode_register(f"GPU-a,{count},{memory},NVIDIA-T4,true,hami-core:")
+    assert found.problem == problem
+
+
+def test_five_fields_are_of_an_old_plugin_and_say_nothing_of_health():
+    (found,) = decode_register("GPU-a,10,5,NVIDIA-T4,false:")
+    assert (found.healthy, found.mode, found.problem) == (None, "hami-core", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GPU-a,10,5,NVIDIA-T4,true,hami-core", "a,b:", "GPU-a,10,NVIDIA-T4,true,mig:", "x" * (1 << 20) + ":"]
+)
+def test_a_register_that_is_none_is_a_typed_error(text):
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_register(text)
+    assert "node-vgpu-register" in caught.value.field
+
+
+def test_assignments_come_back_as_they_were_written():
+    segments = ((Assigned("GPU-a", "NVIDIA", 1, 2), Assigned("GPU-b", "NVIDIA", 3, 4)), (), (Assigned("c", "x", 0, 0),))
+    assert decode_pod_devices(encode_pod_devices(segments)) == segments
+
+
+def test_what_cannot_be_read_is_kept_as_unreadable():
+    (segment,) = decode_pod_devices("GPU-a,NVIDIA,1:GPU-b,NVIDIA,1,1:")
+    assert segment == (Unreadable("GPU-a", "GPU-a,NVIDIA,1"), Assigned("GPU-b", "NVIDIA", 1, 1))
+    assert readable((segment,)) == ((Assigned("GPU-b", "NVIDIA", 1, 1),),)
+
+
+def test_an_assignment_longer_than_an_annotation_is_refused_unread():
+    with pytest.raises(InvalidRequestError):
+        decode_pod_devices("GPU-a,NVIDIA,1,1:" * 2000)
+
+
+def test_devices_left_are_counted_as_the_plugin_counts_them():
+    assert devices_left("") == 0
+    assert devices_left(";GPU-a,NVIDIA,1,1:;x,:") == 2
+
+
+def test_slice_ids_go_round():
+    assert mig.decode_slice_id(mig.encode_slice_id("GPU-a", ("group2", 3))) == mig.SliceId("GPU-a", "group2", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["GPU-a", "GPU-a[]", "GPU-a[g]", "GPU-a[g-]", "GPU-a[g-1-2]", "GPU-a]g-1[", "GPU-a[g-x]"]
+)
+def test_a_text_that_is_no_slice_id_is_none(text):
+    assert mig.decode_slice_id(text) is None
+
+
+def test_positions_follow_the_declared_order_of_profiles():
+    layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
+    assert mig.charge_of(layout, "group2", 0) == 10240
+    assert mig.charge_of(layout, "group2", 3) == 5120
+    assert mig.charge_of(layout, "group2", 4) is None
+    assert mig.charge_of(layout, "group9", 0) is None
+    assert mig.charge_of(layout, "group1", -1) is None
+
+
+def test_a_slice_is_charged_in_the_registers_unit():
+    layout = mig.layout_of(A100, VgpuTable(memory_factor=2, geometries=(A100_LAYOUTS,)))
+    assert mig.charge_of(layout, "group2", 0) == 5120
+
+
+def test_an_empty_card_takes_the_first_layout_that_fits_and_a_used_one_keeps_its_own():
+    layout = mig.layout_of(A100, VgpuTable(geometries=(A100_LAYOUTS,)))
+    assert mig.choose(layout, (), 8000) == mig.Chosen(("group2", 0), 10240)
+    assert mig.choose(layout, (("group2", 0),), 4000) == mig.Chosen(("group2", 3), 5120)
+    assert mig.choose(layout, (("group2", 0), ("group2", 3)), 4000) == mig.Chosen(("group2", 1), 10240)
+    assert mig.choose(layout, (("group1", 0),), 8000) is None

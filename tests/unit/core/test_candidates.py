@@ -1,0 +1,90 @@
+"""Preparing an order of a large cluster in slices, while the cluster goes on changing."""
+
+import pytest
+
+from core.candidates import Candidates, Shape, scan
+from core.catalog import Catalog
+from core.ledger import Ledger, Placement
+from core.model import Node, NodeConstraints, NodeName, PodUid
+from core.score import NodePolicy
+from core.settings import NodeWeights, Policy, Settings, Tables
+from tests.support.toy import Toy, ToyRequest
+
+
+def _node(number: int, **about) -> Node:
+    cards = ",".join(f"a:{8 + (number + card) % 5}" for card in range(4))
+    return Node(
+        name=NodeName(f"n{number:04d}"),
+        annotations={"toy.example/cards": cards},
+        allocatable={"pods": "9", "cpu": "8", "memory": "8Gi"},
+        **about,
+    )
+
+
+@pytest.mark.parametrize("policy", [Policy.BINPACK, Policy.SPREAD])
+@pytest.mark.parametrize("cards", [1, 3])
+def test_what_changes_between_the_slices_is_not_missed(policy, cards):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(900):
+        ledger.set_node(_node(number))
+    rule = NodePolicy(policy, 1)
+    candidates = Candidates(ledger, rule)
+    shape = Shape(
+        dialect=Toy.name,
+        request=ToyRequest(7, 0, cards),
+        amounts=(("pods", 1),),
+        constraints=NodeConstraints(),
+    )
+    assert not candidates.is_prepared(shape)
+    pauses = 0
+    for at, _ in enumerate(candidates.prepare(shape)):
+        pauses += 1
+        ledger.remove_node(NodeName(f"n{at:04d}"))
+        ledger.set_node(_node(890 - at, unschedulable=True))
+        ledger.set_node(_node(2000 + at))
+        found = scan(ledger, rule, shape)
+        assert found is not None
+        ledger.reserve(
+            Placement(
+                pod=PodUid(f"p{at}"),
+                pod_key=f"d/p{at}",
+                node=found.node,
+                dialect=Toy.name,
+                assignment=found.placed.assignment,
+                amounts=shape.amounts,
+            )
+        )
+    assert pauses >= 6
+    assert candidates.is_prepared(shape)
+    assert candidates.best(shape) == scan(ledger, rule, shape)
+
+
+def test_weights_of_other_resources_are_weighed_as_a_scan_does():
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(50):
+        ledger.set_node(_node(number))
+    shape = Shape(
+        dialect=Toy.name,
+        request=ToyRequest(7),
+        amounts=(("cpu", 1000), ("pods", 1)),
+        constraints=NodeConstraints(),
+    )
+    rule = NodePolicy(Policy.BINPACK, 1, NodeWeights(least_requested=5))
+    candidates = Candidates(ledger, rule)
+    used = []
+    for at in range(60):
+        found = candidates.best(shape)
+        assert found == scan(ledger, rule, shape)
+        assert found is not None
+        used.append(found.node)
+        ledger.reserve(
+            Placement(
+                pod=PodUid(f"p{at}"),
+                pod_key=f"d/p{at}",
+                node=found.node,
+                dialect=Toy.name,
+                assignment=found.placed.assignment,
+                amounts=shape.amounts,
+            )
+        )
+    assert len(set(used)) > 10

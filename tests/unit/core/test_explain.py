@@ -1,0 +1,137 @@
+"""Refusals say what was missing where, with numbers, and the smallest change."""
+
+import pytest
+
+from core import explain
+from core.candidates import Shape
+from core.catalog import Catalog
+from core.ledger import Ledger, Placement
+from core.model import Node, NodeConstraints, NodeName, PodUid
+from core.port import Reason, Shortfall, Violation
+from core.settings import Policy, Settings, Tables
+from tests.support.toy import Toy, ToyRequest
+
+
+@pytest.fixture
+def ledger():
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8,a:16"))
+    made.set_node(node("n2", "b:8"))
+    made.set_node(node("n3", None))
+    made.set_node(node("n4", "a:32", unschedulable=True))
+    return made
+
+
+def node(name, cards, **about):
+    annotations = {} if cards is None else {"toy.example/cards": cards}
+    return Node(name=NodeName(name), annotations=annotations, allocatable={"pods": "2", "cpu": "4"}, **about)
+
+
+def shape(memory, *, cores=0, cards=1, kind="", cpu=0):
+    amounts = (("cpu", cpu * 1000), ("pods", 1)) if cpu else (("pods", 1),)
+    return Shape(
+        dialect=Toy.name,
+        request=ToyRequest(memory, cores, cards, kind),
+        amounts=amounts,
+        constraints=NodeConstraints(),
+    )
+
+
+def refused(ledger, asked):
+    return explain.refused(ledger, asked, Policy.BINPACK)
+
+
+def fill(ledger, name, *entries, uid="x"):
+    ledger.reserve(
+        Placement(
+            pod=PodUid(uid), pod_key=f"d/{uid}", node=NodeName(name), dialect=Toy.name, assignment=entries,
+            amounts=(("pods", 1),),
+        )
+    )  # fmt: skip
+
+
+def test_the_sentence_counts_reasons_names_the_nearest_card_and_what_to_do(ledger):
+    fill(ledger, "n1", (1, 10, 0))
+    assert explain.sentence(refused(ledger, shape(12, kind="a"))) == (
+        "0/4 nodes are available: 1 no card of a type that the pod accepts, 1 no cards for whole_gpu, "
+        "1 too little free memory on every card, 1 unschedulable (cordoned). "
+        "Nearest: n1 0: 8 of 12 MiB free. Ask for at most 8 MiB of memory, or wait until a card empties."
+    )
+
+
+def test_what_no_empty_node_could_take_is_not_told_to_wait(ledger):
+    answer = refused(ledger, shape(40))
+    assert answer.never
+    assert "wait" not in explain.sentence(answer).lower()
+    assert "Not even an empty node of this cluster could take it." in explain.sentence(answer)
+    assert not refused(ledger, shape(12, kind="a", cpu=5)).never
+
+
+def test_a_lack_of_cpu_is_told_as_such(ledger):
+    answer = refused(ledger, shape(4, cpu=5))
+    assert ("insufficient cpu", 2) in answer.counts
+    assert "cpu: 5 wanted, 4 free" in explain.report(answer)
+
+
+def test_the_report_tells_every_card_of_the_nearest_nodes(ledger):
+    fill(ledger, "n1", (1, 10, 0))
+    text = explain.report(refused(ledger, shape(12)))
+    assert "0: 8 of 12 MiB free" in text
+    assert "1: 6 of 12 MiB free" in text
+
+
+def test_a_signature_stays_while_only_numbers_move(ledger):
+    fill(ledger, "n1", (1, 10, 0))
+    before = refused(ledger, shape(12))
+    fill(ledger, "n1", (0, 1, 0), uid="y")
+    after = refused(ledger, shape(12))
+    assert before != after
+    assert before.signature == after.signature
+    assert before.signature != refused(ledger, shape(40)).signature
+
+
+def test_an_empty_cluster_says_so():
+    empty = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    assert "no nodes yet" in explain.sentence(refused(empty, shape(1)))
+
+
+def test_long_sentences_are_cut():
+    counts = tuple((f"reason {number}", 1) for number in range(500))
+    assert len(explain.sentence(explain.Refused(nodes=500, counts=counts, nearest=(), remedy=""))) == 1024
+
+
+def test_a_pod_that_may_not_be_asked_so_is_told_in_the_words_of_admission():
+    violation = Violation(code="CS103", field="limit x", found="'150'", remedy="write a whole number")
+    assert explain.invalid((violation,)) == "limit x: found '150'; write a whole number"
+    assert "pod affinity" in explain.unjudged(("pod affinity",))
+
+
+def test_too_many_cards_are_told_as_such_and_not_as_a_lack_of_memory(ledger):
+    answer = refused(ledger, shape(1, cards=5))
+    assert answer.remedy == "Ask for at most 2 cards in one container"
+
+
+def test_a_node_whose_data_cannot_be_used_is_told_before_those_that_are_not_meant(ledger):
+    ledger.set_node(node("n9", "broken"))
+    asked = Shape(
+        dialect=Toy.name,
+        request=ToyRequest(1),
+        amounts=(("pods", 1),),
+        constraints=NodeConstraints(selector=(("zone", "x"),)),
+    )
+    ledger.set_node(node("n9", "broken", labels={"zone": "x"}))
+    assert "Nearest: n9 card 0: 'broken'." in explain.sentence(refused(ledger, asked))
+
+
+def test_types_that_are_there_are_named():
+    answer = explain.summed(
+        [
+            explain.NodeRefusal(
+                node=NodeName("n1"),
+                key="no card of a type that the pod accepts",
+                shortfalls=(Shortfall("GPU-0", Reason.TYPE, detail="Tesla T4"),),
+                hopeless=True,
+            )
+        ]
+    )
+    assert answer.remedy == "Types that are there: Tesla T4"

@@ -1,0 +1,180 @@
+"""What can never fit is said with the cluster's own figures, and only where it is certain."""
+
+import pytest
+
+from core.admission.mutate import judge_new
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.inventory import Inventory
+from core.model import Container, Node, NodeName, Pod, PodUid
+from core.settings import AdmissionSettings, NeverFits, Settings, Tables
+
+CATALOG = standard_catalog()
+NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
+TYPES, INDEX = "nvidia.com/use-gputype", "cardshare.io/gpu-index"
+
+
+def vgpu_node(name, model, memory, count=2, health="true"):
+    register = "".join(f"GPU-{name}-{i},10,{memory},NVIDIA-{model},{health},hami-core:" for i in range(count))
+    amounts = {NUMBER: "20", MEMORY: "99999", "volcano.sh/vgpu-cores": "200"}
+    return Node(
+        name=NodeName(name),
+        annotations={"volcano.sh/node-vgpu-register": register},
+        capacity=amounts,
+        allocatable=amounts,
+    )
+
+
+def inventory(*nodes, tables=None):
+    found = Inventory()
+    for node in nodes:
+        offers, complaints = CATALOG.offers(node, tables or Tables(), Settings())
+        found.put(node.name, offers, complaints, CATALOG.dialects)
+    return found
+
+
+CLUSTER = (
+    *(vgpu_node(f"t{i}", "Tesla T4", 15360) for i in range(3)),
+    *(vgpu_node(f"h{i}", "H100-80GB", 81920) for i in range(6)),
+    vgpu_node("a0", "A100-SXM4-80GB", 81910, count=8),
+)
+
+
+def pod(annotations=None, **limits):
+    keys = {"number": NUMBER, "memory": MEMORY, "share": "volcano.sh/gpu-memory", "core": "huawei.com/npu-core"}
+    container = Container(name="main", limits={keys[key]: str(value) for key, value in limits.items()})
+    return Pod(uid=PodUid("u"), namespace="n", name="p", annotations=annotations or {}, containers=(container,))
+
+
+def verdict(asked, found=None, policy=None):
+    settings = Settings(admission=AdmissionSettings(never_fits=policy if policy is not None else {"*": NeverFits.DENY}))
+    book = rulebook(settings, Tables(), CATALOG)
+    stock = (found or inventory(*CLUSTER)).stock()
+    return judge_new(asked, "dana", book.with_stock(stock))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        pytest.param(
+            pod(number=1, memory=98304),
+            "CS401 cards: no card has 98304 MiB; the largest is H100-80GB with 81920 MiB on 6 nodes; "
+            "ask for 81920 MiB or less",
+            id="memory",
+        ),
+        pytest.param(
+            pod({TYPES: "T4"}, number=1, memory=20000),
+            "CS401 cards: no card has 20000 MiB; the largest is Tesla T4 with 15360 MiB on 3 nodes; "
+            "ask for 15360 MiB or less",
+            id="memory of the types that are accepted",
+        ),
+        pytest.param(
+            pod({TYPES: "A100-80"}, number=1),
+            "CS402 annotation nvidia.com/use-gputype: found 'A100-80'; did you mean A100-SXM4-80GB? "
+            "no card of that type is in this cluster; there are A100-SXM4-80GB, H100-80GB, Tesla T4",
+            id="type",
+        ),
+        pytest.param(
+            pod({INDEX: "8"}, number=1),
+            "CS403 annotation cardshare.io/gpu-index: found '8'; "
+            "the node with the most cards has positions 0 to 7; name at least 1 of these",
+            id="index",
+        ),
+        pytest.param(
+            pod(number=9), "CS404 cards: no node has 9 cards; the largest has 8; ask for 8 or fewer", id="count"
+        ),
+        pytest.param(
+            pod(share=5),
+            "CS405 cards: no node of this cluster offers cards by gpu_memory; ask the cluster's operator",
+            id="protocol",
+        ),
+        pytest.param(
+            pod({"volcano.sh/vgpu-mode": "mig"}, number=1),
+            "CS405 cards: no node could take it, not even an empty one (mode); ask for less, or for other cards",
+            id="mode",
+        ),
+    ],
+)
+def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
+    found = verdict(asked)
+    assert found.message == message
+    warned = verdict(asked, policy={})
+    assert warned.allowed
+    code, _, rest = message.partition(" ")
+    assert [str(one) for one in warned.notices] == [f"{code} this pod can never be placed: {rest}"]
+    assert verdict(asked, policy={"n": NeverFits.OFF}).notices == ()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(pod(number=1, memory=81920), id="as much as the largest"),
+        pytest.param(pod(number=8), id="as many as the node with most"),
+        pytest.param(pod({TYPES: "A100"}, number=1), id="a word of a type"),
+        pytest.param(pod({TYPES: "NVIDIA-H100-80GB"}, number=1), id="a type as the register has it"),
+        pytest.param(pod({TYPES: "T4,B200"}, number=1), id="one type of two"),
+        pytest.param(pod({INDEX: "7,9"}, number=1), id="one position of two"),
+        pytest.param(pod({"volcano.sh/vgpu-use-gpuuuid": "GPU-x"}, number=1), id="a card by its id"),
+    ],
+)
+def test_what_could_fit_an_empty_node_is_not_spoken_of(asked):
+    found = verdict(asked)
+    assert (found.message, found.notices) == ("", ())
+
+
+def test_policy_is_by_namespace():
+    asked = pod(number=9)
+    assert not verdict(asked, policy={"n": NeverFits.DENY, "*": NeverFits.OFF}).allowed
+    assert verdict(asked, policy={"m": NeverFits.DENY, "*": NeverFits.OFF}).notices == ()
+    assert verdict(asked, policy={"m": NeverFits.DENY}).notices != ()
+
+
+def test_a_card_that_is_ill_today_may_be_well_tomorrow():
+    ill = vgpu_node("b0", "B200", 183000, health="false")
+    assert verdict(pod(number=1, memory=98304), inventory(*CLUSTER, ill)).message == ""
+    assert verdict(pod({TYPES: "B200"}, number=1), inventory(*CLUSTER, ill)).message == ""
+
+
+def test_an_ill_card_silences_only_what_it_could_serve():
+    ill = vgpu_node("b0", "B200", 183000, health="false")
+    assert verdict(pod(number=1, memory=200000), inventory(*CLUSTER, ill)).codes == ("CS401",)
+    assert verdict(pod(number=9), inventory(*CLUSTER, ill)).codes == ("CS404",)
+    assert verdict(pod({"volcano.sh/vgpu-mode": "mig"}, number=1), inventory(*CLUSTER, ill)).message == ""
+
+
+def test_memory_is_not_blamed_where_cards_are_large_enough_but_too_few():
+    found = verdict(pod(number=8, memory=81920))
+    assert found.codes == ("CS405",)
+    assert "no card has" not in found.message
+
+
+def test_a_node_that_cannot_be_read_may_hold_anything():
+    broken = vgpu_node("x", "T4", 1)
+    register = {"volcano.sh/node-vgpu-register": "GPU-x,10,abc,NVIDIA-T4,true,hami-core:"}
+    unread = Node(name=broken.name, annotations=register, capacity=broken.capacity, allocatable=broken.allocatable)
+    assert verdict(pod(number=9), inventory(*CLUSTER, unread)).message == ""
+
+
+def test_nothing_is_said_of_nodes_whose_documents_are_not_watched():
+    assert CATALOG.request_of(pod(core=8), Tables(), Settings()) is not None
+    assert all("CS4" not in str(one) for one in verdict(pod(core=8)).violations)
+
+
+def test_nodes_that_say_nothing_new_are_not_summed_up_again():
+    found = inventory(*CLUSTER)
+    version = found.version
+    for node in CLUSTER:
+        offers, complaints = CATALOG.offers(node, Tables(), Settings())
+        found.put(node.name, offers, complaints, CATALOG.dialects)
+    assert found.version == version
+    found.remove(NodeName("a0"))
+    assert found.version == version + 1
+    assert found.stock() == inventory(*CLUSTER[:-1]).stock()
+    found.keep(frozenset({NodeName("t0")}))
+    assert found.stock() == inventory(CLUSTER[0]).stock()
+
+
+def test_nodes_that_offer_alike_are_judged_once():
+    found = inventory(*CLUSTER).stock()
+    (sold,) = found.by_dialect.values()
+    assert len(sold.layouts) == 3

@@ -1,0 +1,164 @@
+"""Who holds what: promises, counts, nodes that come, change and go."""
+
+import pytest
+
+from core.catalog import Catalog, standard_catalog
+from core.errors import InvariantError
+from core.ledger import Ledger, Placement
+from core.model import Container, Node, NodeName, Phase, Pod, PodUid
+from core.settings import DialectName, Settings, Tables
+from tests.support.toy import HELD, Toy
+
+
+@pytest.fixture
+def ledger():
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8,a:8"))
+    return made
+
+
+def node(name, cards, **about):
+    return Node(name=NodeName(name), annotations={"toy.example/cards": cards}, allocatable={"pods": "9"}, **about)
+
+
+def promise(uid, *entries, on="n1"):
+    return Placement(
+        pod=PodUid(uid),
+        pod_key=f"d/{uid}",
+        node=NodeName(on),
+        dialect=Toy.name,
+        assignment=entries,
+        amounts=(("pods", 1),),
+    )
+
+
+def bound(uid, held, on="n1", **about):
+    return Pod(
+        uid=PodUid(uid), namespace="d", name=uid, node_name=on, annotations={HELD: held},
+        containers=(Container(name="c"),), **about,
+    )  # fmt: skip
+
+
+def used(ledger, name="n1"):
+    return [card.memory for card in ledger.states[NodeName(name)].offers[Toy.name]]
+
+
+def test_release_undoes_reserve_and_both_are_once(ledger):
+    before = ledger.states[NodeName("n1")]
+    ledger.reserve(promise("p", (0, 5, 0)))
+    ledger.reserve(promise("p", (0, 5, 0)))
+    assert used(ledger) == [5, 0]
+    assert ledger.release(PodUid("p"))
+    assert not ledger.release(PodUid("p"))
+    after = ledger.states[NodeName("n1")]
+    assert (after.offers, after.holders) == (before.offers, before.holders)
+    assert {name: amount for name, amount in after.used.items() if amount} == before.used
+
+
+def test_a_card_is_never_promised_beyond_what_it_has(ledger):
+    ledger.reserve(promise("p", (0, 5, 0)))
+    with pytest.raises(InvariantError, match="card 0: 10 of 8"):
+        ledger.reserve(promise("q", (0, 5, 0)))
+    assert used(ledger) == [5, 0]
+
+
+def test_a_card_that_shrank_does_not_stop_promises_on_its_neighbour(ledger):
+    ledger.reserve(promise("p", (0, 8, 0)))
+    ledger.set_node(node("n1", "a:4,a:8"))
+    ledger.reserve(promise("q", (1, 8, 0)))
+    assert ledger.overcommitted(NodeName("n1")) == ("card 0: 8 of 4",)
+
+
+def test_a_bound_pod_replaces_its_reservation_by_what_it_really_holds(ledger):
+    ledger.reserve(promise("p", (0, 5, 0)))
+    ledger.count(bound("p", "1/3/0"))
+    assert used(ledger) == [0, 3]
+
+
+def test_counting_the_same_again_is_no_change(ledger):
+    ledger.count(bound("p", "0/3/0"))
+    cursor = ledger.cursor
+    ledger.count(bound("p", "0/3/0", resource_version="2"))
+    assert ledger.cursor == cursor
+
+
+def test_a_deleting_pod_still_holds_and_a_finished_one_does_not(ledger):
+    ledger.count(bound("p", "0/3/0", deleting=True))
+    assert used(ledger) == [3, 0]
+    ledger.count(bound("p", "0/3/0", deleting=True, phase=Phase.FAILED))
+    assert used(ledger) == [0, 0]
+
+
+def test_pods_of_a_node_that_is_not_there_are_strays_until_it_appears(ledger):
+    ledger.count(bound("p", "0/3/0", on="ghost"))
+    assert ledger.stray_pods() == (("ghost", "d/p"),)
+    ledger.set_node(node("ghost", "a:8"))
+    assert used(ledger, "ghost") == [3]
+    assert ledger.stray_pods() == ()
+    ledger.remove_node(NodeName("ghost"))
+    assert ledger.stray_pods() == (("ghost", "d/p"),)
+    assert ledger.release(PodUid("p"))
+    assert ledger.stray_pods() == ()
+
+
+def test_a_node_that_says_the_same_changes_nothing(ledger):
+    assert not ledger.set_node(node("n1", "a:8,a:8", resource_version="7"))
+    assert ledger.set_node(node("n1", "a:8,a:8", unschedulable=True))
+
+
+def test_an_unreadable_register_sets_the_node_aside_and_keeps_its_holders(ledger):
+    ledger.count(bound("p", "0/3/0"))
+    ledger.set_node(node("n1", "a:many"))
+    state = ledger.states[NodeName("n1")]
+    assert Toy.name not in state.offers
+    assert [complaint.field for complaint in state.complaints] == ["toy.example/cards"]
+    ledger.set_node(node("n1", "a:8"))
+    assert used(ledger) == [3]
+
+
+def test_what_happens_to_a_fork_does_not_happen_here(ledger):
+    ledger.reserve(promise("p", (0, 5, 0)))
+    twin = ledger.fork()
+    twin.release(PodUid("p"))
+    twin.reserve(promise("q", (1, 8, 0)))
+    assert used(ledger) == [5, 0]
+    alone = ledger.fork_node(NodeName("n1"))
+    alone.release(PodUid("p"))
+    assert used(alone) == [0, 0]
+    assert used(ledger) == [5, 0]
+
+
+def test_the_log_names_what_changed_since_a_cursor(ledger):
+    cursor = ledger.cursor
+    ledger.reserve(promise("p", (0, 5, 0)))
+    assert ledger.changes_since(cursor) == ["n1"]
+    assert ledger.changes_since(ledger.cursor) == []
+    assert ledger.changes_since(cursor - 10**9) is None
+
+
+def test_of_protocols_that_sell_the_same_cards_a_node_serves_the_one_in_use():
+    """A node that offers both shares and whole cards of the same GPUs takes no pod of the other way (design 4)."""
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    amounts = {
+        "pods": "9", "volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "32768", "volcano.sh/vgpu-cores": "100",
+        "nvidia.com/gpu": "1",
+    }  # fmt: skip
+    register = "GPU-0,10,32768,NVIDIA-Tesla V100-SXM2-32GB,true,hami-core:"
+    ledger.set_node(
+        Node(
+            name=NodeName("both"),
+            labels={"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"},
+            annotations={"volcano.sh/node-vgpu-register": register},
+            capacity=amounts,
+            allocatable=amounts,
+        )
+    )
+    whole = Container(name="c", limits={"nvidia.com/gpu": "1"}, requests={"nvidia.com/gpu": "1"})
+    pod = Pod(uid=PodUid("w"), namespace="d", name="w", node_name="both", containers=(whole,))
+    assert set(ledger.states[NodeName("both")].offers) == {DialectName.VGPU, DialectName.WHOLE_GPU}
+    ledger.count(pod)
+    assert ledger.states[NodeName("both")].closed == {
+        DialectName.VGPU: "its cards are in use as whole_gpu by pod d/w",
+    }
+    ledger.release(pod.uid)
+    assert ledger.states[NodeName("both")].closed == {}

@@ -1,0 +1,85 @@
+"""A pod that somebody bound without saying which cards it uses: its node is closed until it is gone."""
+
+from dataclasses import replace
+
+import pytest
+
+from core.candidates import Shape, scan
+from core.catalog import standard_catalog
+from core.decide import shape_of
+from core.ledger import Ledger
+from core.model import Container, Node, NodeName, Phase, Pod, PodUid
+from core.score import node_policy
+from core.settings import DialectName, Settings, Tables
+from tests.support import ascend, mindcluster
+from tests.support.world import node as vgpu_node
+
+NAME = NodeName("node-a")
+EVERYTHING = {"pods": "110", "cpu": "64", "memory": "256Gi"}
+
+
+def share_node(**resources: str) -> Node:
+    have = {**EVERYTHING, **resources}
+    return Node(name=NAME, allocatable=have, capacity=have)
+
+
+def asking(**limits: str) -> Pod:
+    named = {name.replace("__", "/").replace("_", "-"): amount for name, amount in limits.items()}
+    one = Container(name="main", limits=named, requests=named)
+    return Pod(uid=PodUid("uid-a"), namespace="default", name="a", containers=(one,))
+
+
+CASES = {
+    DialectName.VGPU: (
+        vgpu_node("node-a"),
+        asking(**{"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": "100"}),
+    ),
+    DialectName.GPU_MEMORY: (
+        share_node(**{"volcano.sh/gpu-memory": "16000", "volcano.sh/gpu-number": "2"}),
+        asking(**{"volcano.sh__gpu_memory": "100"}),
+    ),
+    DialectName.GPU_NUMBER: (
+        share_node(**{"volcano.sh/gpu-number": "2"}),
+        asking(**{"volcano.sh__gpu_number": "1"}),
+    ),
+    DialectName.ASCEND_HAMI: (
+        ascend.node("Ascend310P", ("U0", "U1")),
+        ascend.pod("Ascend310P", (1, 3072)),
+    ),
+    DialectName.MINDCLUSTER: (mindcluster.npu_node(), mindcluster.npu_pod(1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_node_takes_no_new_shares_while_a_pod_without_an_assignment_is_there(name: DialectName):
+    node, pod = CASES[name]
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    have = {**EVERYTHING, **node.allocatable}
+    ledger.set_node(replace(node, allocatable=have, capacity={**EVERYTHING, **node.capacity}))
+    shape = shape_of(pod, ledger)
+    assert isinstance(shape, Shape)
+    policy = node_policy(Settings())
+    assert scan(ledger, policy, shape) is not None
+    cards = ledger.states[node.name].offers[name]
+
+    stranger = replace(pod, uid=PodUid("uid-x"), name="x", node_name=node.name)
+    ledger.count(stranger)
+    assert "default/x asks for" in ledger.states[node.name].closed[name]
+    assert scan(ledger, policy, shape) is None
+    # The node's device data may come after the pod.
+    ledger.remove_node(node.name)
+    ledger.set_node(replace(node, allocatable=have, capacity={**EVERYTHING, **node.capacity}))
+    assert name in ledger.states[node.name].closed
+    assert ledger.states[node.name].offers[name] == cards
+
+    ledger.count(replace(stranger, phase=Phase.FAILED))
+    assert ledger.states[node.name].closed == {}
+    assert scan(ledger, policy, shape) is not None
+
+
+def test_a_pod_without_shares_closes_nothing():
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    node, _ = CASES[DialectName.VGPU]
+    ledger.set_node(node)
+    ledger.count(replace(asking(cpu="1"), node_name=node.name))
+    assert ledger.states[node.name].closed == {}

@@ -1,0 +1,61 @@
+"""Quantities as Kubernetes means them, or refused with the text; never expensive."""
+
+import time
+
+import pytest
+
+from core.errors import InvalidRequestError
+from core.units import MAX_AMOUNT, parse_amount, parse_count, parse_milli
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("+1", 1),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("1E", 10**18),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("0.5Gi", 512 * 2**20),
+        ("1500m", 2),
+        ("1e-3", 1),
+        ("1n", 1),
+        (".5", 1),
+        ("5.", 5),
+        ("9223372036854775807", MAX_AMOUNT),
+    ],
+)
+def test_an_amount_is_read_as_kubernetes_means_it_rounded_up(text, amount):
+    assert parse_amount(text, "memory") == amount
+
+
+@pytest.mark.parametrize(("text", "milli"), [("1", 1000), ("250m", 250), ("0.1", 100), ("1u", 1), ("2k", 2_000_000)])
+def test_cpu_is_read_in_thousandths(text, milli):
+    assert parse_milli(text, "cpu") == milli
+
+
+NO_COUNTS = (
+    *("", " 1", "1 ", "-1", "1.5", "500m", "1e-3", "1K", "inf", "nan", "0x10", "1_000", "1e", "e5", "."),
+    *("\u0663", "\uff11\uff12", "\u00b2", "1ki", "1e1000000", "1e308", "100e306", "9" * 5000, str(2**63)),
+    *("1Ei1", "--1", "\x00"),
+)
+
+
+@pytest.mark.parametrize("text", NO_COUNTS)
+def test_what_is_no_whole_count_is_refused_with_the_field_and_the_text_and_costs_nothing(text):
+    began = time.process_time()
+    with pytest.raises(InvalidRequestError) as refused:
+        parse_count(text, "limit volcano.sh/vgpu-number")
+    assert refused.value.field == "limit volcano.sh/vgpu-number"
+    assert len(str(refused.value)) < 250
+    assert time.process_time() - began < 0.02
+
+
+def test_a_count_above_its_maximum_is_refused():
+    assert parse_count("3Ki", "f") == 3072
+    assert parse_count("1e3", "f") == 1000
+    with pytest.raises(InvalidRequestError, match="no larger than 2147483647"):
+        parse_count("3Gi", "f")

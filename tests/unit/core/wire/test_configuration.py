@@ -1,0 +1,258 @@
+import time
+
+import pytest
+
+from core.errors import ConfigError
+from core.settings import ALL_DIALECTS, SHIPPED_CHIPS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings
+from core.wire.configuration import decode_settings
+from core.wire.device_config import decode_device_config
+from core.wire.scheduler_conf import decode_scheduler_conf
+
+
+def conf(arguments, plugin="deviceshare"):
+    lines = "".join(f"\n      {key}: {value}" for key, value in arguments.items())
+    return f"tiers:\n- plugins:\n  - name: {plugin}\n    arguments:{lines or ' {}'}\n"
+
+
+# device-config.yaml
+
+
+def test_an_empty_text_has_the_defaults_of_both_sections():
+    found = decode_device_config("")
+    assert found.vgpu.number_resource == "volcano.sh/vgpu-number"
+    assert found.vgpu.percentage_resource == "volcano.sh/vgpu-memory-percentage"
+    assert found.ascend.chips == SHIPPED_CHIPS
+
+
+def test_a_section_without_a_percentage_name_ignores_percentages():
+    found = decode_device_config("nvidia:\n  resourceCountName: a.b/n\n  gpuMemoryFactor: 10\n").vgpu
+    assert (found.number_resource, found.memory_resource) == ("a.b/n", "volcano.sh/vgpu-memory")
+    assert (found.percentage_resource, found.memory_factor) == ("", 10)
+
+
+def test_layouts_keep_their_order():
+    found = decode_device_config(
+        "nvidia:\n  knownMigGeometries:\n  - models: [A30, A31]\n    allowedGeometries:\n    - group: g1\n"
+        "      geometries:\n      - {name: 2g, memory: 12, count: 2}\n      - {name: 1g, memory: 6, count: 1}\n"
+    ).vgpu.geometries
+    assert found[0].models == ("A30", "A31")
+    assert [(p.name, p.memory_mib, p.count) for p in found[0].groups[0].profiles] == [("2g", 12, 2), ("1g", 6, 1)]
+
+
+CHIP = (
+    "{chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P, "
+    "resourceMemoryName: huawei.com/Ascend310P-memory, memoryAllocatable: 21527, memoryCapacity: 24576, aiCore: 8, "
+    "aiCPU: 7, templates: [{name: vir02, memory: 6144, aiCore: 2, aiCPU: 2}, {name: vir01, memory: 3072, aiCore: 1}]}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "soft"),
+    [(f"vnpus:\n- {CHIP}\n", False), (f"vnpus:\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", True)],
+    ids=["list", "wrapper"],
+)
+def test_both_shapes_of_the_chips_are_read(text, soft):
+    found = decode_device_config(text).ascend
+    assert found.soft_by_default is soft
+    assert found.chips[0].core_resource == "huawei.com/Ascend310P-core"
+    assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
+
+
+def test_every_problem_of_a_device_configuration_is_listed():
+    with pytest.raises(ConfigError) as caught:
+        decode_device_config(
+            "nvidia:\n  gpuMemoryFactor: -1\n  knownMigGeometries:\n  - models: []\n    allowedGeometries:\n"
+            "    - group: a-b\n      geometries: [{name: x, memory: much, count: 1}]\nvnpus: 5\n"
+        )
+    assert len(caught.value.problems) == 4
+    assert caught.value.problems[0] == "nvidia.gpuMemoryFactor: found '-1'; write a whole number from 1 to 1048576"
+
+
+# YAML of strangers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "- 1\n---\n- 2\n",
+        "[" * 200_000,
+        "a: &a [" + "*a" + "]",
+        "? [1, 2]\n: 3\n",
+        "!!python/object/apply:os.system [x]",
+        "\x00",
+        "a: " + "9" * 5_000,
+        "a: 2026-99-99",
+        "x" * (1024 * 1024 + 1),
+        "{1: 2}",
+        "text",
+    ],
+)
+def test_what_is_no_configuration_is_one_clear_error(text):
+    with pytest.raises(ConfigError):
+        decode_device_config(text)
+
+
+def test_aliases_do_not_explode():
+    lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1]"]
+    lines += [f"a{i}: &a{i} [" + ",".join([f"*a{i - 1}"] * 9) + "]" for i in range(1, 12)]
+    started = time.process_time()
+    with pytest.raises(ConfigError, match="aliases"):
+        decode_device_config("\n".join(lines))
+    assert time.process_time() - started < 1
+
+
+# cardshare.yaml
+
+
+def test_settings_stand_over_their_base():
+    found = decode_settings(
+        "policy: spread\nschedule_weight: 3\ndialects: [vgpu, gpu_memory]\nhandoff_patience_s: 0.5\n"
+        "metrics: {per_pod: true}\nadmission:\n  default_mode: {team-a: mig}\n  allow_privileged: true\n",
+        Settings(bind_in_flight_max=9),
+    )
+    assert (found.policy, found.schedule_weight, found.bind_in_flight_max) == (Policy.SPREAD, 3, 9)
+    assert found.dialects == {DialectName.VGPU, DialectName.GPU_MEMORY}
+    assert (found.handoff_patience_s, found.metrics_per_pod) == (0.5, True)
+    assert found.admission.default_mode == {"team-a": "mig"}
+    assert found.admission.allow_privileged
+    assert found.admission.trusted_accounts == Settings().admission.trusted_accounts
+
+
+def test_no_settings_are_the_base():
+    assert decode_settings("") == Settings()
+
+
+def test_every_problem_of_the_settings_is_listed():
+    with pytest.raises(ConfigError) as caught:
+        decode_settings(
+            "polcy: spread\npolicy: best\nschedule_weight: -1\nhandoff_timeout_s: soon\nscheduler_names: []\n"
+            "admission: {trusted_accounts: ['*'], default_mode: {a: MIG}, extra: 1}\n"
+        )
+    text = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 8, text
+    assert "polcy: there is no such setting" in text
+    assert "admission.default_mode.a: found 'MIG'; write one of 'hami-core', 'mig', 'mps'" in text
+
+
+# volcano-scheduler.conf
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n'
+        "  - name: conformance\n- plugins:\n  - name: drf\n  - name: predicates\n  - name: proportion\n"
+        "  - name: nodeorder\n  - name: binpack\n",
+    ],
+    ids=["none", "volcanos-default"],
+)
+def test_a_configuration_without_a_word_on_devices_counts_as_none(text):
+    found = decode_scheduler_conf(text)
+    assert found.settings == Settings()
+    assert found.settings.dialects == ALL_DIALECTS
+    assert found.notes == ()
+
+
+def test_the_guides_configuration_switches_one_dialect_on():
+    found = decode_scheduler_conf(conf({"deviceshare.VGPUEnable": "true", "deviceshare.SchedulePolicy": "spread"}))
+    assert found.settings.dialects == {DialectName.VGPU, DialectName.WHOLE_GPU}
+    assert (found.settings.policy, found.settings.schedule_weight) == (Policy.SPREAD, 1)
+
+
+def test_a_configuration_without_a_policy_has_upstreams_order():
+    assert decode_scheduler_conf(conf({"deviceshare.VGPUEnable": "true"})).settings.policy is Policy.INDEX
+
+
+def test_the_older_switches_are_understood():
+    found = decode_scheduler_conf(
+        conf({"predicate.GPUSharingEnable": '"T"', "predicate.NodeLockEnable": "yes"}, "predicates")
+    )
+    assert found.settings.dialects == {DialectName.GPU_MEMORY, DialectName.WHOLE_GPU}
+    assert found.settings.node_lock
+
+
+@pytest.mark.parametrize("weight", ["10", '"10"'])
+def test_a_weight_may_stand_in_quotes(weight):
+    found = decode_scheduler_conf(conf({"deviceshare.ScheduleWeight": weight, "deviceshare.SchedulePolicy": "binpack"}))
+    assert found.settings.schedule_weight == 10
+
+
+def test_where_the_device_configuration_lives_is_read():
+    found = decode_scheduler_conf(
+        conf({"deviceshare.KnownGeometriesCMName": "c", "deviceshare.KnownGeometriesCMNamespace": "n"})
+    )
+    assert (found.settings.device_config_name, found.settings.device_config_namespace) == ("c", "n")
+
+
+def test_exclusive_rules_are_read_and_what_they_drop_is_said():
+    found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: 1}]"}))
+    assert found.exclusive_rules == (ExclusiveRule(labels=frozenset({("a", "x"), ("b", "y")})),)
+    assert len(found.notes) == 1
+
+
+def test_what_has_no_effect_is_said_once():
+    found = decode_scheduler_conf(
+        "tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.wait: 5}\n  - name: mine\n  - name: mine\n"
+        "  - name: deviceshare\n    arguments: {deviceshare.VGPUEnabled: true}\n  - name: tdm\nmore: 1\n"
+    )
+    assert found.notes == (
+        "more: unknown, has no effect",
+        "plugin binpack: binpack.wait: unknown, has no effect",
+        "plugin mine: unknown, has no effect",
+        "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect",
+        "plugin tdm: has no effect here",
+    )
+    assert found.settings == Settings()
+
+
+def test_weights_of_other_resources_are_read_and_turn_nothing_off():
+    found = decode_scheduler_conf(
+        'tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.weight: "5", binpack.cpu: 2,\n'
+        '      binpack.resources: "nvidia.com/gpu, x.y/z", binpack.resources.nvidia.com/gpu: "10"}\n'
+        "  - name: nodeorder\n    arguments: {leastrequested.weight: 3, balancedresource.weight: 2}\n"
+    )
+    assert found.notes == ()
+    assert found.settings.dialects == Settings().dialects
+    assert found.settings.node_weights == NodeWeights(
+        binpack=5,
+        resources=(("cpu", 2), ("memory", 1), ("nvidia.com/gpu", 10), ("x.y/z", 1)),
+        least_requested=3,
+        balanced=2,
+    )
+
+
+def test_plugins_without_arguments_weigh_nothing():
+    found = decode_scheduler_conf("tiers:\n- plugins:\n  - name: binpack\n  - name: nodeorder\n")
+    assert not found.settings.node_weights
+
+
+def test_parameters_of_mindcluster_are_compared_as_text():
+    found = decode_scheduler_conf(
+        'configurations:\n- name: init-params\n  arguments: {presetVirtualDevice: "true", grace-over-time: "9"}\n'
+    )
+    assert found.preset_virtual_device
+    assert found.use_cluster_info_manager
+    assert found.notes == ("configuration init-params: grace-over-time: has no effect here",)
+
+
+def test_a_wrong_configuration_lists_every_problem():
+    with pytest.raises(ConfigError) as caught:
+        decode_scheduler_conf(
+            conf(
+                {
+                    "deviceshare.VGPUEnable": "maybe",
+                    "deviceshare.SchedulePolicy": "best",
+                    "deviceshare.ScheduleWeight": "[1]",
+                }
+            )
+        )
+    assert len(caught.value.problems) == 3
+
+
+def test_words_are_told_as_people_write_them():
+    with pytest.raises(ConfigError) as refused:
+        decode_settings("policy: bogus\n")
+    assert "write one of 'binpack', 'spread', 'index', ''" in str(refused.value)
+    assert "Policy." not in str(refused.value)

@@ -1,0 +1,218 @@
+import json
+
+import pytest
+
+from core.errors import InvalidRequestError
+from core.model import Phase, Requirement, Toleration
+from core.wire.pods import decode_pod, pod_from_object
+
+
+def pod(spec=None, status=None, **meta):
+    return pod_from_object(
+        {
+            "metadata": {"name": "p", "namespace": "n", **meta},
+            "spec": spec or {},
+            "status": status or {},
+        }
+    )
+
+
+def container(**fields):
+    return {"name": "main", **fields}
+
+
+def test_everything_that_placing_needs_is_read():
+    text = json.dumps(
+        {
+            "kind": "Pod",
+            "metadata": {
+                "name": "p",
+                "namespace": "n",
+                "uid": "u1",
+                "resourceVersion": "7",
+                "labels": {"app": "x"},
+                "annotations": {"volcano.sh/vgpu-mode": "mig"},
+                "creationTimestamp": "1970-01-01T00:01:00Z",
+                "ownerReferences": [{"kind": "Node", "name": "no"}, {"kind": "Job", "name": "j", "controller": True}],
+            },
+            "spec": {
+                "schedulerName": "cardshare",
+                "nodeName": "node-a",
+                "priority": 5,
+                "overhead": {"cpu": "250m"},
+                "containers": [
+                    container(
+                        resources={"limits": {"volcano.sh/vgpu-number": "1"}, "requests": {"cpu": "1"}},
+                        env=[{"name": "A", "value": "1"}],
+                        securityContext={"privileged": True},
+                        ports=[{"hostPort": 80, "hostIP": "10.0.0.1"}, {"containerPort": 81}],
+                    )
+                ],
+                "initContainers": [container(restartPolicy="Always")],
+            },
+            "status": {
+                "phase": "Running",
+                "reason": "Odd",
+                "conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no room"}],
+            },
+        }
+    )
+    found = decode_pod(text.encode())
+    assert (found.uid, found.key, found.resource_version) == ("u1", "n/p", "7")
+    assert (found.labels, found.annotations) == ({"app": "x"}, {"volcano.sh/vgpu-mode": "mig"})
+    assert (found.scheduler_name, found.node_name, found.priority) == ("cardshare", "node-a", 5)
+    assert (found.created_s, found.owner, found.phase) == (60, "Job/j", Phase.RUNNING)
+    assert (found.status_reason, found.scheduled_reason, found.scheduled_message) == ("Odd", "Unschedulable", "no room")
+    assert found.overhead == {"cpu": "250m"}
+    main = found.containers[0]
+    assert (main.limits, main.requests) == ({"volcano.sh/vgpu-number": "1"}, {"cpu": "1"})
+    assert (main.privileged, main.env_names, main.host_ports) == (True, ("A",), (("TCP", "10.0.0.1", 80),))
+    assert found.init_containers[0].sidecar
+    assert found.unjudged == ("host ports",)
+
+
+def test_null_fields_are_absent_fields():
+    found = decode_pod(
+        b'{"metadata":{"name":"p","labels":null,"annotations":null,"creationTimestamp":null,"ownerReferences":null},'
+        b'"spec":{"containers":null,"nodeSelector":null,"affinity":null,"tolerations":null,"volumes":null},"status":null}'
+    )
+    assert (found.labels, found.annotations, found.containers, found.created_s) == ({}, {}, (), 0)
+    assert found.phase is Phase.PENDING
+
+
+def test_numbers_in_a_manifest_are_quantities():
+    found = pod({"containers": [container(resources={"limits": {"volcano.sh/gpu-memory": 1024, "cpu": 0.5}})]})
+    assert found.containers[0].limits == {"volcano.sh/gpu-memory": "1024", "cpu": "0.5"}
+
+
+def test_constraints_are_those_of_the_api():
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+        {"matchExpressions": []},
+    ]
+    found = pod(
+        {
+            "nodeSelector": {"b": "2", "a": "1"},
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            },
+            "tolerations": [{"key": "k", "effect": "NoSchedule"}],
+        }
+    ).constraints
+    assert found.selector == (("a", "1"), ("b", "2"))
+    assert found.affinity == ((Requirement(key="zone", operator="In", values=("a", "b")),),)
+    assert found.tolerations == (Toleration(key="k", operator="Equal", effect="NoSchedule"),)
+
+
+def test_an_affinity_without_a_usable_term_matches_nothing():
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity: dict[str, object] = {"nodeAffinity": {key: {"nodeSelectorTerms": [{}]}}}
+    assert pod({"affinity": affinity}).constraints.affinity == ()
+    assert pod().constraints.affinity is None
+
+
+TERM = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+FIELDS = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ({"affinity": {"podAffinity": TERM}}, ("pod affinity",)),
+        ({"affinity": {"podAntiAffinity": TERM}}, ("pod anti-affinity",)),
+        ({"affinity": {"podAntiAffinity": PREFERRED, "podAffinity": PREFERRED}}, ()),
+        (
+            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": FIELDS}}},
+            ("node affinity matchFields",),
+        ),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            ("topology spread (DoNotSchedule)",),
+        ),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
+        ({"containers": [container(ports=[{"hostPort": 1}])]}, ("host ports",)),
+        ({"containers": [container(ports=[{"containerPort": 1}])]}, ()),
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
+        ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ("persistent volume claims",)),
+        ({"volumes": [{"emptyDir": {}}, {"configMap": {}}, {"hostPath": {}}]}, ()),
+        ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
+        ({"resources": {"requests": {"cpu": "1"}}}, ("pod-level resources",)),
+    ],
+)
+def test_what_no_rule_decides_is_named(spec, names):
+    assert pod(spec).unjudged == names
+
+
+@pytest.mark.parametrize(
+    ("statuses", "started"),
+    [
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}, "started": False}]}, False),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, True),
+        ({"containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}, True),
+        ({"containerStatuses": [{"state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 1}}}]}, True),
+        ({"initContainerStatuses": [{"started": True}]}, True),
+        ({}, False),
+    ],
+)
+def test_a_pod_has_started_once_any_container_ran(statuses, started):
+    assert pod(status=statuses).started is started
+
+
+def test_deleting_and_gated_pods_say_so():
+    found = pod({"schedulingGates": [{"name": "g"}]}, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert (found.deleting, found.gated) == (True, True)
+
+
+def test_an_unknown_phase_is_unknown():
+    assert pod(status={"phase": "Odd"}).phase is Phase.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b'{"metadata":{"name":5}}',
+        b'{"metadata":{"name":"\xff"}}',
+        b'{"metadata":{"creationTimestamp":"0001-01-01T00:00:00"}}',
+        b'{"spec":' + b'{"x":' * 200_000,
+        b'{"x":' + b"[" * 200_000,
+        b'{"spec":{"containers":{}}}',
+    ],
+    ids=["empty", "null", "list", "cut", "number", "not-utf8", "no-zone", "deep", "deep-unknown", "object-for-list"],
+)
+def test_what_is_no_pod_is_refused_as_the_writers_text(text):
+    with pytest.raises(InvalidRequestError):
+        decode_pod(text)
+
+
+def test_a_refusal_names_the_place():
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_pod(b'{"spec":{"nodeName":5}}')
+    assert caught.value.field == "pod spec.nodeName"
+
+
+def test_pods_of_a_workload_share_what_they_repeat():
+    spec = {
+        "containers": [container(resources={"limits": {"cpu": "1"}})],
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+    }
+    one, two = pod(spec, labels={"app": "x"}), pod(spec, labels={"app": "x"})
+    assert one.containers[0] is two.containers[0]
+    assert one.constraints is two.constraints
+    assert one.labels is two.labels
+
+
+def test_long_texts_are_read_and_not_kept_for_others():
+    spec = {
+        "containers": [container(env=[{"name": "E" * 5_000}])],
+        "tolerations": [{"key": "k" * 5_000, "operator": "Exists"}],
+    }
+    one, two = pod(spec, labels={"app": "x" * 5_000}), pod(spec, labels={"app": "x" * 5_000})
+    assert one == two
+    assert one.containers[0] is not two.containers[0]
+    assert one.constraints is not two.constraints
+    assert one.labels is not two.labels

@@ -1,0 +1,184 @@
+import base64
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube.credentials import InClusterSource, KubeconfigSource, choose_source
+from kube.errors import CredentialsError
+
+
+def account(directory: Path, **files: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    for name, text in ({"token": "secret\n", "ca": "PEM", "namespace": "cards"} | files).items():
+        (directory / ("ca.crt" if name == "ca" else name)).write_text(text)
+    return directory
+
+
+def kubeconfig(
+    path: Path, *, user: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None, **more: object
+) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "cards"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api:6443/"} | (cluster or {})}],
+        "users": [{"name": "u", "user": {"token": "secret"} if user is None else user}],
+    } | more
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+async def test_a_pods_own_files_are_read_again_each_time(tmp_path):
+    source = InClusterSource(server="https://10.0.0.1:443", directory=account(tmp_path / "sa"))
+    first = await source.read()
+    (tmp_path / "sa" / "token").write_text("renewed")
+    second = await source.read()
+    assert first.authorization == "Bearer secret"
+    assert second.authorization == "Bearer renewed"
+    assert (first.server, first.namespace, first.tls.ca_pem) == ("https://10.0.0.1:443", "cards", "PEM")
+
+
+async def test_a_missing_token_is_named(tmp_path):
+    directory = account(tmp_path / "sa")
+    (directory / "token").unlink()
+    with pytest.raises(CredentialsError, match=r"sa/token: No such file or directory; check"):
+        await InClusterSource(server="https://api", directory=directory).read()
+
+
+async def test_an_empty_token_is_named(tmp_path):
+    with pytest.raises(CredentialsError, match="token: the file is empty"):
+        await InClusterSource(server="https://api", directory=account(tmp_path / "sa", token="\n")).read()
+
+
+async def test_no_secret_shows_in_a_printed_value(tmp_path):
+    credentials = await InClusterSource(server="https://api", directory=account(tmp_path / "sa")).read()
+    assert "secret" not in repr(credentials)
+
+
+async def test_a_kubeconfig_gives_server_token_and_authority(tmp_path):
+    ca = base64.b64encode(b"PEM").decode()
+    path = kubeconfig(tmp_path / "config", cluster={"certificate-authority-data": ca, "tls-server-name": "kubernetes"})
+    found = await KubeconfigSource(path).read()
+    assert (found.server, found.authorization) == ("https://api:6443", "Bearer secret")
+    assert (found.tls.ca_pem, found.tls.server_name, found.namespace) == ("PEM", "kubernetes", "cards")
+    assert found.tls.verify
+
+
+async def test_a_token_file_is_read_again_and_its_line_break_dropped(tmp_path):
+    (tmp_path / "token").write_text("first\n")
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user={"tokenFile": "token"}))
+    assert (await source.read()).authorization == "Bearer first"
+    (tmp_path / "token").write_text("second\n")
+    assert (await source.read()).authorization == "Bearer second"
+
+
+async def test_a_client_pair_renewed_in_place_makes_other_credentials(tmp_path):
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text(name)
+    user = {"client-certificate": "cert", "client-key": "key"}
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user=user))
+    first = await source.read()
+    assert first == await source.read()
+    (tmp_path / "cert").write_text("renewed")
+    assert (await source.read()).tls != first.tls
+
+
+async def test_another_context_can_be_named(tmp_path):
+    contexts = [{"name": "there", "context": {"cluster": "c", "user": "u"}}]
+    path = kubeconfig(tmp_path / "config", contexts=contexts)
+    found = await KubeconfigSource(path, context="there").read()
+    assert found.server == "https://api:6443"
+
+
+async def test_a_plugin_runs_again_only_when_rejected(tmp_path):
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f'#!/bin/sh\necho run >> {tmp_path}/runs\nN=$(wc -l < {tmp_path}/runs)\necho "{{'
+        '\\"apiVersion\\":\\"client.authentication.k8s.io/v1\\",\\"kind\\":\\"ExecCredential\\",'
+        '\\"status\\":{\\"token\\":\\"t$N\\"}}"\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    exec_user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user=exec_user))
+    answers = [await source.read(), await source.read(), await source.read(rejected=True)]
+    assert [one.authorization.replace(" ", "") for one in answers] == ["Bearert1", "Bearert1", "Bearert2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "a: [", "7", "clusters: 7\ncontexts: 7\ncurrent-context: x", "current-context: x", "\x00"],
+    ids=ascii,
+)
+async def test_a_file_that_is_no_kubeconfig_is_one_clear_line(tmp_path, text):
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(CredentialsError) as caught:
+        await KubeconfigSource(str(path)).read()
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cluster": {"server": ""}}, "no server"),
+        ({"cluster": {"certificate-authority": "gone.crt"}}, "gone.crt"),
+        ({"user": {"exec": {"apiVersion": "v1", "command": "/nowhere/plugin"}}}, "/nowhere/plugin"),
+    ],
+    ids=["no server", "no authority", "no plugin"],
+)
+async def test_what_is_missing_is_named(tmp_path, change, words):
+    path = kubeconfig(tmp_path / "config", **change)
+    with pytest.raises(CredentialsError, match=words):
+        await KubeconfigSource(path).read()
+
+
+async def test_a_wrong_context_is_named(tmp_path):
+    path = kubeconfig(tmp_path / "config")
+    with pytest.raises(CredentialsError, match=r"context elsewhere: .*elsewhere"):
+        await KubeconfigSource(path, context="elsewhere").read()
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(CredentialsError, match=r"none: no such file; check the path"):
+        await KubeconfigSource(str(tmp_path / "none")).read()
+
+
+def test_the_named_file_wins_then_the_pod_then_the_environment(tmp_path):
+    directory = account(tmp_path / "sa")
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBECONFIG": "else"}
+    named = choose_source(kubeconfig="named", environ=environ, service_account_dir=directory)
+    inside = choose_source(environ=environ, service_account_dir=directory)
+    tokenless = choose_source(environ=environ, service_account_dir=tmp_path / "none")
+    outside = choose_source(environ={"KUBECONFIG": "else"}, service_account_dir=directory)
+    assert isinstance(named, KubeconfigSource)
+    assert inside == InClusterSource(server="https://10.0.0.1:443", directory=directory)
+    assert isinstance(tokenless, KubeconfigSource)
+    assert isinstance(outside, KubeconfigSource)
+
+
+def test_an_ipv6_service_address_is_bracketed(tmp_path):
+    directory = account(tmp_path / "sa")
+    source = choose_source(environ={"KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account_dir=directory)
+    assert source == InClusterSource(server="https://[fd00::1]:443", directory=directory)
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [({}, "give --kubeconfig FILE, or set KUBECONFIG"), ({"KUBERNETES_SERVICE_HOST": "h"}, "automount")],
+    ids=["nothing", "no token"],
+)
+def test_without_any_the_remedy_is_told(tmp_path, environ, words):
+    with pytest.raises(CredentialsError, match=words):
+        choose_source(environ=environ, service_account_dir=tmp_path)
+
+
+def test_the_client_library_is_not_loaded_before_a_kubeconfig_is_read():
+    code = "import sys, kube.calls, kube.reflector; sys.exit('kubernetes_asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

@@ -1,0 +1,137 @@
+import pytest
+from multidict import CIMultiDict
+
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiForbiddenError,
+    ApiGoneError,
+    ApiNotFoundError,
+    ApiRefusedError,
+    ApiThrottledError,
+    ApiUnknownError,
+    ConflictKind,
+    conflict_kind,
+    from_answer,
+    from_event,
+)
+
+STATUS = b'{"kind":"Status","status":"Failure","message":"told","reason":"Because","code":%d}'
+
+
+def answer(status: int, body: bytes = b"", **headers: str) -> ApiError:
+    named = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+    return from_answer("POST", "/api/v1/pods", status, named, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (302, ApiRefusedError),
+        (400, ApiRefusedError),
+        (401, ApiForbiddenError),
+        (403, ApiForbiddenError),
+        (404, ApiNotFoundError),
+        (409, ApiConflictError),
+        (410, ApiGoneError),
+        (413, ApiRefusedError),
+        (422, ApiRefusedError),
+        (429, ApiThrottledError),
+        (500, ApiUnknownError),
+        (502, ApiUnknownError),
+        (503, ApiUnknownError),
+        (504, ApiUnknownError),
+    ],
+)
+def test_a_status_tells_what_became_of_a_write(status, kind):
+    error = answer(status, STATUS % status)
+    assert type(error) is kind
+    assert isinstance(error, ApiRefusedError) is (status < 500)
+    assert (error.status, error.reason, error.message) == (status, "Because", "told")
+
+
+def test_a_503_with_retry_after_was_not_written():
+    error = answer(503, b"busy", Retry_After="3")
+    assert type(error) is ApiThrottledError
+    assert error.retry_after_s == 3.0
+
+
+def test_the_seconds_to_wait_are_found_in_the_body_too():
+    error = answer(429, b'{"message":"slow","reason":"TooManyRequests","details":{"retryAfterSeconds":2}}')
+    assert error.retry_after_s == 2.0
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1e9", "٣", "Wed, 21 Oct 2026 07:28:00 GMT", "9" * 400])
+def test_a_retry_after_that_is_no_number_is_none(text):
+    assert answer(429, b"", Retry_After=text).retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>502 Bad Gateway</html>",
+        b"null",
+        b"[]",
+        b'{"message":7}',
+        b'{"message":null,"reason":null,"details":null}',
+        b'{"message":"\xff"}',
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b'{"details":{"retryAfterSeconds":' + b"9" * 400 + b"}}",
+        "\x1b[31m\u2028red".encode() * 10_000,
+    ],
+    ids=lambda body: ascii(body[:20]),
+)
+def test_any_body_gives_one_printable_line(body):
+    error = answer(502, body, Content_Type="text/html")
+    assert str(error).isprintable()
+    assert len(str(error)) < 1_300
+
+
+def test_a_page_of_a_proxy_is_quoted_and_named_as_such():
+    text = str(answer(502, b"<h1>Bad\nGateway</h1>", Content_Type="text/html"))
+    assert text == (
+        "POST /api/v1/pods: 502: the answer is not the API server's (text/html): "
+        "'<h1>Bad Gateway</h1>'; look for a proxy in between"
+    )
+
+
+def test_a_refusal_says_what_to_do():
+    assert "give this account the right" in str(answer(403, STATUS % 403))
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "kind"),
+    [
+        ("Conflict", 'pod a is already assigned to node "n"', ConflictKind.ALREADY_BOUND),
+        ("Conflict", "pod a has non-empty .spec.schedulingGates", ConflictKind.GATED),
+        ("Conflict", "pod a is being deleted, cannot be assigned to a host", ConflictKind.DELETING),
+        (
+            "Conflict",
+            "Precondition failed: UID in precondition: 1, UID in object meta: 2",
+            ConflictKind.OTHER_UID,
+        ),
+        ("Conflict", "the object has been modified; please apply", ConflictKind.CHANGED),
+        ("AlreadyExists", 'events "a" already exists', ConflictKind.ALREADY_EXISTS),
+        ("Conflict", "words of a later release", ConflictKind.OTHER),
+    ],
+)
+def test_a_conflict_tells_which_assumption_failed(reason, message, kind):
+    assert conflict_kind(reason, message) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (410, "Expired", ApiGoneError),
+        (410, "Gone", ApiGoneError),
+        (410, "", ApiGoneError),
+        (0, "Expired", ApiGoneError),
+        (500, "InternalError", ApiUnknownError),
+        (0, "", ApiUnknownError),
+        (429, "TooManyRequests", ApiThrottledError),
+    ],
+)
+def test_an_error_event_is_the_error_that_it_stands_for(code, reason, kind):
+    assert type(from_event("GET", "/api/v1/pods", code, reason, "too old")) is kind

@@ -1,0 +1,406 @@
+"""The reflector against a server that is told what to answer; time is virtual."""
+
+import asyncio
+import json
+from collections import deque
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from kube.errors import (
+    ApiForbiddenError,
+    ApiGoneError,
+    ApiNotFoundError,
+    ApiThrottledError,
+    ApiUnknownError,
+    ApiUnreachableError,
+)
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Pace, Reflector
+from kube.transport import Response
+
+pytestmark = pytest.mark.looptime
+
+PATH = "/api/v1/pods"
+GOES_ON = "goes on"
+
+
+def name(text: bytes) -> str:
+    found: str = msgspec.json.decode(text)["metadata"]["name"]
+    return found
+
+
+def page(*names: str, version: str = "10", token: str = "") -> bytes:
+    items = [{"metadata": {"name": one}} for one in names]
+    return json.dumps({"metadata": {"resourceVersion": version, "continue": token}, "items": items}).encode()
+
+
+def event(kind: str, of: str, version: str) -> bytes:
+    return json.dumps({"type": kind, "object": {"metadata": {"name": of, "resourceVersion": version}}}).encode()
+
+
+def bookmark(version: str) -> bytes:
+    return event("BOOKMARK", "", version)
+
+
+def failed(code: int, reason: str = "") -> bytes:
+    return json.dumps({"type": "ERROR", "object": {"code": code, "reason": reason, "message": "m"}}).encode()
+
+
+def error(kind, status=0, retry_after_s=None):
+    return kind(verb="GET", path=PATH, status=status, message="m", retry_after_s=retry_after_s)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Server:
+    """Answers lists and watches as told; the last answer of each is given for ever."""
+
+    def __init__(self, lists, watches):
+        self.lists = deque(lists)
+        self.watches = deque(watches)
+        self.asked = []
+
+    def times(self, kind):
+        return [at for at, what, _ in self.asked if what == kind]
+
+    def params(self, kind):
+        return [params for _, what, params in self.asked if what == kind]
+
+    def _next(self, answers):
+        return answers.popleft() if len(answers) > 1 else answers[0]
+
+    async def request(self, verb, path, *, params, deadline_s, purpose):
+        assert (verb, path) == ("GET", PATH)
+        self.asked.append((now(), "list", dict(params)))
+        answer = self._next(self.lists)
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(status=200, headers={}, body=answer)
+
+    @asynccontextmanager
+    async def stream(self, path, params, *, silence_s):
+        self.asked.append((now(), "watch", dict(params)))
+        answer = self._next(self.watches)
+        if isinstance(answer, Exception):
+            raise answer
+        yield self._lines(answer)
+
+    async def _lines(self, answer):
+        for one in answer:
+            if isinstance(one, Exception):
+                raise one
+            if one is GOES_ON:
+                await asyncio.Event().wait()
+            elif isinstance(one, int | float):
+                await asyncio.sleep(one)
+            else:
+                yield one
+
+
+class Picture:
+    """What a consumer knows, and every step to it."""
+
+    def __init__(self):
+        self.names = set()
+        self.steps = []
+
+    async def on_replace(self, objects, resource_version):
+        self.names = set(objects)
+        self.steps.append(("replace", tuple(objects), resource_version))
+
+    async def on_event(self, kind, value):
+        (self.names.discard if kind is EventKind.DELETED else self.names.add)(value)
+        self.steps.append((str(kind), value))
+
+
+def reflect(server, picture, **options):
+    return Reflector(
+        server,
+        PATH,
+        decode_list=page_decoder(name),
+        decode_event=event_decoder(name),
+        sink=picture,
+        clock=asyncio.get_running_loop().time,
+        **({"jitter": lambda: 1.0} | options),
+    )
+
+
+async def play(reflector, seconds):
+    task = asyncio.create_task(reflector.run(), name="reflector")
+    await asyncio.wait([task], timeout=seconds)
+    assert not task.done() or task.exception() is None, task.exception()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_pages_are_put_together_and_then_watched_from_their_version():
+    server = Server([page("a", "b", token="t"), page("c")], [[event("ADDED", "d", "11"), GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture, selectors={"fieldSelector": "x=y"}, pace=Pace(page_limit=2))
+    await play(reflector, 5)
+    assert picture.steps == [("replace", ("a", "b", "c"), "10"), ("ADDED", "d")]
+    assert server.params("list") == [
+        {"fieldSelector": "x=y", "limit": "2"},
+        {"fieldSelector": "x=y", "limit": "2", "continue": "t"},
+    ]
+    assert server.params("watch") == [
+        {
+            "fieldSelector": "x=y",
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": "10",
+            "timeoutSeconds": "300",
+        }
+    ]
+    assert reflector.synced.is_set()
+    assert reflector.state == ""
+
+
+async def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list():
+    server = Server(
+        [page("a")],
+        [
+            [event("DELETED", "a", "12"), bookmark("15"), 240],
+            [event("ADDED", "b", "16"), error(ApiUnknownError)],
+            [GOES_ON],
+        ],
+    )
+    picture = Picture()
+    await play(reflect(server, picture), 300)
+    assert [params["resourceVersion"] for params in server.params("watch")] == ["10", "15", "16"]
+    assert len(server.times("list")) == 1
+    assert picture.names == {"b"}
+
+
+async def test_a_watch_closed_every_second_is_opened_again_at_once_and_never_listed():
+    server = Server([page("a")], [[1.0]])
+    await play(reflect(server, Picture()), 60)
+    assert len(server.times("list")) == 1
+    assert 45 <= len(server.times("watch")) <= 60
+
+
+@pytest.mark.parametrize("chance", [0.0, 1.0], ids=["longest waits", "shortest waits"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        [failed(500)],
+        error(ApiUnknownError, 502),
+        error(ApiThrottledError, 429),
+        error(ApiForbiddenError, 403),
+        [error(ApiUnknownError)],
+    ],
+    ids=["ends at once", "error event", "502", "429", "403", "reset at once"],
+)
+async def test_a_watch_that_never_works_is_asked_at_most_ten_times_in_thirty_seconds(answer, chance):
+    server = Server([page("a")], [answer])
+    reflector = reflect(server, Picture(), jitter=lambda: chance)
+    await play(reflector, 1_000)
+    times = [at for at, *_ in server.asked]
+    assert all(sum(start <= at < start + 30 for at in times) <= 10 for start in times)
+    assert reflector.state != ""
+
+
+async def test_one_event_in_each_watch_that_ends_at_once_is_no_hot_loop():
+    server = Server([page("a")], [[event("MODIFIED", "a", str(i))] for i in range(11, 500)])
+    await play(reflect(server, Picture()), 30)
+    assert len(server.times("watch")) <= 160
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [[failed(410, "Expired")], [failed(410)], error(ApiGoneError, 410), [event("ADDED", "x", "11"), failed(410)]],
+    ids=["event", "event without reason", "status", "after an event"],
+)
+async def test_410_lists_again_and_the_vanished_are_gone(expired):
+    server = Server([page("a", "b"), page("b", version="20")], [expired, [GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture)
+    await play(reflector, 5)
+    assert picture.names == {"b"}
+    assert picture.steps[-1] == ("replace", ("b",), "20")
+    assert server.params("watch")[-1]["resourceVersion"] == "20"
+    assert reflector.counters.expired == 1
+
+
+async def test_410_on_a_continue_token_begins_the_list_anew():
+    server = Server([page("a", token="t"), error(ApiGoneError, 410), page("b")], [[GOES_ON]])
+    picture = Picture()
+    await play(reflect(server, picture), 5)
+    assert picture.steps == [("replace", ("b",), "10")]
+    assert "continue" not in server.params("list")[2]
+    assert server.times("list")[2] >= 0.75
+
+
+async def test_410_again_and_again_spaces_the_lists_out():
+    server = Server([page("a")], [[failed(410)]])
+    await play(reflect(server, Picture()), 300)
+    times = server.times("list")
+    gaps = [later - sooner for sooner, later in pairwise(times)]
+    assert gaps[:5] == pytest.approx([0.75, 1.5, 3, 6, 12], abs=0.01)
+    assert max(gaps) <= 30
+
+
+async def test_410_after_a_long_good_watch_lists_at_once():
+    server = Server([page("a")], [[120, failed(410)], [GOES_ON]])
+    await play(reflect(server, Picture()), 150)
+    assert server.times("list") == pytest.approx([0, 120], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"<html>", b'{"type":"ADDED","object":{"metadata":{"na', b'{"type":"ODD","object":{}}', b"[" * 100_000],
+    ids=["html", "truncated", "unknown type", "nested"],
+)
+async def test_a_line_that_cannot_be_read_is_counted_and_listed_over(line):
+    server = Server([page("a"), page("a", "b")], [[line, event("ADDED", "c", "11")], [GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture)
+    await play(reflector, 5)
+    assert picture.names == {"a", "b"}
+    assert reflector.counters.undecodable == 1
+    assert reflector.state == ""
+
+
+async def test_a_version_that_the_server_refuses_is_listed_over():
+    server = Server([page("a"), page("b")], [error(ApiUnknownError, 504)] * 5 + [[GOES_ON]])
+    picture = Picture()
+    await play(reflect(server, picture), 120)
+    assert picture.names == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (error(ApiForbiddenError, 403), "forbidden: list pods: m"),
+        (error(ApiUnreachableError), "unreachable: list pods: m"),
+        (error(ApiThrottledError, 429, 1.0), "throttled: list pods: m"),
+        (error(ApiUnknownError, 502), "failing: list pods: m"),
+        (error(ApiNotFoundError, 404), "not found: list pods: m"),
+        (b"<html>", "unreadable: list pods: a list cannot be read"),
+    ],
+    ids=["403", "unreachable", "429", "502", "404", "html"],
+)
+async def test_the_state_says_what_keeps_the_list_from_coming(answer, words):
+    server = Server([answer], [[GOES_ON]])
+    reflector = reflect(server, Picture())
+    await play(reflector, 60)
+    assert reflector.state.startswith(words)
+    assert not reflector.synced.is_set()
+    assert len(server.asked) <= 15
+
+
+async def test_after_an_outage_the_list_comes_within_ten_seconds_of_its_end():
+    server = Server([error(ApiUnknownError, 503)], [[GOES_ON]])
+    reflector = reflect(server, Picture(), jitter=lambda: 0.0)
+    task = asyncio.create_task(reflector.run(), name="reflector")
+    await asyncio.sleep(120)
+    server.lists = deque([page("a")])
+    async with asyncio.timeout(10):
+        await reflector.synced.wait()
+    assert reflector.state == ""
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_the_seconds_that_the_server_asks_for_are_waited():
+    server = Server([error(ApiThrottledError, 429, 7.0), page("a")], [[GOES_ON]])
+    await play(reflect(server, Picture()), 20)
+    assert server.times("list") == pytest.approx([0, 7], abs=0.01)
+
+
+async def test_a_forbidden_watch_says_so_and_recovers_without_a_list():
+    server = Server([page("a")], [error(ApiForbiddenError, 403)])
+    reflector = reflect(server, Picture())
+    task = asyncio.create_task(reflector.run(), name="reflector")
+    await asyncio.sleep(20)
+    assert reflector.state == "forbidden: watch pods: m"
+    server.watches = deque([[GOES_ON]])
+    await asyncio.sleep(10)
+    assert reflector.state == ""
+    assert len(server.times("list")) == 1
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_kind_that_is_not_installed_can_count_as_empty():
+    server = Server([error(ApiNotFoundError, 404), page("a")], [[GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture, absent_is_empty=True)
+    await play(reflector, 60)
+    assert picture.steps == [("replace", (), ""), ("replace", ("a",), "10")]
+
+
+@pytest.mark.parametrize(
+    ("lists", "watch"),
+    [
+        ([page()], [event("ADDED", str(i), str(i + 11)) for i in range(1_000)]),
+        ([page(str(i), token="t") for i in range(20)] + [page("last")], []),
+    ],
+    ids=["events", "pages"],
+)
+async def test_a_burst_lets_others_have_the_loop(lists, watch):
+    class Watcher(Picture):
+        turns = 0
+        turns_when_told = 0
+
+        async def on_replace(self, objects, resource_version):
+            self.turns_when_told = self.turns
+
+        async def on_event(self, kind, value):
+            self.turns_when_told = self.turns
+
+    picture = Watcher()
+
+    async def other():
+        while True:
+            await asyncio.sleep(0 if picture.turns < 100 else 1)
+            picture.turns += 1
+
+    task = asyncio.create_task(other(), name="other")
+    await play(reflect(Server(lists, [[*watch, GOES_ON]]), picture), 1)
+    assert picture.turns_when_told >= 15
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_an_event_without_a_version_loses_none():
+    server = Server([page("a")], [[bookmark("12"), bookmark(""), 1], [GOES_ON]])
+    await play(reflect(server, Picture()), 5)
+    assert [params["resourceVersion"] for params in server.params("watch")] == ["10", "12"]
+
+
+async def test_a_failure_before_it_does_not_excuse_a_list_from_waiting():
+    server = Server([page("a")], [error(ApiUnknownError, 502), [failed(410)], [GOES_ON]])
+    await play(reflect(server, Picture()), 30)
+    assert server.times("list") == pytest.approx([0, 1.5], abs=0.01)
+
+
+async def test_failures_with_good_watches_between_never_add_up_to_a_list():
+    server = Server([page("a")], ([error(ApiUnknownError, 502)] * 4 + [[1.0]]) * 10 + [[GOES_ON]])
+    await play(reflect(server, Picture()), 500)
+    assert len(server.times("list")) == 1
+    assert len(server.times("watch")) == 51
+
+
+async def test_what_the_consumer_raises_ends_the_run():
+    class Broken(Picture):
+        async def on_event(self, kind, value):
+            raise RuntimeError("ours")
+
+    server = Server([page()], [[event("ADDED", "a", "11")]])
+    with pytest.raises(RuntimeError, match="ours"):
+        await reflect(server, Broken()).run()
+
+
+async def test_the_time_of_the_last_word_is_known():
+    server = Server([page()], [[10, bookmark("11"), GOES_ON]])
+    reflector = reflect(server, Picture())
+    start = now()
+    await play(reflector, 100)
+    assert reflector.last_seen_monotonic - start == pytest.approx(10, abs=0.01)

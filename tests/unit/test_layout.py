@@ -1,0 +1,43 @@
+"""What the tree promises about itself: scripts explain themselves, locks name hashes and no addresses."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OWN_HELP = ("setup", "check", "test", "lock", "e2e")
+
+
+def test_every_script_can_be_run():
+    scripts = [*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run"]
+    assert [path.name for path in scripts if path.is_file() and not os.access(path, os.X_OK)] == []
+
+
+@pytest.mark.parametrize("name", OWN_HELP)
+def test_a_script_explains_itself_without_doing_anything(name, tmp_path):
+    done = subprocess.run(
+        [ROOT / "scripts" / name, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"scripts/{name}")
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_pins_by_hash_and_tells_no_address(name):
+    text = (ROOT / name).read_text()
+    pins = [line for line in text.splitlines() if re.match(r"[a-z0-9]", line)]
+    assert pins
+    assert [line for line in pins if not re.match(r"[a-z0-9._-]+==\S+ .*\\$", line)] == []
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert "://" not in text
+    assert "index-url" not in text
+
+
+def test_what_runs_is_locked_alike_for_tests():
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
+
+    assert pins("requirements.lock") <= pins("requirements-dev.lock")

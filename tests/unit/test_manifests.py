@@ -1,0 +1,463 @@
+"""What deploy/ says is what the code means: keys, accounts, arguments, rights, and the posture of every pod."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs import options as certs_options
+from certs.options import EnsureInCluster
+from controller import config as controller_config
+from controller.documents import PLACES
+from controller.serve import PREVIEW
+from core import names
+from core.admission.mutate import judge_new
+from core.admission.rulebook import MOVED, SELECTORS, Rulebook, rulebook
+from core.admission.verdict import NOTHING
+from core.catalog import standard_catalog
+from core.settings import TRUSTED_ACCOUNTS, Settings, Tables
+from core.wire import templates as templates_wire
+from core.wire.configuration import decode_settings
+from core.wire.pods import decode_pod
+from webhook import options as webhook_options
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACE = "cardshare-system"
+
+Json = dict[str, Any]
+
+
+def base() -> tuple[Json, ...]:
+    """Every object of deploy/base, as its kustomization lists them."""
+    listed = yaml.safe_load((DEPLOY / "base/kustomization.yaml").read_text())["resources"]
+    return tuple(doc for name in listed for doc in yaml.safe_load_all((DEPLOY / "base" / name).read_text()))
+
+
+OBJECTS = base()
+
+
+def one(kind: str, name: str, namespace: str | None = None) -> Json:
+    (found,) = [
+        obj
+        for obj in OBJECTS
+        if obj["kind"] == kind
+        and obj["metadata"]["name"] == name
+        and namespace in {None, obj["metadata"].get("namespace")}
+    ]
+    return found
+
+
+def templates() -> Iterator[tuple[str, Json]]:
+    for obj in OBJECTS:
+        spec = obj.get("spec", {})
+        if obj["kind"] == "CronJob":
+            yield "CronJob", spec["jobTemplate"]["spec"]["template"]
+        elif "template" in spec:
+            yield f"{obj['kind']} {obj['metadata']['name']}", spec["template"]
+
+
+TEMPLATES = dict(templates())
+
+
+def container(title: str) -> Json:
+    (found,) = TEMPLATES[title]["spec"]["containers"]
+    return dict(found)
+
+
+def test_every_file_of_the_base_is_listed():
+    listed = {*yaml.safe_load((DEPLOY / "base/kustomization.yaml").read_text())["resources"], "kustomization.yaml"}
+    assert {path.name for path in (DEPLOY / "base").iterdir()} == listed
+
+
+def test_workloads_are_the_four_that_there_should_be():
+    assert sorted(TEMPLATES) == [
+        "CronJob",
+        "Deployment cardshare-controller",
+        "Deployment cardshare-webhook",
+        "Job cardshare-certs",
+    ]
+
+
+# Keys and accounts that stand in CEL
+
+
+MUTATING = "MutatingWebhookConfiguration"
+VALIDATING = "ValidatingWebhookConfiguration"
+
+
+def conditions(entry: str, kind: str = MUTATING) -> Mapping[str, str]:
+    webhooks = one(kind, "cardshare")["webhooks"]
+    (found,) = [webhook for webhook in webhooks if webhook["name"] == entry]
+    return {condition["name"]: condition["expression"] for condition in found["matchConditions"]}
+
+
+def words(expression: str) -> set[str]:
+    """Every text constant of a CEL expression."""
+    return set(re.findall(r"'([^']*)'", expression))
+
+
+CHIP = "huawei.com/Ascend"
+OF_A_CHIP = ("-devices-to-allocate", "-devices-allocated")
+PREFIX_WORDS = {CHIP, "hami.io/", *OF_A_CHIP}
+PLAIN_GPU = "nvidia.com/gpu"
+
+
+def book() -> Rulebook:
+    return rulebook(Settings(), Tables(), standard_catalog())
+
+
+def annotations() -> set[str]:
+    """The annotations that are told by their whole name; what begins with CHIP needs no other word."""
+    keys = {*book().protected, *SELECTORS, *MOVED}
+    return {key for key in keys if not key.startswith(CHIP) and not key.endswith(OF_A_CHIP)}
+
+
+def resources() -> set[str]:
+    """The resources told by their whole name; plain GPUs are left alone unless an annotation speaks of them."""
+    return {name for name in book().resources if not name.startswith(CHIP)} - {PLAIN_GPU}
+
+
+def test_new_pods_are_reviewed_for_exactly_the_resources_and_annotations_that_the_core_judges():
+    (expression,) = conditions("create.pods.cardshare.io").values()
+    assert words(expression) - PREFIX_WORDS == resources() | annotations()
+    assert {name for name in book().resources if name.startswith(CHIP)}
+
+
+def test_a_pod_that_asks_for_plain_gpus_is_left_alone_so_that_it_need_not_be_reviewed():
+    container = {"name": "c", "image": "i", "resources": {"limits": {PLAIN_GPU: "1"}, "requests": {PLAIN_GPU: "1"}}}
+    spec = {"containers": [container], "schedulerName": "default-scheduler"}
+    manifest = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec}
+    assert judge_new(decode_pod(json.dumps(manifest).encode()), "somebody", book()) == NOTHING
+
+
+def test_changes_are_reviewed_for_exactly_the_annotations_that_the_core_judges():
+    expression = conditions("update.pods.cardshare.io")["touches-cards"]
+    assert words(expression) - PREFIX_WORDS == annotations()
+
+
+@pytest.mark.parametrize("entry", ["create.pods.cardshare.io", "update.pods.cardshare.io"])
+def test_keys_protected_by_their_beginning_are_reviewed_by_it(entry: str):
+    expression = list(conditions(entry).values())[-1]
+    assert words(expression) >= PREFIX_WORDS
+    rules = book()
+    for key in ("huawei.com/Ascend", "hami.io/x-devices-to-allocate", "hami.io/x-devices-allocated"):
+        assert rules.is_protected(key)
+    for key in ("hami.io/x", "x-devices-allocated", "huawei.com/ascend"):
+        assert not rules.is_protected(key)
+
+
+def test_writers_that_are_not_reviewed_are_those_that_the_settings_trust():
+    found = words(conditions("update.pods.cardshare.io")["writer-is-not-trusted"])
+    assert found == {account.removesuffix("*") for account in TRUSTED_ACCOUNTS}
+
+
+def test_other_schedulers_write_unreviewed_only_where_the_core_lets_them():
+    from core.admission.rulebook import _OTHER_SCHEDULERS
+
+    expression = conditions("update.pods.cardshare.io")["writer-is-not-its-scheduler"]
+    pairs = re.findall(
+        r"username == '([^']+)'\s*&& oldObject.spec.\?schedulerName.orValue\(''\) == '([^']+)'", expression
+    )
+    assert {scheduler: account for account, scheduler in pairs} == _OTHER_SCHEDULERS
+    assert len(pairs) * 2 == len(re.findall("==", expression))
+
+
+def test_segments_are_handed_on_to_trusted_plugins_alone():
+    found = conditions("segments.pods.cardshare.io")
+    plugins = words(found["writer-is-a-device-plugin"])
+    assert plugins == {account.removesuffix("*") for account in TRUSTED_ACCOUNTS if NAMESPACE not in account}
+    assert words(found["segments-are-kept-back"]) - {""} == {names.SEGMENT_QUEUE}
+
+
+def test_entries_hold_up_no_pod_of_the_system_and_answer_soon():
+    for webhook in one("MutatingWebhookConfiguration", "cardshare")["webhooks"]:
+        (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert (excluded["operator"], set(excluded["values"])) == ("NotIn", {"kube-system", NAMESPACE})
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["reinvocationPolicy"] == "IfNeeded"
+        assert webhook["timeoutSeconds"] <= 5
+        (rule,) = webhook["rules"]
+        assert rule["resources"] == (["pods/status"] if webhook["name"].startswith("status.") else ["pods"])
+
+
+def test_a_status_is_reviewed_only_if_it_writes_what_machines_write():
+    found = conditions("status.pods.cardshare.io")
+    assert found["writer-is-not-trusted"] == conditions("update.pods.cardshare.io")["writer-is-not-trusted"]
+    parts = re.findall(r"k\.contains\('([^']+)'\)|k == '([^']+)'", found["touches-cards"])
+    told = ("nvidia.com/", *(prefix or exact for prefix, exact in parts))
+    assert [key for key in annotations() if not key.startswith(told)] == []
+
+
+def test_the_final_state_is_judged_of_what_was_completed():
+    for entry in ("create.pods.cardshare.io", "update.pods.cardshare.io"):
+        assert conditions(entry, VALIDATING) == conditions(entry)
+
+
+def test_templates_are_reviewed_for_what_pods_are_reviewed_for_and_never_hold_up_a_workload():
+    found = conditions("templates.cardshare.io", VALIDATING)["asks-for-cards-or-speaks-of-them"]
+    assert words(found) - PREFIX_WORDS == resources() | annotations()
+    (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"] == "templates.cardshare.io"]
+    assert entry["failurePolicy"] == "Ignore"
+    plurals = {(group, name) for rule in entry["rules"] for group in rule["apiGroups"] for name in rule["resources"]}
+    assert plurals == {(group, f"{kind.lower()}s") for group, kind in templates_wire.KINDS}
+
+
+@pytest.mark.parametrize("entry", ["debug.pods.cardshare.io", "resize.pods.cardshare.io"])
+def test_running_pods_are_reviewed_for_the_resources_that_the_core_knows(entry: str):
+    assert words(conditions(entry, VALIDATING)["asks-for-cards"]) - PREFIX_WORDS == resources()
+
+
+def test_entries_that_judge_change_nothing_and_answer_soon():
+    for webhook in one(VALIDATING, "cardshare")["webhooks"]:
+        (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert (excluded["operator"], set(excluded["values"])) == ("NotIn", {"kube-system", NAMESPACE})
+        assert webhook["clientConfig"]["service"]["path"] == "/validate"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] <= 5
+
+
+# Rights
+
+EXPECTED_RIGHTS = {
+    "cardshare-controller": {
+        ("", "nodes", "get"), ("", "nodes", "list"), ("", "nodes", "watch"), ("", "nodes", "patch"),
+        ("", "pods", "get"), ("", "pods", "list"), ("", "pods", "watch"), ("", "pods", "patch"),
+        ("", "pods/status", "patch"), ("", "pods/binding", "create"),
+        ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
+        ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"),
+        ("scheduling.volcano.sh", "podgroups", "get"), ("scheduling.volcano.sh", "podgroups", "list"),
+        ("scheduling.volcano.sh", "podgroups", "watch"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    },
+    "cardshare-certs": {
+        ("", "secrets", "get"), ("", "secrets", "create"), ("", "secrets", "patch"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"),
+    },
+    "cardshare-webhook": {("", "nodes", "list"), ("", "nodes", "watch")},
+}  # fmt: skip
+
+
+def rules_of(account: str) -> Iterator[tuple[str, Json]]:
+    """(where: a namespace or "" for everywhere, rule) of *account*."""
+    for binding in OBJECTS:
+        if binding["kind"] not in {"RoleBinding", "ClusterRoleBinding"}:
+            continue
+        for subject in binding["subjects"]:
+            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
+            if subject["name"] == account:
+                where = binding["metadata"].get("namespace", "")
+                reference = binding["roleRef"]
+                for rule in one(reference["kind"], reference["name"], where or None)["rules"]:
+                    yield where, rule
+
+
+@pytest.mark.parametrize("account", EXPECTED_RIGHTS)
+def test_an_account_has_the_rights_that_are_used_and_no_others(account: str):
+    assert one("ServiceAccount", account, NAMESPACE)
+    found = {
+        (group, resource, verb)
+        for _, rule in rules_of(account)
+        for group in rule.get("apiGroups", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert found == EXPECTED_RIGHTS[account]
+
+
+def test_the_webhook_alone_may_ask_for_previews_with_a_token_made_for_them():
+    asking = {
+        account: [rule["nonResourceURLs"] for _, rule in rules_of(account) if "nonResourceURLs" in rule]
+        for account in EXPECTED_RIGHTS
+    }
+    assert asking == {"cardshare-controller": [], "cardshare-certs": [], "cardshare-webhook": [[PREVIEW]]}
+    (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "token"]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == controller_config.AUDIENCE
+
+
+def test_previews_are_asked_where_they_are_served_and_certified():
+    args = container("Deployment cardshare-webhook")["args"]
+    (url,) = [arg.partition("=")[2] for arg in args if arg.startswith("--preview-url=")]
+    host, port = url.removeprefix("https://").split(":")
+    (served,) = one("Service", "cardshare-controller")["spec"]["ports"]
+    named = {found["name"]: found["containerPort"] for found in container("Deployment cardshare-controller")["ports"]}
+    assert (host, int(port)) == (f"cardshare-controller.{NAMESPACE}.svc", served["port"])
+    assert f"--preview-listen=:{named[served['targetPort']]}" in container("Deployment cardshare-controller")["args"]
+    assert f"--dns={host}" in container("Job cardshare-certs")["args"]
+
+
+def test_secrets_and_configuration_are_reached_by_their_names_alone():
+    for account in EXPECTED_RIGHTS:
+        for where, rule in rules_of(account):
+            if {"secrets", "configmaps"} & set(rule.get("resources", ())):
+                # Namespaces of others need not exist, so that no Role can stand there.
+                assert where or rule["resources"] == ["configmaps"], rule
+                assert rule.get("resourceNames") or rule["verbs"] == ["create"], rule
+            if "admissionregistration.k8s.io" in rule.get("apiGroups", ()):
+                assert rule["resourceNames"] == ["cardshare"]
+
+
+def test_the_controller_may_read_the_config_map_that_the_settings_name():
+    settings = Settings()
+    named = {
+        (where, name) for where, rule in rules_of("cardshare-controller") for name in rule.get("resourceNames", ())
+    }
+    assert (settings.device_config_namespace, settings.device_config_name) in named
+
+
+# Posture of the pods
+
+
+@pytest.mark.parametrize("title", TEMPLATES)
+def test_a_pod_runs_restricted_on_a_read_only_root(title: str):
+    assert one("Namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    spec = TEMPLATES[title]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == spec["securityContext"]["runAsGroup"] == 65532
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    context = container(title)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert all("hostPath" not in volume for volume in spec.get("volumes", ()))
+    resources = container(title)["resources"]
+    assert {"cpu", "memory"} <= set(resources["requests"])
+    assert "memory" in resources["limits"]
+
+
+@pytest.mark.parametrize("title", TEMPLATES)
+def test_a_pod_has_a_token_exactly_where_its_account_has_rights(title: str):
+    spec = TEMPLATES[title]["spec"]
+    assert spec["automountServiceAccountToken"] is bool(EXPECTED_RIGHTS[spec["serviceAccountName"]])
+
+
+@pytest.mark.parametrize("title", ["Deployment cardshare-webhook", "Deployment cardshare-controller"])
+def test_a_process_is_probed_on_its_plain_port(title: str):
+    found = container(title)
+    ports = {port["name"]: port["containerPort"] for port in found["ports"]}
+    (plain,) = [arg for arg in found["args"] if arg.startswith(("--metrics-listen", "--listen")) and "844" not in arg]
+    assert plain.endswith(f":{ports['plain']}")
+    assert found["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "plain"}
+    assert found["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "plain"}
+
+
+def test_the_webhook_gets_its_pair_but_not_the_key_that_signs():
+    (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "certs"]
+    assert {item["key"] for item in volume["secret"]["items"]} == {"tls.crt", "tls.key", "ca.crt"}
+    assert all(item["key"] == item["path"] for item in volume["secret"]["items"])
+
+
+def test_no_admission_call_is_lost_when_a_node_is_drained():
+    webhook = one("Deployment", "cardshare-webhook")
+    assert webhook["spec"]["replicas"] == 2
+    assert webhook["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    budget = one("PodDisruptionBudget", "cardshare-webhook")["spec"]
+    assert budget["minAvailable"] == 1
+    labels = webhook["spec"]["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"] == labels == webhook["spec"]["selector"]["matchLabels"]
+    assert one("Service", "cardshare-webhook")["spec"]["selector"] == labels
+    spec = webhook["spec"]["template"]["spec"]
+    drain_s = webhook_options.parse(arguments("Deployment cardshare-webhook"), {}).drain_s
+    assert drain_s + 10 < spec["terminationGracePeriodSeconds"]
+
+
+def test_only_one_controller_decides_at_a_time():
+    spec = one("Deployment", "cardshare-controller")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+# Arguments, as the processes read them
+
+
+def arguments(title: str) -> list[str]:
+    """The arguments; paths of mounted files lead to this test's folder, which exists."""
+    return [re.sub(r"=/etc/cardshare/.*", f"={DEPLOY}", arg) for arg in container(title)["args"]]
+
+
+def test_the_webhook_understands_its_arguments():
+    options = webhook_options.parse(arguments("Deployment cardshare-webhook"), {})
+    ports = {port["name"]: port["containerPort"] for port in container("Deployment cardshare-webhook")["ports"]}
+    assert (options.listen.port, options.metrics_listen.port) == (ports["https"], ports["plain"])
+    # The account may read nodes: see EXPECTED_RIGHTS.
+    assert options.inventory is True
+
+
+def test_the_controller_understands_its_arguments():
+    config = controller_config.parse(arguments("Deployment cardshare-controller"), {})
+    port = next(found for found in container("Deployment cardshare-controller")["ports"] if found["name"] == "plain")
+    assert config.port == port["containerPort"]
+
+
+@pytest.mark.parametrize("title", ["Job cardshare-certs", "CronJob"])
+def test_certificates_are_made_for_the_service_that_the_entries_name(title: str):
+    options = certs_options.parse(arguments(title), {})
+    assert isinstance(options, EnsureInCluster)
+    assert options.place.webhooks == ("cardshare",)
+    (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "certs"]
+    assert options.place.secret == volume["secret"]["secretName"]
+    for webhook in one("MutatingWebhookConfiguration", "cardshare")["webhooks"]:
+        service = webhook["clientConfig"]["service"]
+        assert (service["namespace"], service["name"]) == (options.place.namespace, options.place.service)
+        assert f"{service['name']}.{service['namespace']}.svc" in options.wanted.dns_names
+        assert service["path"] == "/mutate"
+    secrets = [
+        rule for _, rule in rules_of("cardshare-certs") if "get" in rule["verbs"] and "secrets" in rule["resources"]
+    ]
+    assert [rule["resourceNames"] for rule in secrets] == [[options.place.secret]]
+
+
+def test_the_same_certificates_are_made_at_first_and_every_day():
+    assert TEMPLATES["CronJob"]["spec"] == TEMPLATES["Job cardshare-certs"]["spec"]
+
+
+def test_settings_as_shipped_are_the_defaults():
+    assert decode_settings(one("ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]) == Settings()
+
+
+def test_the_overlay_for_volcanos_name_differs_in_that_name_alone():
+    (shipped,) = yaml.safe_load_all((DEPLOY / "overlays/volcano-name/settings.yaml").read_text())
+    named = decode_settings(shipped["data"]["cardshare.yaml"])
+    assert named.scheduler_names == (names.SCHEDULER_NAME, names.VOLCANO_SCHEDULER_NAME)
+    overlay = yaml.safe_load((DEPLOY / "overlays/volcano-name/kustomization.yaml").read_text())
+    (patch,) = [yaml.safe_load(one["patch"]) for one in overlay["patches"] if "patch" in one]
+    entry = one("MutatingWebhookConfiguration", "cardshare")["webhooks"][1]
+    assert entry["matchConditions"][1]["name"] == patch[0]["value"] == "writer-is-not-its-scheduler"
+    assert words(patch[1]["value"]) == words(entry["matchConditions"][1]["expression"]) - {
+        "volcano",
+        "system:serviceaccount:volcano-system:volcano-scheduler",
+    }
+
+
+# The image
+
+
+def test_the_image_holds_the_packages_that_the_manifests_run_and_runs_them_as_their_user():
+    text = (DEPLOY.parent / "Dockerfile").read_text()
+    for title in TEMPLATES:
+        assert container(title)["image"] == "cardshare"
+        python, flag, module = container(title)["command"]
+        assert (python, flag) == ("python", "-m")
+        assert f"COPY {module} /app/{module}\n" in text
+    assert "USER 65532:65532" in text
+    assert "--require-hashes" in text
+    assert "PYTHONSAFEPATH=1" in text
+
+
+def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
+    role, *bindings = yaml.safe_load_all((DEPLOY / "mindcluster.yaml").read_text())
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["configmaps"], ["list", "watch"])]
+    assert {binding["metadata"]["namespace"] for binding in bindings} == {place.namespace for place in PLACES}
+    for binding in bindings:
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        (subject,) = binding["subjects"]
+        assert one(subject["kind"], subject["name"], subject["namespace"])

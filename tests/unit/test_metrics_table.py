@@ -1,0 +1,70 @@
+"""docs/operators/metrics.md names every metric as the processes have it: type, labels, meaning."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.cards import card_series
+from controller.metrics import Metrics as ControllerMetrics
+from core.catalog import standard_catalog
+from core.ledger import Ledger
+from core.settings import Settings, Tables
+from tests.support.world import node
+from webhook.metrics import Metrics as WebhookMetrics
+
+PAGE = Path(__file__).parents[2] / "docs/operators/metrics.md"
+Row = tuple[str, str, str, str]
+
+
+def rows(heading: str) -> list[Row]:
+    """The rows of the table under one heading."""
+    text = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:3] == "| `"]
+    return [(name, kind, labels, meaning) for name, kind, labels, meaning in cells]
+
+
+def row(name: str, kind: str, labels: Iterator[str] | tuple[str, ...], meaning: str) -> Row:
+    shown = f"{name}_total" if kind == "counter" else name
+    return f"`{shown}`", kind, ", ".join(f"`{label}`" for label in labels), meaning
+
+
+def of_controller() -> list[Row]:
+    found = [one for one in vars(ControllerMetrics()).values() if hasattr(one, "_labelnames")]
+    return [row(one._name, one._type, one._labelnames, one._documentation) for one in found]
+
+
+def of_webhook() -> list[Row]:
+    metrics = WebhookMetrics()
+    return [row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation) for one in metrics.collect()]
+
+
+def of_cards() -> list[Row]:
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    ledger.set_node(node("n1"))
+    text = "".join(card_series(ledger, per_pod=True))
+    helped = [line.removeprefix("# HELP ").split(" ", 1) for line in text.splitlines() if line.startswith("# HELP ")]
+    made = []
+    for name, meaning in helped:
+        per_pod = name.endswith("certain_pod")
+        made.append(row(name, "gauge", ("devID", "NodeName", *(("podName",) if per_pod else ())), meaning))
+    return made
+
+
+def test_every_metric_of_the_controller_is_told_as_it_is():
+    assert rows("Controller") == of_controller()
+    assert len(of_controller()) == len(list(ControllerMetrics().registry.collect()))
+
+
+def test_every_series_of_cards_is_told_as_it_is():
+    assert rows("Cards") == of_cards()
+
+
+def test_every_metric_of_the_webhook_is_told_as_it_is():
+    assert rows("Webhook") == of_webhook()
+
+
+def test_metrics_to_look_at_first_are_there():
+    first = PAGE.read_text().split("\n## ")[0]
+    named = [piece for piece in first.split("`") if piece.startswith("cardshare_")]
+    assert named
+    known = {name.strip("`") for name, *_ in (*of_controller(), *of_webhook())}
+    assert set(named) <= known

@@ -1,0 +1,48 @@
+"""docs/operators/troubleshooting.md quotes messages that the code has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/operators/troubleshooting.md"
+SECTIONS = ("A pod is pending", "Events that name a cause", "The controller is not ready")
+
+
+def quoted() -> list[str]:
+    """What stands in backticks in the first column of each table."""
+    found: list[str] = []
+    for section in SECTIONS:
+        text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+        for line in text.splitlines():
+            if line.startswith("| `"):
+                found += re.findall(r"`([^`]+)`", line.split("|")[1])
+    return found
+
+
+def code() -> str:
+    text = "\n".join(
+        path.read_text() for room in ("core", "controller", "kube") for path in (ROOT / room).rglob("*.py")
+    )
+    # Sentences go on over lines of source.
+    return re.sub(r'"\s*f?"', "", text)
+
+
+CODE = code()
+
+
+@pytest.mark.parametrize("words", quoted())
+def test_a_message_that_is_quoted_is_said(words: str):
+    spoken = words.removesuffix(": ")
+    assert spoken in CODE
+
+
+def test_every_event_is_told():
+    events = set(re.findall(r'reason="([A-Z][A-Za-z]+)"', CODE)) - {"Scheduled", "FailedScheduling"}
+    assert events == {word for word in quoted() if re.fullmatch(r"([A-Z][a-z]+){2,}", word)}
+
+
+def test_files_that_are_named_are_there():
+    for name in re.findall(r"deploy/[a-z/.]+yaml", PAGE.read_text()):
+        assert (ROOT / name).is_file()

@@ -1,0 +1,127 @@
+"""The check of manifests: what is read, where findings are said to be, and how it ends."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from webhook.check import check
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+
+GOOD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: good
+spec:
+  containers:
+    - name: main
+      image: i
+      resources:
+        limits:
+          volcano.sh/vgpu-number: 1
+          volcano.sh/vgpu-memory: 1024
+"""
+WRONG = GOOD.replace("name: good", "name: wrong\n  annotations:\n    volcano.sh/vgpu-mode: hamicore")
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: many
+spec:
+  template:
+    metadata:
+      annotations:
+        volcano.sh/vgpu-mode: hamicore
+    spec:
+      containers:
+        - name: main
+          image: i
+          resources:
+            limits:
+              volcano.sh/vgpu-number: 1
+"""
+
+
+@pytest.fixture
+def run(capsys, tmp_path):
+    def judge(text, *flags, stdin=False):
+        file = tmp_path / "pods.yaml"
+        if not stdin:
+            file.write_text(text)
+        code = check(["-f", "-" if stdin else str(file), *flags], {}, io.StringIO(text))
+        return code, capsys.readouterr().out.replace(str(tmp_path) + "/", "").splitlines()
+
+    return judge
+
+
+def test_an_admitted_pod_ends_with_0(run):
+    assert run(GOOD) == (0, ["1 objects, 0 denied"])
+
+
+def test_a_denied_pod_is_told_at_its_documents_line_and_ends_with_1(run):
+    code, lines = run(f"# two pods\n{GOOD}---\n# the second\n\n{WRONG}")
+    assert code == 1
+    assert lines[0].startswith("pods.yaml:17: Pod wrong: denied: CS1")
+    assert "did you mean 'hami-core'?" in lines[0]
+    assert lines[1:] == ["2 objects, 1 denied"]
+
+
+def test_stdin_is_read(run):
+    code, lines = run(WRONG, stdin=True)
+    assert (code, lines[0].startswith("-:1: Pod wrong: denied: ")) == (1, True)
+
+
+def test_json_is_read_and_lists_are_taken_apart(run):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}
+    wrong = json.loads(json.dumps(pod).replace('"a"', '"b"'))
+    wrong["metadata"]["annotations"] = {"volcano.sh/vgpu-mode": "x"}
+    wrong["spec"]["containers"] = [{"name": "m", "resources": {"limits": {"volcano.sh/vgpu-number": 1}}}]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod, wrong]}, indent=1)
+    code, lines = run(text)
+    assert code == 1
+    at = text.splitlines().index("  {", text.splitlines().index("  {") + 1) + 1
+    assert lines[0].startswith(f"pods.yaml:{at}: Pod b: denied: ")
+    assert lines[-1] == "2 objects, 1 denied"
+
+
+def test_templates_of_workloads_are_judged(run):
+    code, lines = run(DEPLOYMENT)
+    assert any(line.startswith("pods.yaml:1: Deployment many: ") and "hamicore" in line for line in lines), lines
+    assert code == ("denied:" in lines[0])
+
+
+def test_other_kinds_and_empty_documents_are_passed_over(run):
+    text = "---\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n# nothing\n"
+    assert run(text) == (0, ["1 objects, 0 denied"])
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "just words", "a: *b", "\x00", "kind: 1\napiVersion: [1]\n---\n{"])
+def test_what_is_no_manifest_is_denied_and_does_not_hide_the_next(run, text):
+    code, lines = run(f"{text}\n---\n{WRONG}")
+    assert code == 1
+    assert "Pod wrong: denied: " in lines[-2]
+    assert " denied: " in lines[0]
+
+
+def test_what_is_mended_is_told_and_not_denied(run):
+    code, lines = run(WRONG.replace("hamicore", "HAMI-core"))
+    assert (code, "warning: CS104" in lines[0]) == (0, True)
+
+
+def test_files_and_settings_that_cannot_be_used_end_with_2(capsys, tmp_path):
+    assert check(["-f", str(tmp_path / "none.yaml")], {}, io.StringIO()) == 2
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("polcy: 1\n")
+    assert check(["-f", "-", "--settings", str(settings)], {}, io.StringIO(GOOD)) == 2
+    assert "check: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", sorted(one for one in EXAMPLES.glob("*.yaml") if "outcome" not in one.name))
+def test_the_examples_are_denied_exactly_where_their_outcomes_say_so(capsys, file):
+    outcome = file.with_suffix(".outcome.yaml")
+    expected = "denied" in outcome.read_text() if outcome.exists() else False
+    code = check(["-f", str(file)], {}, io.StringIO())
+    assert (code == 1) <= expected, capsys.readouterr().out

@@ -1,0 +1,49 @@
+import pytest
+
+from core.catalog import standard_catalog
+from core.errors import ConfigError
+from core.settings import Policy
+from webhook.configuration import Texts, judge, read
+
+
+def test_a_file_is_our_own_settings(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("policy: spread\n")
+    assert read(file, None) == Texts(settings="policy: spread\n")
+
+
+def test_a_directory_is_a_mounted_config_map(tmp_path):
+    (tmp_path / "cardshare.yaml").write_text("policy: spread\n")
+    (tmp_path / "volcano-scheduler.conf").write_text("tiers: []\n")
+    (tmp_path / "device-config.yaml").write_text("nvidia: {}\n")
+    assert read(tmp_path, tmp_path) == Texts(
+        settings="policy: spread\n", scheduler="tiers: []\n", devices="nvidia: {}\n"
+    )
+
+
+def test_a_mounted_config_map_may_lack_either_key(tmp_path):
+    assert read(tmp_path, None) == Texts()
+
+
+def test_every_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path / "binary", tmp_path / "absent")
+    assert len(caught.value.problems) == 2
+
+
+def test_our_own_settings_win_over_the_schedulers():
+    texts = Texts(
+        settings="policy: spread\n",
+        scheduler="tiers:\n- plugins:\n  - name: deviceshare\n    arguments: {deviceshare.VGPUEnable: true}\n",
+        devices="nvidia:\n  resourceCountName: a.b/n\n",
+    )
+    book = judge(texts, standard_catalog(), 7).book
+    assert (book.settings.policy, book.tables.version) == (Policy.SPREAD, 7)
+    assert "a.b/n" in book.resources
+
+
+def test_the_problems_of_all_texts_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        judge(Texts(settings="x: 1", scheduler="tiers: 5", devices="nvidia: 5"), standard_catalog(), 1)
+    assert len(caught.value.problems) == 3

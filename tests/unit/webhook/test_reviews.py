@@ -1,0 +1,117 @@
+import json
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from core.admission.rulebook import rulebook
+from core.catalog import Catalog, standard_catalog
+from core.errors import InvalidRequestError
+from core.settings import AdmissionSettings, Settings, Tables
+from webhook.metrics import Metrics
+from webhook.reviews import Path, Reviewer
+
+
+class BrokenCatalog(Catalog):
+    """A catalog that fails when it is asked."""
+
+    def request_of(self, pod, tables, settings):
+        raise RuntimeError("broken")
+
+
+def reviewer(settings=None):
+    return Reviewer(rulebook(settings or Settings(), Tables(), standard_catalog()), Metrics())
+
+
+def broken(**admission):
+    book = rulebook(Settings(admission=AdmissionSettings(**admission)), Tables(), standard_catalog())
+    return Reviewer(replace(book, catalog=BrokenCatalog({})), Metrics())
+
+
+def body(limits=None, annotations=None):
+    pod = {
+        "metadata": {"name": "p", "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "m", "resources": {"limits": limits or {}}}]},
+    }
+    request = {"uid": "r1", "kind": {"version": "v1", "kind": "Pod"}, "operation": "CREATE", "object": pod}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(review).encode()
+
+
+SHARE = {"volcano.sh/vgpu-number": "1"}
+WRONG = body(SHARE, {"volcano.sh/vgpu-mode": "x"})
+
+
+def ask(found, text, path=Path.MUTATE):
+    return json.loads(found.answer(path, text))["response"]
+
+
+def test_an_admitted_review_is_counted_and_not_logged():
+    found = reviewer()
+    with capture_logs() as logs:
+        response = ask(found, body(SHARE))
+    assert response["allowed"]
+    assert response["patchType"] == "JSONPatch"
+    assert logs == []
+    assert found.metrics.reviews == {("/mutate", "CREATE", "patched"): 1}
+
+
+def test_a_denied_review_is_counted_by_code_and_logged_without_values():
+    found = reviewer()
+    with capture_logs() as logs:
+        response = ask(found, WRONG)
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == ("r1", False, 422)
+    assert response["status"]["message"].startswith("CS104 annotation volcano.sh/vgpu-mode: found 'x'")
+    assert found.metrics.codes == {"CS104": 1}
+    assert [one["event"] for one in logs] == ["review denied"]
+
+
+def test_the_final_state_is_judged_without_a_patch():
+    found = reviewer()
+    assert ask(found, body(SHARE), Path.VALIDATE) == {"uid": "r1", "allowed": True}
+    assert not ask(found, WRONG, Path.VALIDATE)["allowed"]
+
+
+def test_an_assignment_that_came_after_us_is_denied_in_the_final_state():
+    forged = body({"cpu": "1"}, {"volcano.sh/vgpu-ids-new": "x"})
+    assert ask(reviewer(), forged)["allowed"]
+    response = ask(reviewer(), forged, Path.VALIDATE)
+    assert not response["allowed"]
+    assert response["status"]["message"].startswith("CS301 annotation volcano.sh/vgpu-ids-new: remove it")
+
+
+def test_a_failure_of_ours_is_a_denial_with_its_uid():
+    found = broken()
+    with capture_logs() as logs:
+        response = ask(found, body(SHARE))
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == ("r1", False, 500)
+    assert found.metrics.failures == 1
+    assert logs[0]["log_level"] == "error"
+
+
+def test_a_failure_of_ours_lets_through_where_the_operator_wants_that():
+    found = broken(admit_on_failure=True)
+    with capture_logs():
+        response = ask(found, body(SHARE))
+    assert (response["uid"], response["allowed"]) == ("r1", True)
+    assert "patch" not in response
+
+
+def test_what_is_no_review_is_the_callers_error():
+    with pytest.raises(InvalidRequestError):
+        reviewer().answer(Path.MUTATE, b"{}")
+
+
+def test_an_object_that_is_no_pod_is_denied_with_its_uid():
+    found = reviewer()
+    text = body().replace(b'"name": "p"', b'"name": 5')
+    response = ask(found, text)
+    assert (response["uid"], response["allowed"]) == ("r1", False)
+    assert response["status"]["message"].startswith("CS100 AdmissionReview request.object.metadata.name")
+
+
+def test_what_is_remembered_is_forgotten_with_its_rulebook():
+    found = reviewer()
+    assert ask(found, body(SHARE))["allowed"]
+    found.obey(rulebook(Settings(dialects=frozenset()), Tables(), standard_catalog()))
+    assert not ask(found, body(SHARE))["allowed"]

@@ -1,0 +1,1 @@
+"""HTTP in, admission review out; the rules themselves live in core."""

@@ -1,0 +1,58 @@
+"""``python -m webhook``: see ``--help``."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from core.errors import ConfigError
+from webhook.check import check
+from webhook.options import parse
+from webhook.run import Webhook
+from webhook.workers import CHANNEL, Keeper
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `check` for that."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    if argv[:1] == ["check"]:
+        return check(argv[1:], environ, sys.stdin)
+    try:
+        options = parse(argv, environ)
+        channel = environ.get(CHANNEL)
+        # Also where others will serve: what is wrong with the files is told once, before anything starts.
+        work: Webhook | Keeper = Webhook(options, int(channel) if channel else None)
+        if channel is None and options.workers > 1:
+            work = Keeper(options, argv, environ)
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
+            runner.run(work.run())
+    except ConfigError as e:
+        for problem in e.problems:
+            print(f"webhook: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop of the extra ``speed`` where that is installed; None stands for the library's own."""
+    try:
+        import uvloop  # noqa: PLC0415 (an extra that may be absent)
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

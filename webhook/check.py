@@ -1,0 +1,120 @@
+"""``python -m webhook check``: the rules of admission on manifests, offline, for whoever writes them."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TextIO
+
+from core.admission.mutate import mutate, unreadable
+from core.admission.rulebook import Rulebook
+from core.admission.templates import judge_workload
+from core.admission.verdict import Verdict
+from core.catalog import standard_catalog
+from core.errors import ConfigError, InvalidRequestError, quoted
+from core.wire import templates
+from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
+from core.wire.reviews import decode_review
+from core.wire.templates import decode_workload
+from webhook import configuration
+from webhook.options import variable
+
+_OK, _DENIED, _UNUSABLE = 0, 1, 2
+_STDIN: Final = "-"
+
+
+class _Finding(NamedTuple):
+    """One line for people, and whether the API server would refuse the object."""
+
+    where: str
+    text: str
+    denied: bool
+
+
+def check(argv: Sequence[str], environ: Mapping[str, str], stdin: TextIO) -> int:
+    """Judge the files that *argv* names; findings go to stdout, what keeps us from judging to stderr.
+
+    Returns:
+        0 where everything is admitted, 1 where something is denied, 2 where files or flags cannot be used.
+    """
+    flags = _parser(environ).parse_args(argv)
+    try:
+        book = _book(flags)
+    except ConfigError as e:
+        for problem in e.problems:
+            print(f"check: {problem}", file=sys.stderr)
+        return _UNUSABLE
+    code, count, denied = _OK, 0, 0
+    for name in flags.file:
+        try:
+            text = stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            print(f"check: {name}: it cannot be read: {e}", file=sys.stderr)
+            code = _UNUSABLE
+            continue
+        for one in read_manifests(text):
+            count += 1
+            findings = tuple(_judge(one, f"{name}:{one.line}", book, flags.namespace))
+            for finding in findings:
+                print(f"{finding.where}: {finding.text}")
+            denied += any(finding.denied for finding in findings)
+    print(f"{count} objects, {denied} denied")
+    return code or (_DENIED if denied else _OK)
+
+
+def _judge(one: Manifest | Unreadable, where: str, book: Rulebook, namespace: str) -> Iterator[_Finding]:
+    if isinstance(one, Unreadable):
+        yield _Finding(where, f"denied: {one.problem}", True)
+        return
+    group, slash, _ = str(one.value.get("apiVersion") or "").rpartition("/")
+    kind = str(one.value.get("kind") or "")
+    is_pod = not slash and kind == "Pod"
+    if not is_pod and (group, kind) not in templates.KINDS:
+        return
+    metadata = one.value.get("metadata")
+    named = metadata if isinstance(metadata, dict) else {}
+    name = str(named.get("name") or named.get("generateName") or "")
+    what = f"{kind} {quoted(name, 253)[1:-1]}"
+    verdict = _verdict(review_of(one.value, namespace), str(named.get("namespace") or namespace), book, is_pod=is_pod)
+    if not verdict.allowed:
+        yield _Finding(where, f"{what}: denied: {verdict.message}", True)
+    for notice in verdict.notices:
+        yield _Finding(where, f"{what}: warning: {notice}", False)
+
+
+def _verdict(review: bytes, namespace: str, book: Rulebook, *, is_pod: bool) -> Verdict:
+    try:
+        return (
+            mutate(decode_review(review), book)[0]
+            if is_pod
+            else judge_workload(decode_workload(review), namespace, book)
+        )
+    except InvalidRequestError as e:
+        return unreadable(e)
+
+
+def _book(flags: argparse.Namespace) -> Rulebook:
+    settings = Path(flags.settings) if flags.settings else None
+    devices = Path(flags.device_config) if flags.device_config else None
+    return configuration.judge(configuration.read(settings, devices), standard_catalog(), 0).book
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m webhook check",
+        description="Judges manifests of pods and of workloads by the rules of admission, without a cluster. What the "
+        "cluster's cards could never hold is not known here.",
+        epilog="Exit status: 0 all is admitted, 1 something is denied, 2 files or flags cannot be used.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-f", "--file", action="append", required=True, metavar="FILE", help="YAML or JSON; - is stdin; may be repeated"
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="of objects that name none (default 'default')")
+    for flag, text in (
+        ("settings", "cardshare.yaml, or a directory with it and volcano-scheduler.conf"),
+        ("device-config", "device-config.yaml, as device plugins have it"),
+    ):
+        default = environ.get(variable(flag.replace("-", "_"))) or ""
+        parser.add_argument(f"--{flag}", default=default, help=text)
+    return parser

@@ -1,0 +1,124 @@
+"""What the TLS port shows and whom it lets in, kept up to date with the files: the pair, and the clients' authority."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from certs import serving
+from certs.serving import Loaded
+from core.errors import ConfigError
+from webhook.metrics import Metrics
+
+_log: Final = structlog.get_logger()
+
+# Not ready so long before the end: who routes calls must have heard of it when it comes.
+READY_MARGIN: Final = timedelta(minutes=1)
+# Not told earlier: it is renewed after two thirds of its life, and that may be tried for a while.
+_WARN_BEFORE: Final = timedelta(days=7)
+
+
+class Identity:
+    """The live context and what it was made of."""
+
+    def __init__(self, directory: Path, client_ca: Path | None, metrics: Metrics) -> None:
+        """Read the files.
+
+        Raises:
+            ConfigError: with every problem.
+        """
+        self._directory = directory
+        self._client_ca = client_ca
+        self._metrics = metrics
+        self._is_refusing = False
+        self._has_warned = False
+        problems: list[str] = []
+        self._clients: bytes | None = None
+        try:
+            self._clients = serving.read_client_ca(client_ca) if client_ca is not None else None
+            self.context: ssl.SSLContext = serving.server_context(self._clients)
+        except ConfigError as e:
+            problems += e.problems
+        self._signature = serving.signature(directory)
+        try:
+            self._pair: Loaded = serving.load(directory, datetime.now(UTC))
+        except ConfigError as e:
+            problems += e.problems
+        if problems:
+            raise ConfigError(problems)
+        serving.use(self.context, self._pair.stored)
+        self._metrics.certificate_expires_s = self._pair.expires.timestamp()
+
+    def why_not_ready(self, now: datetime) -> str:
+        """Why nobody should be sent here, or ""."""
+        ends = self._pair.expires
+        if now >= ends:
+            return f"the certificate ended at {ends.isoformat()}"
+        if now >= ends - READY_MARGIN:
+            return f"the certificate is about to end, at {ends.isoformat()}"
+        return ""
+
+    async def look(self, now: datetime, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+        """Take what changed in the files; *renew* is called with a context that has to replace the one in use."""
+        await self._look_at_pair(now)
+        if self._client_ca is not None:
+            await self._look_at_clients(self._client_ca, renew)
+        self._look_at_time(now)
+
+    async def _look_at_pair(self, now: datetime) -> None:
+        found = await asyncio.to_thread(serving.signature, self._directory)
+        if found == self._signature:
+            return
+        self._signature = found
+        try:
+            pair = await asyncio.to_thread(serving.load, self._directory, now)
+            if pair.stored == self._pair.stored:
+                return
+            serving.use(self.context, pair.stored)
+        except (ConfigError, ssl.SSLError, OSError) as e:
+            self._refused(str(e))
+            return
+        self._pair = pair
+        self._has_warned = False
+        self._metrics.reloads["certificate"] += 1
+        self._metrics.certificate_expires_s = pair.expires.timestamp()
+        _log.info("certificate replaced", expires=pair.expires.isoformat())
+
+    async def _look_at_clients(self, path: Path, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+        try:
+            clients = await asyncio.to_thread(serving.read_client_ca, path)
+            if clients == self._clients:
+                return
+            self._clients = clients
+            # A context can be told to trust more, never less: the next one trusts what the file says.
+            context = serving.server_context(clients)
+            serving.use(context, self._pair.stored)
+        except (ConfigError, ssl.SSLError, OSError) as e:
+            self._refused(str(e))
+            return
+        self.context = context
+        self._is_refusing = False
+        await renew(context)
+        self._metrics.reloads["client_ca"] += 1
+        _log.info("authority of clients replaced")
+
+    def _look_at_time(self, now: datetime) -> None:
+        ends = self._pair.expires
+        if (now >= ends) != self._is_refusing:
+            self._is_refusing = now >= ends
+            if self._is_refusing:
+                serving.refuse_handshakes(self.context)
+                _log.error("certificate has ended; no new connection is taken", ended=ends.isoformat())
+            else:
+                serving.allow_handshakes(self.context)
+        if now >= ends - _WARN_BEFORE and not self._has_warned:
+            self._has_warned = True
+            _log.warning("certificate ends soon; see why it is not renewed", ends=ends.isoformat())
+
+    def _refused(self, error: str) -> None:
+        self._metrics.reload_failures["certificate"] += 1
+        _log.warning("certificate refused", error=error)

@@ -1,0 +1,158 @@
+"""The cluster's cards, watched by the webhook itself: read only, in memory, and forgotten as soon as they may be old.
+
+Without it, or while it is not up to date, nothing is said about what can never fit; no review waits for it.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from core.admission.rulebook import Rulebook
+from core.inventory import Inventory, Stock
+from core.model import Node, NodeName
+from core.wire.nodes import decode_node
+from kube.backoff import Backoff
+from kube.credentials import choose_source
+from kube.errors import CredentialsError
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Reflector, Source
+from kube.transport import Transport
+
+_log: Final = structlog.get_logger()
+
+_NODES: Final = "/api/v1/nodes"
+# A watch is told something about once a minute; two without a word, and cards may have come that we do not know.
+STALE_S: Final = 120.0
+_LOOK_S: Final = 1.0
+# A node takes up to a third of a millisecond; reviews are not to wait for long behind a full list.
+_NODES_PER_TURN: Final = 8
+_LAST_WAIT_S: Final = 30.0
+
+
+class Cards:
+    """What the nodes offer by one rulebook: a sink of `kube.reflector`."""
+
+    def __init__(self, book: Rulebook) -> None:
+        self.book: Final = book
+        self.inventory: Final = Inventory()
+
+    async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
+        """These nodes, and no others, exist."""
+        del resource_version
+        self.inventory.keep(frozenset(node.name for node in objects))
+        for at, node in enumerate(objects):
+            self._put(node)
+            if at % _NODES_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def on_event(self, kind: EventKind, value: Node) -> None:
+        """One node appeared, changed or went."""
+        if kind is EventKind.DELETED:
+            self.inventory.remove(NodeName(value.name))
+        else:
+            self._put(value)
+
+    def _put(self, node: Node) -> None:
+        catalog, book = self.book.catalog, self.book
+        offers, complaints = catalog.offers(node, book.tables, book.settings)
+        self.inventory.put(node.name, offers, complaints, catalog.dialects)
+
+
+class InventoryWatch:
+    """Keeps *tell* told of what the cluster offers: None while that is not known, or not any more."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str,
+        environ: Mapping[str, str],
+        book: Callable[[], Rulebook],
+        tell: Callable[[Stock | None], None],
+        stale_s: float = STALE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; nothing is sent before `run`.
+
+        Args:
+            kubeconfig: the flag's, or "".
+            environ: where the API server may be named, as `kube.credentials.choose_source` has it.
+            book: the rulebook in force, by which cards are read.
+            tell: who wants to know.
+            stale_s: after so long without a word from the API server nothing is known.
+            clock: monotonic seconds.
+        """
+        self._kubeconfig = kubeconfig
+        self._environ = environ
+        self._book = book
+        self._tell = tell
+        self._stale_s = stale_s
+        self._clock = clock
+        self._told: tuple[int, int] | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled, whatever the world does."""
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    await self.follow(await self._connect(stack))
+            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
+                _log.exception("inventory failed; it is begun anew")
+                self._know(None)
+                await asyncio.sleep(_LAST_WAIT_S)
+
+    async def follow(self, source: Source) -> None:
+        """As `run`, by *source*. What cards are is read anew when the configuration says so."""
+        while True:
+            book = self._book()
+            cards = Cards(book)
+            reflector: Reflector[Node] = Reflector(
+                source,
+                _NODES,
+                decode_list=page_decoder(decode_node),
+                decode_event=event_decoder(decode_node),
+                sink=cards,
+                clock=self._clock,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                reflecting = tasks.create_task(reflector.run(), name="reflect nodes")
+                while self._same(book):
+                    self._look(cards, reflector)
+                    await asyncio.sleep(_LOOK_S)
+                reflecting.cancel()
+            self._know(None)
+
+    def _same(self, book: Rulebook) -> bool:
+        now = self._book()
+        return now.tables is book.tables and now.settings is book.settings
+
+    def _look(self, cards: Cards, reflector: Reflector[Node]) -> None:
+        fresh = self._clock() - reflector.last_seen_monotonic < self._stale_s
+        if not reflector.synced.is_set() or not fresh:
+            if self._told is not None:
+                _log.warning("inventory too old; nothing is said about what can never fit", reason=reflector.state)
+            self._know(None)
+        elif self._told != (id(cards), cards.inventory.version):
+            self._know(cards.inventory.stock())
+            self._told = (id(cards), cards.inventory.version)
+
+    def _know(self, stock: Stock | None) -> None:
+        if stock is not None or self._told is not None:
+            self._tell(stock)
+        self._told = None
+
+    async def _connect(self, stack: AsyncExitStack) -> Transport:
+        backoff, told = Backoff(first_s=1.0, cap_s=_LAST_WAIT_S, jitter=random.random), ""
+        while True:
+            try:
+                source = choose_source(kubeconfig=self._kubeconfig, environ=self._environ)
+                return await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook"))
+            except CredentialsError as e:
+                if str(e) != told:
+                    told = str(e)
+                    _log.warning("no inventory; give credentials, or --no-inventory", error=told)
+                await asyncio.sleep(backoff.next_s())

@@ -1,0 +1,200 @@
+"""What a run of ``python -m webhook`` is to do, read from flags and environment and checked whole."""
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from core.errors import ConfigError, quoted
+
+_LISTEN: Final = "0.0.0.0:8443"
+_METRICS_LISTEN: Final = ":8081"
+_DRAIN_S: Final = "5"
+_MAX_CONNECTIONS: Final = "1024"
+_MAX_WORKERS: Final = 64
+# What the environment may say of the API server: see kube.credentials.
+_CLUSTER: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen; an empty host is every address of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The flags, checked.
+
+    drain_s: how long to go on serving after SIGTERM, until no Service sends new calls. client_ca: who may call; None
+    = anybody. cluster: of the environment, what names the API server. preview_url: the controller's, or "" for none;
+    preview_ca: whom to trust there; preview_token: what to show there.
+    """
+
+    listen: Address
+    metrics_listen: Address
+    cert_dir: Path
+    settings: Path | None
+    device_config: Path | None
+    kubeconfig: str
+    inventory: bool
+    drain_s: float
+    client_ca: Path | None = None
+    workers: int = 1
+    max_connections: int = int(_MAX_CONNECTIONS)
+    preview_url: str = ""
+    preview_ca: Path | None = None
+    preview_token: Path | None = None
+    cluster: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Read flags, and ``CARDSHARE_<FLAG>`` for those not given.
+
+    Raises:
+        ConfigError: with every problem, not only the first.
+        SystemExit: ``--help``, or a flag that does not exist.
+    """
+    flags = _parser().parse_args(argv)
+    problems: list[str] = []
+    cert_dir = _text(flags, environ, "cert_dir")
+    if not cert_dir:
+        problems.append("--cert-dir (CARDSHARE_CERT_DIR): missing; name the directory of tls.crt, tls.key and ca.crt")
+    options = Options(
+        listen=_address(flags, environ, "listen", _LISTEN, problems),
+        metrics_listen=_address(flags, environ, "metrics_listen", _METRICS_LISTEN, problems),
+        cert_dir=Path(cert_dir),
+        settings=_path(flags, environ, "settings", problems),
+        device_config=_path(flags, environ, "device_config", problems),
+        kubeconfig=_text(flags, environ, "kubeconfig"),
+        inventory=not (flags.no_inventory or _switch(environ, "no_inventory", problems)),
+        drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
+        client_ca=_path(flags, environ, "client_ca", problems),
+        workers=_whole(flags, environ, "workers", ("1", 1, _MAX_WORKERS), problems),
+        max_connections=_whole(flags, environ, "max_connections", (_MAX_CONNECTIONS, 8, 65_536), problems),
+        preview_url=_url(flags, environ, "preview_url", problems),
+        # Both may come later than this process: the first certificate, and a token.
+        preview_ca=_later(flags, environ, "preview_ca"),
+        preview_token=_later(flags, environ, "preview_token"),
+        cluster={name: environ[name] for name in _CLUSTER if name in environ},
+    )
+    if problems:
+        raise ConfigError(problems)
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m webhook",
+        description="Answers the API server's admission reviews of pods. `python -m webhook check -f FILE` judges "
+        "manifests instead, without a cluster.",
+        epilog="Every flag has an environment variable CARDSHARE_<FLAG>; a flag wins.",
+    )
+    parser.add_argument("--listen", help=f"host:port of /mutate and /validate, over TLS (default {_LISTEN})")
+    parser.add_argument("--metrics-listen", help=f"host:port of health and metrics (default {_METRICS_LISTEN})")
+    parser.add_argument("--cert-dir", help="directory of tls.crt, tls.key and ca.crt; changes are picked up")
+    parser.add_argument("--settings", help="cardshare.yaml, or a directory with it and volcano-scheduler.conf")
+    parser.add_argument("--device-config", help="device-config.yaml, as device plugins have it")
+    parser.add_argument("--kubeconfig", help="where the API server is; only an inventory of cards needs it")
+    parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
+    parser.add_argument("--workers", help="processes that share the port of reviews (default 1)")
+    parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")
+    parser.add_argument(
+        "--max-connections", help=f"of one worker; with one more, the idlest is closed (default {_MAX_CONNECTIONS})"
+    )
+    parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; none by default")
+    parser.add_argument("--preview-ca", help="PEM that proves the controller; needed with --preview-url")
+    parser.add_argument("--preview-token", help="file with the token to show the controller, read at each call")
+    parser.add_argument("--drain-s", help=f"seconds of service after SIGTERM (default {_DRAIN_S})")
+    return parser
+
+
+def variable(flag: str) -> str:
+    """The environment variable of a flag."""
+    return f"CARDSHARE_{flag.upper()}"
+
+
+def _name(flag: str) -> str:
+    return f"--{flag.replace('_', '-')} ({variable(flag)})"
+
+
+def _text(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, default: str = "") -> str:
+    given = getattr(flags, flag)
+    return given if given is not None else environ.get(variable(flag)) or default
+
+
+def _address(
+    flags: argparse.Namespace, environ: Mapping[str, str], flag: str, default: str, problems: list[str]
+) -> Address:
+    text = _text(flags, environ, flag, default)
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+        problems.append(f"{_name(flag)}: found {quoted(text)}; write host:port such as '0.0.0.0:8443' or ':8081'")
+        return Address(host="", port=0)
+    return Address(host=host.strip("[]"), port=int(port))
+
+
+def _path(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, problems: list[str]) -> Path | None:
+    text = _text(flags, environ, flag)
+    if not text:
+        return None
+    if not Path(text).exists():
+        problems.append(f"{_name(flag)}: found {quoted(text, 256)}; there is no such file")
+    return Path(text)
+
+
+def _later(flags: argparse.Namespace, environ: Mapping[str, str], flag: str) -> Path | None:
+    text = _text(flags, environ, flag)
+    return Path(text) if text else None
+
+
+def _url(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, problems: list[str]) -> str:
+    text = _text(flags, environ, flag).rstrip("/")
+    if text and not _URL.fullmatch(text):
+        problems.append(f"{_name(flag)}: found {quoted(text, 256)}; write https://host:port")
+    if text and not _text(flags, environ, "preview_ca"):
+        problems.append(f"{_name('preview_ca')}: missing; name the PEM file that proves the controller")
+    return text
+
+
+def _whole(
+    flags: argparse.Namespace,
+    environ: Mapping[str, str],
+    flag: str,
+    bounds: tuple[str, int, int],
+    problems: list[str],
+) -> int:
+    default, least, most = bounds
+    text = _text(flags, environ, flag, default)
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
+    if not least <= value <= most:
+        problems.append(f"{_name(flag)}: found {quoted(text)}; write a whole number from {least} to {most}")
+    return value
+
+
+def _seconds(
+    flags: argparse.Namespace, environ: Mapping[str, str], flag: str, default: str, problems: list[str]
+) -> float:
+    text = _text(flags, environ, flag, default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 600:
+        problems.append(f"{_name(flag)}: found {quoted(text)}; write seconds from 0 to 600")
+    return value
+
+
+def _switch(environ: Mapping[str, str], flag: str, problems: list[str]) -> bool:
+    text = environ.get(variable(flag), "").strip().lower()
+    if text not in {"", "true", "false", "1", "0"}:
+        problems.append(f"{variable(flag)}: found {quoted(text)}; write true or false")
+    return text in {"true", "1"}

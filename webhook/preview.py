@@ -1,0 +1,102 @@
+"""Where a pod of a dry run would go: asked of the controller, and told as a warning; in time, or not at all."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from core.wire.previews import preview_sentence, previewed_pod, with_warning
+from kube.credentials import Credentials, Tls
+from kube.errors import ApiError, CredentialsError
+from kube.transport import Transport
+from webhook.metrics import Metrics
+
+_log: Final = structlog.get_logger()
+
+PATH: Final = "/v1/preview"
+# A person waits for it, and so does their call.
+_PATIENCE_S: Final = 0.5
+_AT_A_TIME: Final = 16
+_TELL_S: Final = 60.0
+
+
+class ControllerSource:
+    """The controller's address, its authority and the token to show, the files read again each time."""
+
+    def __init__(self, url: str, ca: Path, token: Path | None) -> None:
+        self._url = url
+        self._ca = ca
+        self._token = token
+
+    async def read(self, *, rejected: bool = False) -> Credentials:
+        """See `CredentialSource`."""
+        del rejected
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Credentials:
+        try:
+            token = self._token.read_text(encoding="ascii").strip() if self._token is not None else ""
+            ca_pem = self._ca.read_text(encoding="ascii")
+        except (OSError, ValueError) as e:
+            raise CredentialsError(f"preview: {e}") from e
+        authorization = f"Bearer {token}" if token else ""
+        return Credentials(server=self._url, authorization=authorization, tls=Tls(ca_pem=ca_pem))
+
+
+class Previewer:
+    """Asks the controller, with connections that are opened when first needed; to be closed."""
+
+    def __init__(self, source: ControllerSource, metrics: Metrics) -> None:
+        self._source = source
+        self._metrics = metrics
+        self._stack = AsyncExitStack()
+        self._transport: Transport | None = None
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._opening = asyncio.Lock()
+        self._told_s = -_TELL_S
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._stack.aclose()
+
+    def is_wanted(self, body: bytes | bytearray) -> bool:
+        """See `Previews`: a look at the text, which nearly all reviews end with."""
+        return b'"dryRun":true' in body or b'"dryRun": true' in body
+
+    async def completed(self, body: bytes | bytearray, answer: bytes, deadline_s: float) -> bytes:
+        """See `Previews`."""
+        pod = previewed_pod(body, answer)
+        if pod is None:
+            return answer
+        outcome = "failed"
+        try:
+            # Waiting for a turn is part of the patience.
+            async with asyncio.timeout(min(_PATIENCE_S, deadline_s)), self._turns:
+                text = await self._ask(pod)
+            outcome = "told" if text else "nothing to tell"
+            return with_warning(answer, text) if text else answer
+        except (TimeoutError, ApiError, CredentialsError) as e:
+            self._tell(e)
+            return answer
+        finally:
+            self._metrics.previews[outcome] += 1
+
+    async def _ask(self, pod: bytes) -> str:
+        transport = await self._open()
+        response = await transport.request("POST", PATH, body=pod, deadline_s=_PATIENCE_S, wait_out_pause=False)
+        return preview_sentence(response.body)
+
+    async def _open(self) -> Transport:
+        async with self._opening:
+            if self._transport is None:
+                transport = Transport(self._source, user_agent="cardshare-webhook")
+                self._transport = await self._stack.enter_async_context(transport)
+            return self._transport
+
+    def _tell(self, error: Exception) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            _log.warning("no preview; dry runs are answered without", error=str(error) or type(error).__name__)

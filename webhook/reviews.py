@@ -1,0 +1,171 @@
+"""One review in, one answer out: the core's verdict, put into words, counted and, where denied, logged."""
+
+import time
+from collections.abc import Hashable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import structlog
+
+from core.admission.likeness import likeness
+from core.admission.mutate import mutate, unreadable, validate
+from core.admission.rulebook import Rulebook
+from core.admission.templates import judge_workload
+from core.admission.verdict import NOTHING, Verdict
+from core.errors import InvalidRequestError
+from core.inventory import Stock
+from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
+from core.wire.templates import decode_workload
+from webhook.metrics import Metrics
+
+_log: Final = structlog.get_logger()
+
+
+class Path(StrEnum):
+    """What is asked: change the object, or judge its final state."""
+
+    MUTATE = "/mutate"
+    VALIDATE = "/validate"
+
+
+# What is remembered is bounded in bytes of reviews: some thousand workloads, or few that were written to fill it.
+_MAX_REMEMBERED_BYTES: Final = 16 * 2**20
+_MAX_REVIEW_BYTES: Final = 32 * 1024
+
+
+class _Outcome(NamedTuple):
+    """All that is to be done about a review, its uid aside."""
+
+    word: str
+    verdict: Verdict
+    patch_bytes: int
+    reply: Reply
+
+
+class Reviewer:
+    """Answers reviews by the rulebook in force; `webhook.run` replaces that when the configuration changes.
+
+    What is done about new pods is remembered by likeness: the thousand pods of a Job are judged once.
+    """
+
+    def __init__(self, book: Rulebook, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self._book = book
+        self._mutated: dict[Hashable, _Outcome] = {}
+        self._validated: dict[Hashable, _Outcome] = {}
+        self._remembered_bytes = 0
+
+    @property
+    def book(self) -> Rulebook:
+        """The rulebook in force."""
+        return self._book
+
+    def obey(self, book: Rulebook) -> None:
+        """Judge by *book* from now on, and by what is known of the cluster's cards."""
+        self._book = book.with_stock(self._book.stock)
+        self._forget()
+
+    def know(self, stock: Stock | None) -> None:
+        """The cluster offers *stock*; None = nobody knows."""
+        self._book = self._book.with_stock(stock)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._mutated.clear()
+        self._validated.clear()
+        self._remembered_bytes = 0
+
+    def answer(self, path: Path, body: bytes | bytearray) -> bytes:
+        """The answer to the review in *body*: always one with its uid, whatever happens while judging.
+
+        Raises:
+            InvalidRequestError: *body* is no review, so there is no uid to answer to.
+        """
+        metrics = self.metrics
+        try:
+            review = decode_review(body)
+        except UnreadableObjectError as e:
+            outcome = _outcome(unreadable(e), b"")
+            metrics.reviews[path, "unreadable", outcome.word] += 1
+            metrics.codes.update(outcome.verdict.codes)
+            return encode_answer(e.uid, outcome.reply)
+        began = time.perf_counter()
+        try:
+            outcome = self._workload(path, review, body) if review.is_workload else self._judge(path, review, len(body))
+        except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
+            # The API server takes a broken answer for an outage; a well-formed one keeps our own policy in force.
+            _log.exception("review failed", review_uid=review.uid, pod=f"{review.namespace}/{review.name}")
+            metrics.failures += 1
+            outcome = self._failed()
+        metrics.reviews[path, review.operation, outcome.word] += 1
+        if outcome.patch_bytes:
+            metrics.patch_bytes.observe(outcome.patch_bytes)
+        if outcome.verdict is not NOTHING:
+            self._tell(review, outcome.verdict)
+        metrics.seconds.observe(time.perf_counter() - began)
+        return encode_answer(review.uid, outcome.reply)
+
+    def _judge(self, path: Path, review: Review, size: int) -> _Outcome:
+        found = review.object
+        if found is None or not review.is_new_pod or size > _MAX_REVIEW_BYTES:
+            return self._outcome(path, review)
+        outcomes = self._mutated if path is Path.MUTATE else self._validated
+        like = likeness(found, review.namespace, review.user_name)
+        known = outcomes.get(like)
+        if known is None:
+            known = self._outcome(path, review)
+            self._remembered_bytes += size
+            if self._remembered_bytes > _MAX_REMEMBERED_BYTES:
+                self._forget()
+                self._remembered_bytes = size
+            outcomes[like] = known
+        return known
+
+    def _workload(self, path: Path, review: Review, body: bytes | bytearray) -> _Outcome:
+        """Of a workload nothing is changed, and its final state is what counts."""
+        if path is Path.MUTATE:
+            return _outcome(NOTHING, b"")
+        try:
+            workload = decode_workload(body)
+        except InvalidRequestError:
+            # The API server has validated it, so that this is a kind we do not know: its pods are judged anyway.
+            return _outcome(NOTHING, b"")
+        return _outcome(judge_workload(workload, review.namespace, self._book), b"")
+
+    def _outcome(self, path: Path, review: Review) -> _Outcome:
+        if path is Path.VALIDATE:
+            return _outcome(validate(review, self._book), b"")
+        verdict, patch = mutate(review, self._book)
+        return _outcome(verdict, patch)
+
+    def _tell(self, review: Review, verdict: Verdict) -> None:
+        self.metrics.codes.update(verdict.codes)
+        if not verdict.allowed:
+            _log.info(
+                "review denied",
+                pod=f"{review.namespace}/{review.name}",
+                user=review.user_name[:128],
+                operation=review.operation.value,
+                codes=",".join(verdict.codes),
+                review_uid=review.uid,
+            )
+
+    def _failed(self) -> _Outcome:
+        if self._book.settings.admission.admit_on_failure:
+            reply = admit(warnings=["cardshare failed to judge this object and let it through"])
+        else:
+            reply = deny(
+                "cardshare failed to judge this object; try again, and tell the cluster's operator if it stays",
+                code=500,
+                reason="InternalError",
+            )
+        return _Outcome("failed", NOTHING, 0, reply)
+
+
+def _outcome(verdict: Verdict, patch: bytes) -> _Outcome:
+    told = [str(one) for one in verdict.notices]
+    if not verdict.allowed:
+        return _Outcome("denied", verdict, 0, deny(verdict.message, warnings=told))
+    # A verdict without findings is not worth a look each time.
+    shown = verdict if verdict.notices else NOTHING
+    return _Outcome("patched" if patch else "allowed", shown, len(patch), admit(patch, told))

@@ -1,0 +1,198 @@
+"""The process: two ports, the files watched beside them, and an end that loses no call."""
+
+import asyncio
+import gc
+import signal
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from core.catalog import Catalog, standard_catalog
+from core.errors import ConfigError
+from webhook import configuration
+from webhook.app import Port
+from webhook.calls import PlainCalls, ReviewCalls
+from webhook.configuration import Texts
+from webhook.identity import Identity
+from webhook.inventory import InventoryWatch
+from webhook.metrics import Metrics
+from webhook.options import Options
+from webhook.preview import ControllerSource, Previewer
+from webhook.reviews import Reviewer
+from webhook.workers import report
+
+_log: Final = structlog.get_logger()
+
+_WATCH_S: Final = 1.0
+_SHUTDOWN_S: Final = 10.0
+# Judging a review leaves hardly any garbage with cycles; a full collection would stall the loop for nothing.
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
+
+
+class Webhook:
+    """What one process holds: the rulebook in force, what it shows to callers, and whether it is ready."""
+
+    def __init__(self, options: Options, channel: int | None = None) -> None:
+        """Read all files.
+
+        Args:
+            options: the flags.
+            channel: the descriptor on which a keeper asks; without one, this process has a plain port of its own.
+
+        Raises:
+            ConfigError: with every problem of every file.
+        """
+        self._options = options
+        self._catalog: Catalog = standard_catalog()
+        self._metrics = Metrics()
+        self._version = 0
+        self._draining = False
+        self._refused = ""
+        self._channel = channel
+        self._texts, self._reviewer, self._identity = self._load()
+        self._previewer = _previewer(options, self._metrics)
+        self._reviews = Port(
+            ReviewCalls(self._reviewer, self._previewer),
+            options.listen,
+            self._identity.context,
+            max_connections=options.max_connections,
+            shared=channel is not None,
+        )
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain.
+
+        Raises:
+            ConfigError: an address cannot be had.
+        """
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._stray)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        plain = Port(PlainCalls(self._exposition, self._why_not_ready), self._options.metrics_listen)
+        try:
+            listen = await _start(self._reviews)
+            if self._channel is None:
+                _log.info("webhook serving", listen=str(listen), metrics_listen=str(await _start(plain)))
+            self._freeze()
+            await self._serve(stop)
+        finally:
+            await self._reviews.stop(_SHUTDOWN_S)
+            if self._previewer is not None:
+                await self._previewer.close()
+            await plain.stop(1.0)
+        _log.info("webhook stopped" if self._channel is None else "worker stopped")
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watching = [tasks.create_task(self._watch(), name="watch")]
+            if self._options.inventory:
+                inventory = InventoryWatch(
+                    kubeconfig=self._options.kubeconfig,
+                    environ=self._options.cluster,
+                    book=lambda: self._reviewer.book,
+                    tell=self._reviewer.know,
+                )
+                watching.append(tasks.create_task(inventory.run(), name="inventory"))
+            if self._channel is not None:
+                watching.append(tasks.create_task(report(self._channel, self._told, stop.set), name="report"))
+            await stop.wait()
+            # Whoever routes calls to us hears of it only after a while: until then they are still answered.
+            self._draining = True
+            self._reviews.drain()
+            if self._channel is None:
+                _log.info("webhook draining", drain_s=self._options.drain_s)
+            await asyncio.sleep(self._options.drain_s)
+            for task in watching:
+                task.cancel()
+
+    def _stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What ended outside of a call: mostly sessions that never stood, which the world tries all the time."""
+        if isinstance(context.get("exception"), OSError):
+            self._metrics.failed_handshakes += 1
+        else:
+            loop.default_exception_handler(context)
+
+    def _measure(self) -> None:
+        self._metrics.connections = len(self._reviews.connections)
+        self._metrics.dropped_connections = self._reviews.dropped
+
+    def _exposition(self) -> bytes:
+        self._measure()
+        return self._metrics.exposition()
+
+    def _told(self) -> dict[str, Any]:
+        self._measure()
+        return {"figures": self._metrics.figures(), "why_not_ready": self._why_not_ready()}
+
+    def _load(self) -> tuple[Texts, Reviewer, Identity]:
+        problems: list[str] = []
+        texts, identity, judgement = Texts(), None, None
+        try:
+            texts = configuration.read(self._options.settings, self._options.device_config)
+            judgement = configuration.judge(texts, self._catalog, self._version)
+        except ConfigError as e:
+            problems += e.problems
+        try:
+            identity = Identity(self._options.cert_dir, self._options.client_ca, self._metrics)
+        except ConfigError as e:
+            problems += e.problems
+        if identity is None or judgement is None:
+            raise ConfigError(problems)
+        for note in judgement.notes:
+            _log.warning("configuration has no effect", note=note)
+        return texts, Reviewer(judgement.book, self._metrics), identity
+
+    def _why_not_ready(self) -> str:
+        if self._draining:
+            return "draining"
+        return self._identity.why_not_ready(datetime.now(UTC))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            await self._identity.look(datetime.now(UTC), self._reviews.renew)
+            await self._watch_texts()
+
+    async def _watch_texts(self) -> None:
+        try:
+            texts = await asyncio.to_thread(configuration.read, self._options.settings, self._options.device_config)
+            if texts == self._texts:
+                return
+            # Remembered although it may be refused: one bad edit is told once.
+            self._texts = texts
+            self._version += 1
+            judgement = configuration.judge(texts, self._catalog, self._version)
+        except ConfigError as e:
+            self._refuse(str(e))
+            return
+        self._refused = ""
+        self._reviewer.obey(judgement.book)
+        self._metrics.reloads["configuration"] += 1
+        _log.info("configuration replaced", version=self._version)
+
+    def _refuse(self, error: str) -> None:
+        if error != self._refused:
+            self._refused = error
+            self._metrics.reload_failures["configuration"] += 1
+            _log.warning("configuration refused", error=error)
+
+    def _freeze(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _previewer(options: Options, metrics: Metrics) -> Previewer | None:
+    if not options.preview_url or options.preview_ca is None:
+        return None
+    return Previewer(ControllerSource(options.preview_url, options.preview_ca, options.preview_token), metrics)
+
+
+async def _start(server: Port) -> object:
+    try:
+        return await server.start()
+    except OSError as e:
+        raise ConfigError([f"it cannot listen: {e}"]) from e
