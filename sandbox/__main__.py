@@ -16,10 +16,10 @@ import structlog
 from sandbox.client import ApiStatusError
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.join import KubeconfigError, WrittenRecords, client_of, joined
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
-from sandbox.nodefile import NodeFileError, NodeSpec, read_text
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
+from sandbox.nodes.nodefile import NodeFileError, NodeSpec, read_text
+from sandbox.nodes.records import Records
 from sandbox.players.hardware import OptionsError
-from sandbox.records import Records
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:

@@ -17,16 +17,15 @@ from typing import Any, Final
 import yaml
 
 from certs.authority import Authority, Leaf, issue, new_authority
-from sandbox import plugin_accounts
+from sandbox.api.registry import Call, Target
+from sandbox.api.server import ApiServer
+from sandbox.api.users import ADMINS, NODES, User, service_account
 from sandbox.client import ApiClient
-from sandbox.kubelet import Kubelet, KubeletSettings, PlayedNode
-from sandbox.nodefile import NodeSpec
-from sandbox.players import registry
-from sandbox.plugin_accounts import PLUGIN_ACCOUNTS
-from sandbox.records import Records
-from sandbox.registry import Call, Target
-from sandbox.server import ApiServer
-from sandbox.users import ADMINS, NODES, User, service_account
+from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodes.nodefile import NodeSpec
+from sandbox.nodes.records import Records
+from sandbox.players import accounts, registry
+from sandbox.players.accounts import PLUGIN_ACCOUNTS
 
 Json = dict[str, Any]
 
@@ -182,7 +181,7 @@ async def _seed(api: ApiServer) -> None:
     for name in _NAMESPACES:
         await _create(api, "", "namespaces", {"metadata": {"name": name}})
         await _create(api, "", "serviceaccounts", {"metadata": {"name": "default"}}, name)
-    for document in plugin_accounts.documents():
+    for document in accounts.documents():
         group, _, _ = document["apiVersion"].rpartition("/")
         namespace = document["metadata"].get("namespace", "")
         await _create(api, group, f"{document['kind'].lower()}s", document, namespace)

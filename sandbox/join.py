@@ -13,13 +13,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from sandbox import plugin_accounts
 from sandbox.client import ApiClient, ApiStatusError
-from sandbox.kubelet import Kubelet, KubeletSettings, PlayedNode
-from sandbox.nodefile import NodeSpec
-from sandbox.players import registry
-from sandbox.plugin_accounts import PLUGIN_ACCOUNTS
-from sandbox.records import Records
+from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodes.nodefile import NodeSpec
+from sandbox.nodes.records import Records
+from sandbox.players import accounts, registry
+from sandbox.players.accounts import PLUGIN_ACCOUNTS
 
 Json = dict[str, Any]
 
@@ -88,7 +87,7 @@ async def joined(
         ApiStatusError: the server refuses.
         sandbox.players.hardware.OptionsError: a node's plugin cannot be built.
     """
-    for document in plugin_accounts.documents():
+    for document in accounts.documents():
         await _ensure(admin, document)
     async with AsyncExitStack() as stack:
         clients: dict[str, ApiClient] = {}
@@ -109,7 +108,7 @@ async def joined(
 
 
 async def _client(admin: ApiClient, account: str) -> ApiClient:
-    path = f"/api/v1/namespaces/{plugin_accounts.NAMESPACE}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{accounts.NAMESPACE}/serviceaccounts/{account}/token"
     answer = await admin.create(path, {"spec": {"expirationSeconds": _TOKEN_S}})
     return admin.as_user(answer["status"]["token"])
 

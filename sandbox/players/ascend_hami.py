@@ -16,11 +16,11 @@ import aiohttp
 
 from core.settings import SHIPPED_CHIPS, AscendChip
 from sandbox.client import ApiStatusError
+from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players import calls
 from sandbox.players.calls import Api
 from sandbox.players.hardware import Card, Faults, Options
-from sandbox.plugin_port import AllocateError, ContainerEnv
 
 _CHIPS: Final = {chip.common_word: chip for chip in SHIPPED_CHIPS}
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 
 from sandbox.client import ApiStatusError
+from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import calls
 from sandbox.players import gpushare_protocol as protocol
 from sandbox.players.calls import Api
 from sandbox.players.hardware import Card, Faults, Options
-from sandbox.plugin_port import AllocateError, ContainerEnv
 
 
 class Strategy(StrEnum):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sandbox.quantities import QuantityError, value_of
+from sandbox.api.quantities import QuantityError, value_of
 
 MEMORY: Final = "volcano.sh/gpu-memory"
 NUMBER: Final = "volcano.sh/gpu-number"

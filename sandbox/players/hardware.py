@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.plugin_port import AllocateError
+from sandbox.nodes.plugin_port import AllocateError
 
 
 class OptionsError(ValueError):

@@ -16,11 +16,11 @@ from typing import Any, Final
 import aiohttp
 
 from sandbox.client import ApiStatusError
+from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import calls
 from sandbox.players import mindcluster_protocol as protocol
 from sandbox.players.calls import Api
 from sandbox.players.hardware import Faults, Options
-from sandbox.plugin_port import AllocateError, ContainerEnv
 
 _NAMESPACE: Final = "kube-system"
 _TRIES: Final = 3

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.quantities import QuantityError, value_of
+from sandbox.api.quantities import QuantityError, value_of
 
 CORES: Final = "huawei.com/npu-core"
 ASSIGNED: Final = "huawei.com/npu-core"

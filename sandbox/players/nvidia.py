@@ -12,10 +12,10 @@ from typing import Any, Final
 import aiohttp
 
 from sandbox.client import ApiStatusError
+from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import calls
 from sandbox.players.calls import Api
 from sandbox.players.hardware import Card, Faults, Options
-from sandbox.plugin_port import AllocateError, ContainerEnv
 
 RESOURCE: Final = "nvidia.com/gpu"
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sandbox.nodes.plugin_port import DevicePlugin
 from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.calls import Api
 from sandbox.players.gpushare import SharePlugin
@@ -12,7 +13,6 @@ from sandbox.players.hardware import OptionsError
 from sandbox.players.mindcluster import MindClusterPlugin
 from sandbox.players.nvidia import NvidiaPlugin
 from sandbox.players.vgpu import VgpuPlugin
-from sandbox.plugin_port import DevicePlugin
 
 _KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any], Api], DevicePlugin]]] = {
     "vgpu": VgpuPlugin.from_options,

@@ -14,11 +14,11 @@ from uuid import uuid4
 import aiohttp
 
 from sandbox.client import ApiStatusError
+from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import calls, mig
 from sandbox.players import vgpu_protocol as protocol
 from sandbox.players.calls import Api
 from sandbox.players.hardware import Card, Faults, Options
-from sandbox.plugin_port import AllocateError, ContainerEnv
 
 NUMBER: Final = "volcano.sh/vgpu-number"
 MEMORY: Final = "volcano.sh/vgpu-memory"

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sandbox.processes import free_port
+from sandbox.demo.processes import free_port
 from tests.bench import stage as staging
 from tests.bench.plugins import Sighting
 from tests.bench.stage import RefusedError, Stage

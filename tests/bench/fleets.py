@@ -10,7 +10,7 @@ from typing import Final
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.settings import Tables
 from core.wire.device_config import decode_device_config
-from sandbox.plugin_accounts import DEVICE_CONFIG
+from sandbox.players.accounts import DEVICE_CONFIG
 
 MODELS = (
     ("NVIDIA-Tesla V100-SXM2-32GB", 32768),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.picture import cards
-from sandbox.stage import Stage
+from sandbox.demo.picture import cards
+from sandbox.demo.stage import Stage
 from tests.integration import test_crowd as embedded
 from tests.integration.test_crowd import all_settled, apply_all, mistaken, pod
 from tests.support.manifests import find

@@ -12,7 +12,7 @@ import pytest
 from core.admission.rulebook import MOVED, SELECTORS, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
-from sandbox.examples import find as find_examples
+from sandbox.demo.examples import find as find_examples
 from tests.support import request_log
 from tests.support.examples import broken_declarations
 from tests.support.manifests import NAMESPACE, find, kubectl, text_of
@@ -258,6 +258,9 @@ async def test_no_request_of_ours_is_forbidden_and_rights_are_used(installed: In
     names = ("hami-core", "gpu-memory", "waits-for-room", "never-fits")
     examples = find_examples([EXAMPLES / f"{name}.yaml" for name in names])
     assert await broken_declarations(installed.stage, examples) == []
+    # What a dry run needs of the controller: to ask who asks for its preview, and whether they may.
+    dry = ("--kubeconfig", str(installed.stage.kubeconfig), "create", "--dry-run=server")
+    await kubectl(installed.api, *dry, "-f", str(EXAMPLES / "hami-core.yaml"))
     asked = [one for one in request_log.read(installed.logs) if one.agent.startswith("cardshare")]
     refused = {(one.verb, one.resource, one.namespace, one.name) for one in asked if one.status in {401, 403}}
     assert refused <= WITHOUT_MINDCLUSTER

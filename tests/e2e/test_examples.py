@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.examples import Example, find
+from sandbox.demo.examples import Example, find
 from tests.support.examples import broken_declarations
 from tests.support.stage_realapi import Installed
 

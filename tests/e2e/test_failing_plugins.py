@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandbox.stage import Stage
+from sandbox.demo.stage import Stage
 from tests.integration.test_failing_plugins import SHARE, VGPU, apply, pod, seen, with_fault
 from tests.support.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.realapi import RealApi

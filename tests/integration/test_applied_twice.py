@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.examples import find
-from sandbox.stage import Stage, running_stage
+from sandbox.demo.examples import find
+from sandbox.demo.stage import Stage, running_stage
 
 _EXAMPLES = find([Path(__file__).parents[2] / "docs" / "examples"])
 _WITHIN_S = 30.0

@@ -1,6 +1,6 @@
 """Shares of Ascend chips in HAMi mode through controller, kubelets and plugin, each container by its own segment."""
 
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.controller_rig import pod, rig
 
 LOCK = "hami.io/mutex.lock"

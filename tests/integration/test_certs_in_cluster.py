@@ -17,8 +17,8 @@ from certs.pair import State, Stored, judge
 from kube.calls import Calls, namespace_path
 from kube.credentials import KubeconfigSource
 from kube.transport import Transport
-from sandbox.server import ApiServer
-from sandbox.users import ADMINS, User
+from sandbox.api.server import ApiServer
+from sandbox.api.users import ADMINS, User
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 

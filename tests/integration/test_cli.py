@@ -16,8 +16,8 @@ from aiohttp import web
 
 from cli.__main__ import run
 from cli.options import parse
-from sandbox import nodefile
 from sandbox.cluster import Cluster, running_cluster
+from sandbox.nodes import nodefile
 
 NODES = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},

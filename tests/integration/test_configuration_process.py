@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from sandbox.plugin_accounts import DEVICE_CONFIG
+from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.controller_rig import IDS, PODS, pod, rig
 
 MIG_NODE: dict[str, Any] = {

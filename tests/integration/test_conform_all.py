@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import conform
-from sandbox.conform_records import load
+from sandbox.conform import run as conform
+from sandbox.conform.records import load
 
 VECTORS = Path(__file__).parents[3] / "shared" / "protocol" / "vectors"
 

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
+from sandbox.api.users import User
 from sandbox.client import ApiStatusError
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
-from sandbox.processes import Processes, free_port
-from sandbox.users import User
+from sandbox.demo.processes import Processes, free_port
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, rig, share
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
-from sandbox.outcomes import cards_of
-from sandbox.picture import cards
+from sandbox.demo.outcomes import cards_of
+from sandbox.demo.picture import cards
+from sandbox.demo.stage import Stage, running_stage
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.mig import visible_ids
-from sandbox.stage import Stage, running_stage
 
 _VGPU_PODS = 60
 _SHARE_PODS = 12

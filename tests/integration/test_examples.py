@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandbox.examples import Example, find
-from sandbox.stage import Stage, running_stage
+from sandbox.demo.examples import Example, find
+from sandbox.demo.stage import Stage, running_stage
 from tests.support.examples import broken_declarations
 
 _EXAMPLES = find([Path(__file__).parents[2] / "docs" / "examples"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.outcomes import Sighting
-from sandbox.stage import Stage, running_stage
+from sandbox.demo.outcomes import Sighting
+from sandbox.demo.stage import Stage, running_stage
 
 VGPU = {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
 SHARE = {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}}

@@ -2,7 +2,7 @@
 
 import json
 
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.controller_rig import pod, rig
 
 CORES, GPU = "huawei.com/npu-core", "nvidia.com/gpu"

@@ -12,8 +12,8 @@ import pytest
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.processes import free_port
-from sandbox.users import service_account
+from sandbox.api.users import service_account
+from sandbox.demo.processes import free_port
 from tests.support.controller_rig import NODES, PODS, pod, rig, share
 
 AUDIENCE = "cardshare-controller"

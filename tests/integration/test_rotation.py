@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.kubelet import AdmissionOrder, KubeletSettings
-from sandbox.picture import cards
-from sandbox.stage import Stage, running_stage
+from sandbox.demo.picture import cards
+from sandbox.demo.stage import Stage, running_stage
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 
 _VGPU_PODS = 170
 _SHARE_PODS = 30

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.kubelet import AdmissionOrder, Kubelet, KubeletSettings, PlayedNode
-from sandbox.nodefile import read
-from sandbox.plugin_port import AllocateError
+from sandbox.nodes.kubelet import AdmissionOrder, Kubelet, KubeletSettings, PlayedNode
+from sandbox.nodes.nodefile import read
+from sandbox.nodes.plugin_port import AllocateError
 
 PODS = "/api/v1/namespaces/default/pods"
 DEVICE = "example.com/device"

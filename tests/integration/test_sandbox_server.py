@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sandbox.api.users import User
 from sandbox.client import ApiStatusError, PatchKind
 from sandbox.cluster import ADMIN, ClusterSettings, running_cluster
-from sandbox.users import User
 
 PODS = "/api/v1/namespaces/default/pods"
 SETTINGS = ClusterSettings(kubelet=None, bookmark_s=0.2)

@@ -21,7 +21,7 @@ from core.score import node_policy
 from core.settings import Policy, Settings, Tables
 from core.wire.device_config import decode_device_config
 from sandbox.players import vgpu_protocol
-from sandbox.plugin_accounts import DEVICE_CONFIG
+from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support import ascend
 from tests.support.audit import audit
 from tests.support.mindcluster import LABELS, npu_node

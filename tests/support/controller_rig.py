@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from sandbox import nodefile
+from sandbox.api.users import service_account
 from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.processes import Processes, free_port
-from sandbox.users import service_account
+from sandbox.demo.processes import Processes, free_port
+from sandbox.nodes import nodefile
 
 PODS = "/api/v1/namespaces/default/pods"
 GPU, SHARE = "volcano.sh/vgpu-number", "volcano.sh/gpu-memory"

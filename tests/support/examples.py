@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sandbox.examples import Example
-from sandbox.picture import cards
-from sandbox.play import Play
-from sandbox.stage import Stage
+from sandbox.demo.examples import Example
+from sandbox.demo.picture import cards
+from sandbox.demo.play import Play
+from sandbox.demo.stage import Stage
 
 _ROUND_S = 10.0
 _GONE_WITHIN_S = 15.0

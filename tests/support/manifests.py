@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from sandbox.client import ApiClient
-from sandbox.processes import Processes, Running, free_port
+from sandbox.demo.processes import Processes, Running, free_port
 from tests.support.realapi import RealApi
 
 DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sandbox.api.users import ADMINS, User
 from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.users import ADMINS, User
 from tests.support.promises import Server
 from tests.support.realapi import RealApi
 from tests.support.realapi_binaries import MODULE, RealApiUnavailable, find

@@ -18,11 +18,11 @@ import yaml
 
 from certs.files import CA_FILE, ensure
 from certs.pair import Wanted
-from sandbox import nodefile
+from sandbox.api.users import User
 from sandbox.cluster import Cluster, ClusterSettings, running_cluster
-from sandbox.processes import Processes, free_port
-from sandbox.product import registration, shipped
-from sandbox.users import User
+from sandbox.demo.processes import Processes, free_port
+from sandbox.demo.product import registration, shipped
+from sandbox.nodes import nodefile
 from tests.support.rules import DEVICES, NODES, Rule, Said
 
 _HOST: Final = "127.0.0.1"

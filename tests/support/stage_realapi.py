@@ -16,11 +16,11 @@ from typing import Any
 import yaml
 
 from sandbox.client import ApiClient
-from sandbox.processes import Processes, Running, free_port
-from sandbox.product import Product
-from sandbox.records import Records
-from sandbox.stage import NODES, Stage
-from sandbox.user import KubectlUser
+from sandbox.demo.processes import Processes, Running, free_port
+from sandbox.demo.product import Product
+from sandbox.demo.stage import NODES, Stage
+from sandbox.demo.user import KubectlUser
+from sandbox.nodes.records import Records
 from tests.support.manifests import NAMESPACE, Json, Runner, built, find, kubectl, reached_at, text_of
 from tests.support.realapi import RealApi
 

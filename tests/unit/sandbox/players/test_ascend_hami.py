@@ -13,11 +13,11 @@ from core.port import LockStep, LockWait
 from core.settings import Policy
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiStatusError, Json
+from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.ascend_hami_protocol import LOCK
 from sandbox.players.hardware import OptionsError
 from sandbox.players.registry import build
-from sandbox.plugin_port import AllocateError
 from tests.support import ascend
 from tests.support.ascend import DIALECT, TABLES
 from tests.support.memory_api import MemoryApi

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players import gpushare_protocol as protocol
 from sandbox.players.gpushare import SharePlugin
 from sandbox.players.registry import build
-from sandbox.plugin_port import AllocateError
 from tests.support.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"

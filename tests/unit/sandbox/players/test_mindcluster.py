@@ -15,10 +15,10 @@ from core.port import Offer
 from core.settings import Tables
 from core.wire.mindcluster import node_documents
 from core.wire.nodes import node_from_object
+from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players import mindcluster_protocol as protocol
 from sandbox.players.hardware import OptionsError
 from sandbox.players.mindcluster import MindClusterPlugin
-from sandbox.plugin_port import AllocateError, SettlingPlugin
 from tests.support.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"

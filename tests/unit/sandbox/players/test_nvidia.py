@@ -10,8 +10,8 @@ from core.dialects.whole_gpu.dialect import WholeGpu
 from core.port import Offer
 from core.settings import Tables
 from core.wire.nodes import node_from_object
+from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players.nvidia import NvidiaPlugin
-from sandbox.plugin_port import AllocateError, SettlingPlugin
 from tests.support.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.hardware import OptionsError
 from sandbox.players.registry import build
 from sandbox.players.vgpu import CORES, MEMORY, NUMBER, VgpuPlugin
-from sandbox.plugin_port import AllocateError
 from tests.support.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"

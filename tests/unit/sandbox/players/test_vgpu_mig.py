@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from sandbox.nodes.plugin_port import AllocateError
+from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.mig import decode, instance_uuid, visible_ids
 from sandbox.players.registry import build
 from sandbox.players.vgpu import NUMBER, VgpuPlugin
-from sandbox.plugin_accounts import DEVICE_CONFIG
-from sandbox.plugin_port import AllocateError
 from tests.support.memory_api import MemoryApi
 
 A100 = {"model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"}

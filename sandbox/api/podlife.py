@@ -1,0 +1,143 @@
+"""What is done to pods and service accounts beside writing them: binding, eviction, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandbox.api import fields
+from sandbox.api.admission import Write
+from sandbox.api.errors import StatusError, bad_request, invalid, not_found
+from sandbox.api.registry import Call, DeleteOptions, Registry, Target
+from sandbox.api.resources import ResourceType
+from sandbox.api.selectors import Selection, label_matcher
+from sandbox.api.store import Stored
+from sandbox.api.users import API_AUDIENCE, Tokens, service_account
+from sandbox.api.validation import check_binding
+
+Json = dict[str, Any]
+
+_LEAST_TOKEN_S: Final = 600
+
+_SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+_PDB = "poddisruptionbudgets.policy"
+
+
+async def bind(registry: Registry, target: Target, binding: Json, call: Call) -> Json:
+    """Bind a pod: node, annotations, labels and condition in one write, or none of it.
+
+    Raises:
+        StatusError: as `validation.check_binding` says.
+    """
+    subkind = _kind(registry, "", "bindings")
+    binding, _ = fields.check(subkind, binding)
+    metadata = {"namespace": target.namespace, "name": target.name, **(binding.get("metadata") or {})}
+    binding = {**binding, "kind": "Binding", "apiVersion": "v1", "metadata": metadata}
+    write = Write(
+        operation="CREATE",
+        kind=target.kind,
+        namespace=target.namespace,
+        name=target.name,
+        user=call.user,
+        obj=binding,
+        subresource="binding",
+        subkind=subkind,
+        dry_run=call.dry_run,
+        options=call.options,
+    )
+    binding = await registry.admission.mutate(write, call.warnings) or binding
+    await registry.admission.validate(write, call.warnings)
+    stored = registry.store.get("pods", target.namespace, target.name)
+    node = check_binding(None if stored is None else stored.obj, binding, target.name)
+    if stored is not None and not call.dry_run:
+        registry.commit(target.kind, _bound(stored, binding, node, registry.now()))
+    return _SUCCESS
+
+
+def _bound(stored: Stored, binding: Mapping[str, Any], node: str, now: str) -> Json:
+    pod, carried = stored.obj, binding.get("metadata") or {}
+    metadata = {**pod["metadata"]}
+    for name in ("annotations", "labels"):
+        if carried.get(name):
+            metadata[name] = {**(metadata.get(name) or {}), **carried[name]}
+    others = [c for c in pod["status"].get("conditions") or () if c.get("type") != "PodScheduled"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {**pod["status"], "conditions": [*others, scheduled]},
+    }
+
+
+async def evict(registry: Registry, target: Target, body: Mapping[str, Any], call: Call) -> Json:
+    """Delete a pod unless a disruption budget forbids it.
+
+    Raises:
+        StatusError: 429, a budget allows no disruption now; 404.
+    """
+    pod = registry.fetch(target).obj
+    for stored in registry.store.select(_PDB, Selection(namespace=target.namespace)):
+        selects = label_matcher(stored.obj.get("spec", {}).get("selector"))
+        allowed = (stored.obj.get("status") or {}).get("disruptionsAllowed", 0)
+        if selects(pod["metadata"].get("labels") or {}) and allowed < 1:
+            raise StatusError(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                {"Retry-After": "10"},
+            )
+    await registry.delete(target, read_delete_options(body.get("deleteOptions") or {}, {}), call)
+    return _SUCCESS
+
+
+def read_delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteOptions:
+    """DeleteOptions from a body, or from the query where the body has none.
+
+    Raises:
+        StatusError: 400, the grace period is no number of seconds.
+    """
+    preconditions = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    policy = body.get("propagationPolicy") or query.get("propagationPolicy")
+    try:
+        grace_s = None if grace is None else max(int(grace), 0)
+    except (TypeError, ValueError) as e:
+        raise bad_request(f"gracePeriodSeconds: {grace!r} is no whole number of seconds") from e
+    return DeleteOptions(
+        grace_s=grace_s,
+        uid=str(preconditions.get("uid") or ""),
+        resource_version=str(preconditions.get("resourceVersion") or ""),
+        orphan=policy == "Orphan" or body.get("orphanDependents") is True,
+    )
+
+
+def request_token(registry: Registry, tokens: Tokens, target: Target, body: Json) -> Json:
+    """Answer a TokenRequest for a service account.
+
+    Raises:
+        StatusError: 404, or 422 for a token that would end too soon.
+    """
+    account = registry.fetch(target).obj["metadata"]
+    spec = body.get("spec") or {}
+    lifetime_s = int(spec.get("expirationSeconds") or 3600)
+    if lifetime_s < _LEAST_TOKEN_S:
+        why = "spec.expirationSeconds: Invalid value: {}: may not specify a duration less than 10 minutes"
+        raise invalid("TokenRequest", "", [why.format(lifetime_s)], "authentication.k8s.io")
+    audiences = tuple(spec.get("audiences") or (API_AUDIENCE,))
+    user = service_account(target.namespace, target.name, account["uid"])
+    token = tokens.issue(user, audiences=audiences, lifetime_s=lifetime_s)
+    return {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": target.name, "namespace": target.namespace},
+        "spec": {"audiences": list(audiences), "expirationSeconds": lifetime_s, "boundObjectRef": None},
+        "status": {"token": token, "expirationTimestamp": registry.after(lifetime_s)},
+    }
+
+
+def _kind(registry: Registry, group: str, plural: str) -> ResourceType:
+    found = registry.catalogue.find(group, "v1", plural)
+    if found is None:
+        raise not_found(plural, "")
+    return found

@@ -1,0 +1,124 @@
+"""Who may do what by the Role and ClusterRole objects of the store, and a record of what was done.
+
+The record is for tests that compare the permissions a process is given with those it uses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandbox.api.store import Store
+from sandbox.api.users import ADMINS, AUTHENTICATED, NODES, User
+
+_GROUP: Final = "rbac.authorization.k8s.io"
+_KINDS: Final = tuple(f"{p}.{_GROUP}" for p in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
+# Everybody may ask about himself (ClusterRole system:basic-user).
+_BASIC: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectreviews"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing that somebody wants to do."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class Recorder:
+    """Counts what was asked for: (user, verb, group, resource, subresource)."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[tuple[str, str, str, str, str]] = Counter()
+
+    def note(self, user: User, action: Action) -> None:
+        """Count one request."""
+        self.seen[user.name, action.verb, action.group, action.resource, action.subresource] += 1
+
+    def used_by(self, user_name: str) -> frozenset[tuple[str, str, str, str]]:
+        """What one user did, without the counts."""
+        return frozenset(key[1:] for key in self.seen if key[0] == user_name)
+
+
+class Authorizer:
+    """Evaluates the RBAC objects of a store.
+
+    Administrators may do everything, and so may nodes, whose own authorizer the double does not have.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rules: dict[tuple[User, str], list[Mapping[str, Any]]] = {}
+        self._good_for: tuple[int, ...] = ()
+
+    def allows(self, user: User, action: Action) -> bool:
+        """Whether some rule of *user* allows *action*."""
+        if {ADMINS, NODES} & set(user.groups) or (action.resource in _BASIC and action.verb == "create"):
+            return True
+        return any(_allows(rule, action) for rule in self._rules_of(user, action.namespace))
+
+    def _rules_of(self, user: User, namespace: str) -> list[Mapping[str, Any]]:
+        now = tuple(self._store.changed(kind) for kind in _KINDS)
+        if now != self._good_for:
+            self._rules.clear()
+            self._good_for = now
+        found = self._rules.get((user, namespace))
+        if found is None:
+            found = self._rules[user, namespace] = list(self._collect(user, namespace))
+        return found
+
+    def _collect(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
+        for stored in self._store.select(_KINDS[3]):
+            if _is_subject(user, stored.obj, ""):
+                yield from self._role(stored.obj["roleRef"], "")
+        if not namespace:
+            return
+        for stored in self._store.select(_KINDS[1]):
+            if stored.obj["metadata"]["namespace"] == namespace and _is_subject(user, stored.obj, namespace):
+                yield from self._role(stored.obj["roleRef"], namespace)
+
+    def _role(self, ref: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
+        if ref["kind"] == "ClusterRole":
+            role = self._store.get(_KINDS[2], "", ref["name"])
+        else:
+            role = self._store.get(_KINDS[0], namespace, ref["name"])
+        if role is not None:
+            yield from role.obj.get("rules") or ()
+
+
+def _is_subject(user: User, binding: Mapping[str, Any], namespace: str) -> bool:
+    for subject in binding.get("subjects") or ():
+        match subject.get("kind"):
+            case "User":
+                name = subject["name"]
+            case "ServiceAccount":
+                name = f"system:serviceaccount:{subject.get('namespace') or namespace}:{subject['name']}"
+            case _:
+                if subject.get("name") in (*user.groups, AUTHENTICATED):
+                    return True
+                continue
+        if name == user.name:
+            return True
+    return False
+
+
+def _allows(rule: Mapping[str, Any], action: Action) -> bool:
+    if not {"*", action.verb} & set(rule.get("verbs") or ()):
+        return False
+    if action.path:
+        paths = rule.get("nonResourceURLs") or ()
+        return any(path == action.path or (path.endswith("*") and action.path.startswith(path[:-1])) for path in paths)
+    if not {"*", action.group} & set(rule.get("apiGroups") or ()):
+        return False
+    full = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
+    if not {"*", full, f"*/{action.subresource}"} & set(rule.get("resources") or ()):
+        return False
+    names = rule.get("resourceNames") or ()
+    return not names or action.name in names

@@ -1,0 +1,496 @@
+"""Create, update, delete: the life of every object, between a request and the store.
+
+Knows nothing of HTTP. What is special about pods (binding, eviction, grace) is in `podlife`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from sandbox.api import fields
+from sandbox.api.admission import Admission, Write
+from sandbox.api.defaults import admit_pod, complete, complete_conditions, fresh, qos_class, tolerate_lost_nodes
+from sandbox.api.errors import StatusError, already_exists, bad_request, conflict, invalid, not_found
+from sandbox.api.resources import Catalogue, ResourceType
+from sandbox.api.selectors import Selection
+from sandbox.api.store import Store, Stored
+from sandbox.api.users import User
+from sandbox.api.validation import check_create, check_update, other_uid
+from sandbox.api.versions import shown, to_stored
+
+Json = dict[str, Any]
+
+# etcd's limit on one request, of which the object is nearly all.
+_MAX_STORED_BYTES: Final = 1_572_864
+_RETRIES: Final = 5
+_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+# What a client cannot write, whatever it sends.
+_SYSTEM_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_WITHOUT_GENERATION: Final = frozenset({"nodes", "namespaces", "services", "leases.coordination.k8s.io"})
+_CRD: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_LOST_RACE: Final = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """What a write carries besides the object; *warnings* collects what is to be told with the answer.
+
+    *field_validation* is Strict, Warn or Ignore; empty means Warn. *options* are what webhooks are shown of them.
+    """
+
+    user: User
+    dry_run: bool = False
+    field_validation: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a request is about."""
+
+    kind: ResourceType
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """How to delete; *grace_s* None = the object's own."""
+
+    grace_s: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    orphan: bool = False
+
+
+Transform = Callable[[Json], Json]
+
+
+class Registry:
+    """Writes objects by the API server's rules."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, admission: Admission, clock: Callable[[], datetime]) -> None:
+        self.store = store
+        self.catalogue = catalogue
+        self.admission = admission
+        self._clock = clock
+
+    def now(self) -> str:
+        """The time as objects carry it."""
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def after(self, seconds: int) -> str:
+        """A time to come as objects carry it."""
+        then = datetime.fromtimestamp(self._clock().timestamp() + seconds, tz=self._clock().tzinfo)
+        return then.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def fetch(self, target: Target) -> Stored:
+        """The object that *target* names.
+
+        Raises:
+            StatusError: 404.
+        """
+        stored = self.store.get(target.kind.resource, target.namespace, target.name)
+        if stored is None:
+            raise not_found(target.kind.resource, target.name)
+        return stored
+
+    async def create(self, target: Target, body: Json, call: Call) -> Json:
+        """Create an object from *body*, which becomes the registry's own."""
+        kind = target.kind
+        obj = to_stored(kind, _known(kind, _of_kind(kind, body), call))
+        metadata = _metadata(obj, target)
+        if kind.namespaced:
+            self._check_namespace(kind, target.namespace)
+        _drop_unwritable(kind, obj)
+        complete(kind, obj)
+        self._admit_new(kind, obj)
+        write = Write(
+            operation="CREATE",
+            kind=kind,
+            namespace=target.namespace,
+            name=metadata.get("name", ""),
+            user=call.user,
+            obj=obj,
+            dry_run=call.dry_run,
+            options=call.options,
+        )
+        obj = await self.admission.mutate(write, call.warnings) or obj
+        metadata = obj["metadata"]
+        self._begin(kind, obj)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+        check_create(kind, obj)
+        await self.admission.validate(replace(write, obj=obj), call.warnings)
+        if self.store.get(kind.resource, target.namespace, metadata["name"]) is not None:
+            raise already_exists(kind.resource, metadata["name"])
+        if not call.dry_run:
+            _check_size(obj)
+            obj = self.commit(kind, obj)
+        return shown(kind, obj)
+
+    async def update(self, target: Target, transform: Transform, call: Call, *, replaces: bool = False) -> Json:
+        """Replace an object by what *transform* makes of a copy of it.
+
+        Done again from the newer object when another write came in between, unless the result names the version that
+        it was made from.
+        """
+        if replaces:
+            _metadata(transform({}), target)
+        for _ in range(_RETRIES):
+            stored = self.fetch(target)
+            proposed = transform(fresh(shown(target.kind, stored.obj)))
+            proposed = _known(target.kind, proposed, call)
+            obj = self._prepare(target, proposed, stored, replaces=replaces)
+            if not target.subresource or target.kind.resource == "nodes":
+                complete(target.kind, obj)
+            if target.kind.resource == "pods" and not target.subresource and isinstance(obj.get("spec"), dict):
+                tolerate_lost_nodes(obj["spec"])
+            write = Write(
+                operation="UPDATE",
+                kind=target.kind,
+                namespace=target.namespace,
+                name=target.name,
+                user=call.user,
+                obj=obj,
+                old=shown(target.kind, stored.obj),
+                subresource=target.subresource,
+                dry_run=call.dry_run,
+                options=call.options,
+            )
+            admitted = await self.admission.mutate(write, call.warnings)
+            if admitted is not None and admitted is not obj:
+                obj = self._prepare(target, admitted, stored)
+            check_update(target.kind, obj, stored.obj, target.subresource)
+            await self.admission.validate(replace(write, obj=obj), call.warnings)
+            if call.dry_run:
+                return shown(target.kind, obj)
+            if self.store.get(target.kind.resource, target.namespace, target.name) is stored:
+                return self._settle(target, obj, stored)
+            # Somebody else wrote while the webhooks were asked.
+        raise conflict(target.kind.resource, target.name, _LOST_RACE)
+
+    async def delete(self, target: Target, options: DeleteOptions, call: Call) -> tuple[Json, bool]:
+        """Delete an object, or mark it until its finalizers are gone; returns its state and whether it is gone."""
+        stored = self.fetch(target)
+        check_preconditions(target, stored.obj, options)
+        write = Write(
+            operation="DELETE",
+            kind=target.kind,
+            namespace=target.namespace,
+            name=target.name,
+            user=call.user,
+            obj=None,
+            old=shown(target.kind, stored.obj),
+            dry_run=call.dry_run,
+            options=call.options,
+        )
+        await self.admission.mutate(write, call.warnings)
+        await self.admission.validate(write, call.warnings)
+        stored = self.fetch(target)
+        check_preconditions(target, stored.obj, options)
+        if call.dry_run:
+            return shown(target.kind, stored.obj), True
+        return self._delete_now(target, stored, options)
+
+    def _delete_now(self, target: Target, stored: Stored, options: DeleteOptions) -> tuple[Json, bool]:
+        kind, metadata = target.kind, stored.obj["metadata"]
+        grace_s = _grace_s(stored.obj, options) if kind.resource == "pods" else 0
+        if kind.resource == "namespaces":
+            marked = self._mark_deleted(kind, stored, 0, {"phase": "Terminating"})
+            self._empty_namespace(target.name)
+            return marked, self.store.get("namespaces", "", target.name) is None
+        if grace_s > 0 or metadata.get("finalizers"):
+            left_s = metadata.get("deletionGracePeriodSeconds")
+            if left_s is not None and grace_s >= left_s:
+                return shown(kind, stored.obj), False
+            return self._mark_deleted(kind, stored, grace_s), False
+        if kind.resource == "pods" and metadata.get("deletionGracePeriodSeconds") != 0:
+            # The end of the grace period is told before the deletion, also where there was none: measured.
+            self._mark_deleted(kind, stored, 0)
+        return self._remove(kind, stored, orphan=options.orphan), True
+
+    def _mark_deleted(
+        self, kind: ResourceType, stored: Stored, grace_s: int, status: Mapping[str, Any] | None = None
+    ) -> Json:
+        marks: Json = {"deletionTimestamp": self.after(grace_s), "deletionGracePeriodSeconds": grace_s}
+        if "generation" in stored.obj["metadata"]:
+            marks["generation"] = stored.obj["metadata"]["generation"] + 1
+        obj = {**stored.obj, "metadata": {**stored.obj["metadata"], **marks}}
+        if status:
+            obj["status"] = {**(obj.get("status") or {}), **status}
+        return shown(kind, self.commit(kind, obj))
+
+    def _remove(self, kind: ResourceType, stored: Stored, *, orphan: bool = False, final: Json | None = None) -> Json:
+        metadata = stored.obj["metadata"]
+        namespace = metadata.get("namespace", "")
+        last = self.store.remove(kind.resource, namespace, metadata["name"], final)
+        if kind.resource == _CRD:
+            self._drop_custom(stored.obj)
+        elif kind.resource not in ("events", "pods") and not orphan:
+            self._delete_dependents(metadata["uid"])
+        if namespace:
+            self._finish_namespace(namespace)
+        return shown(kind, last.obj)
+
+    def _drop_custom(self, definition: Mapping[str, Any]) -> None:
+        spec = definition["spec"]
+        name = f"{spec['names']['plural']}.{spec['group']}"
+        for stored in tuple(self.store.select(name)):
+            self.store.remove(name, stored.obj["metadata"].get("namespace", ""), stored.obj["metadata"]["name"])
+        self.catalogue.discard(definition)
+
+    def _delete_dependents(self, owner_uid: str) -> None:
+        """What the garbage collector does in the background; it costs a scan, and owners are deleted rarely."""
+        for kind in self._stored_kinds():
+            for stored in tuple(self.store.select(kind.resource)):
+                owners = stored.obj["metadata"].get("ownerReferences") or ()
+                if any(owner.get("uid") == owner_uid for owner in owners):
+                    self._delete_now(self._target_of(kind, stored), stored, DeleteOptions())
+
+    def _empty_namespace(self, namespace: str) -> None:
+        for kind in self._stored_kinds():
+            if kind.namespaced:
+                for stored in tuple(self.store.select(kind.resource, Selection(namespace=namespace))):
+                    self._delete_now(self._target_of(kind, stored), stored, DeleteOptions())
+        self._finish_namespace(namespace)
+
+    def _finish_namespace(self, namespace: str) -> None:
+        stored = self.store.get("namespaces", "", namespace)
+        if stored is None or not stored.obj["metadata"].get("deletionTimestamp"):
+            return
+        selection = Selection(namespace=namespace)
+        kinds = [kind for kind in self._stored_kinds() if kind.namespaced]
+        if not any(True for kind in kinds for _ in self.store.select(kind.resource, selection)):
+            self.store.remove("namespaces", "", namespace)
+
+    def _stored_kinds(self) -> tuple[ResourceType, ...]:
+        by_resource = {kind.resource: kind for kind in self.catalogue if not kind.virtual}
+        return tuple(by_resource.values())
+
+    def _target_of(self, kind: ResourceType, stored: Stored) -> Target:
+        metadata = stored.obj["metadata"]
+        return Target(kind=kind, namespace=metadata.get("namespace", ""), name=metadata["name"])
+
+    def _prepare(self, target: Target, proposed: Json, stored: Stored, *, replaces: bool = False) -> Json:
+        """What may be written of *proposed* in place of *stored*; *replaces* = it was sent whole."""
+        kind, old = target.kind, stored.obj
+        obj = to_stored(kind, _of_kind(kind, proposed))
+        metadata = _metadata(obj, target)
+        version = metadata.get("resourceVersion")
+        if version and version != old["metadata"]["resourceVersion"]:
+            raise conflict(kind.resource, target.name, _LOST_RACE)
+        if metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
+            if not replaces:
+                why = f'metadata.uid: Invalid value: "{metadata["uid"]}": field is immutable'
+                raise invalid(kind.kind, target.name, [why], kind.group)
+            raise conflict(kind.resource, target.name, other_uid(kind, old["metadata"], metadata["uid"]))
+        for name in _SYSTEM_FIELDS:
+            metadata.pop(name, None)
+            if name in old["metadata"]:
+                metadata[name] = old["metadata"][name]
+        metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        metadata.pop("managedFields", None)
+        obj = _through_subresource(target, obj, old)
+        complete_conditions(kind, obj)
+        if obj.get("spec") != old.get("spec") and "generation" in metadata:
+            metadata["generation"] += 1
+        return obj
+
+    def _settle(self, target: Target, obj: Json, stored: Stored) -> Json:
+        metadata = obj["metadata"]
+        waited_for = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        if waited_for and not metadata.get("deletionGracePeriodSeconds") and target.kind.resource != "namespaces":
+            return self._remove(target.kind, stored, final=obj)
+        _check_size(obj)
+        return shown(target.kind, self.commit(target.kind, obj))
+
+    def commit(self, kind: ResourceType, obj: Json) -> Json:
+        """Store an object that was judged; it belongs to the store from now on."""
+        if kind.resource == _CRD:
+            _establish(obj, self.now())
+        written = self.store.write(kind.resource, obj).obj
+        if kind.resource == _CRD:
+            self.catalogue.add(written)
+        return written
+
+    def _check_namespace(self, kind: ResourceType, namespace: str) -> None:
+        stored = self.store.get("namespaces", "", namespace)
+        if stored is None:
+            raise not_found("namespaces", namespace)
+        if stored.obj["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise StatusError(403, "Forbidden", f"{kind.resource} is forbidden: {why}")
+
+    def _admit_new(self, kind: ResourceType, obj: Json) -> None:
+        """What the admission plugins of the server itself do to a new object."""
+        if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
+            admit_pod(obj)
+            self._resolve_priority(obj)
+
+    def _begin(self, kind: ResourceType, obj: Json) -> None:
+        """What an object has from its beginning, and mutating webhooks do not see yet: measured."""
+        metadata = obj["metadata"]
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
+        if "spec" in obj and kind.resource not in _WITHOUT_GENERATION:
+            metadata["generation"] = 1
+        if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
+            obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
+            if obj["spec"].get("schedulingGates"):
+                obj["status"]["conditions"] = [_gated(self.now())]
+
+    def _resolve_priority(self, pod: Json) -> None:
+        spec = pod["spec"]
+        name = spec.get("priorityClassName")
+        if not name:
+            spec.setdefault("priority", 0)
+            spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+            return
+        system = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+        found = self.store.get("priorityclasses.scheduling.k8s.io", "", name)
+        if found is None and name not in system:
+            why = f"no PriorityClass with name {name} was found"
+            raise StatusError(403, "Forbidden", f'pods "{pod["metadata"].get("name", "")}" is forbidden: {why}')
+        spec["priority"] = system[name] if found is None else found.obj.get("value", 0)
+        spec["preemptionPolicy"] = (found.obj if found else {}).get("preemptionPolicy", "PreemptLowerPriority")
+
+
+def check_preconditions(target: Target, obj: Mapping[str, Any], options: DeleteOptions) -> None:
+    """Refuse to delete another object than the one that was meant.
+
+    Raises:
+        StatusError: 409.
+    """
+    metadata = obj["metadata"]
+    for word, wanted, found in (
+        ("UID", options.uid, metadata["uid"]),
+        ("ResourceVersion", options.resource_version, metadata["resourceVersion"]),
+    ):
+        if wanted and wanted != found:
+            why = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({found}). "
+            why += f"The object might have been {'deleted and then recreated' if word == 'UID' else 'modified'}"
+            raise conflict(target.kind.kind, target.name, why)
+
+
+def _grace_s(pod: Mapping[str, Any], options: DeleteOptions) -> int:
+    """How long a pod may take to stop: none at all if no kubelet has it, or if it has ended."""
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
+        return 0
+    own = int(pod["spec"].get("terminationGracePeriodSeconds") or 0)
+    asked = own if options.grace_s is None else options.grace_s
+    left = pod["metadata"].get("deletionGracePeriodSeconds")
+    return asked if left is None or options.grace_s is not None else min(asked, left)
+
+
+def _known(kind: ResourceType, obj: Json, call: Call) -> Json:
+    checked, unknown = fields.check(kind, obj)
+    fields.refuse_or_warn(kind, unknown, call.field_validation, call.warnings)
+    return checked
+
+
+def _of_kind(kind: ResourceType, body: Json) -> Json:
+    for name, expected in (("kind", kind.kind), ("apiVersion", kind.api_version)):
+        if body.get(name) not in (None, "", expected):
+            raise bad_request(f"the {name} in the data ({body[name]}) does not match the expected {name} ({expected})")
+    return body
+
+
+def _metadata(obj: Json, target: Target) -> Json:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    if target.kind.namespaced:
+        if metadata.setdefault("namespace", target.namespace) != target.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    else:
+        metadata.pop("namespace", None)
+    if target.name and metadata.setdefault("name", target.name) != target.name:
+        raise bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+        )
+    return metadata
+
+
+def _drop_unwritable(kind: ResourceType, obj: Json) -> None:
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    for name in (*_SYSTEM_FIELDS, "managedFields", "selfLink"):
+        metadata.pop(name, None)
+    # A kubelet registers its node together with its status.
+    if kind.has_status and kind.resource != "nodes":
+        obj.pop("status", None)
+    if kind.resource == "namespaces":
+        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata.get("name", "")
+        obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def _through_subresource(target: Target, obj: Json, old: Mapping[str, Any]) -> Json:
+    """What a write to a subresource, or to the main resource beside one, leaves as it was."""
+    match target.subresource:
+        case "":
+            return _with(obj, old, "status") if target.kind.has_status else obj
+        case "status" if target.kind.resource in ("pods", "nodes"):
+            # Their metadata are written through status as well: measured.
+            return _with(obj, old, "spec")
+        case "status":
+            kept = {"metadata": old["metadata"], "status": obj.get("status")}
+            return {**old, **kept, "metadata": {**old["metadata"]}}
+        case "ephemeralcontainers":
+            spec = {**old["spec"], "ephemeralContainers": obj["spec"].get("ephemeralContainers") or []}
+            return {**old, "metadata": {**old["metadata"]}, "spec": spec}
+        case "resize":
+            spec = {**old["spec"], "containers": _resized(old["spec"], obj.get("spec") or {})}
+            return {**old, "metadata": {**old["metadata"]}, "spec": spec}
+        case _:
+            return obj
+
+
+def _gated(now: str) -> Json:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+
+
+def _resized(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Json]:
+    wanted = {c.get("name"): c.get("resources") or {} for c in new.get("containers") or ()}
+    return [{**c, "resources": wanted.get(c["name"], c.get("resources"))} for c in old["containers"]]
+
+
+def _with(obj: Json, old: Mapping[str, Any], name: str) -> Json:
+    kept = {key: value for key, value in obj.items() if key != name}
+    return {**kept, name: old[name]} if name in old else kept
+
+
+def _check_size(obj: Mapping[str, Any]) -> None:
+    if len(msgspec.json.encode(obj)) > _MAX_STORED_BYTES:
+        raise StatusError(500, "", "etcdserver: request is too large")
+
+
+def _establish(definition: Json, now: str) -> None:
+    """What the apiextensions controllers write back, at once."""
+    spec = definition["spec"]
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    true = {"status": "True", "lastTransitionTime": now}
+    definition["status"] = {
+        "acceptedNames": spec["names"],
+        "storedVersions": stored,
+        "conditions": [
+            {"type": "NamesAccepted", "reason": "NoConflicts", "message": "no conflicts found", **true},
+            {"type": "Established", "reason": "InitialNamesAccepted", "message": "accepted", **true},
+        ],
+    }

@@ -1,0 +1,339 @@
+"""What the API server double keeps: objects in key order, one revision counter, and the recent past for watches.
+
+An object is never changed after it was stored: a write brings a new one. So readers, watchers and cached text share it
+without copies. Rules about what may be written are left to `server` and `validation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from sandbox.api.errors import StatusError, bad_request, expired
+from sandbox.api.selectors import Selection, field_text
+
+Json = dict[str, Any]
+
+# A field that lists and watches name so often, per resource, that a scan would be the double's main work.
+_INDEXED: Final[Mapping[str, str]] = {"pods": "spec.nodeName", "events": "involvedObject.name"}
+_TOKEN: Final = re.compile(r"c-[0-9a-f]+")
+_KEPT_LISTS: Final = 64
+# A watcher that lets this much pile up is cut off, as the real server does with slow clients.
+_WATCH_BACKLOG: Final = 200_000
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class Stored:
+    """One version of one object, and its JSON, made once and only if somebody wants it."""
+
+    __slots__ = ("_raw", "key", "obj", "revision")
+
+    def __init__(self, key: str, obj: Json, revision: int) -> None:
+        self.key = key
+        self.obj = obj
+        self.revision = revision
+        self._raw: bytes | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The object as JSON."""
+        if self._raw is None:
+            self._raw = _ENCODER.encode(self.obj)
+        return self._raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One change: ADDED, MODIFIED or DELETED, what is there now (or last was) and what was there before."""
+
+    type: str
+    revision: int
+    now: Stored
+    before: Stored | None
+
+    def seen_through(self, selection: Selection) -> tuple[str, Stored] | None:
+        """The change as a watch with *selection* must tell it: leaving the selection is a deletion."""
+        is_in = self.type != "DELETED" and selection.matches(self.now.obj)
+        was_in = self.before is not None and selection.matches(self.before.obj)
+        if is_in:
+            return ("MODIFIED" if was_in else "ADDED"), self.now
+        if was_in and self.before is not None:
+            return "DELETED", self.now if self.type == "DELETED" else _restamped(self.before, self.revision)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a list: *token* continues it (empty at the end), *remaining* counts what is still to come."""
+
+    items: tuple[Stored, ...]
+    revision: int
+    token: str = ""
+    remaining: int = 0
+
+
+class Watcher:
+    """What one watch has still to send; filled by the store, emptied by the connection."""
+
+    __slots__ = ("_wake", "pending", "selection", "slow")
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.pending: deque[tuple[str, Stored]] = deque()
+        self.slow = False
+        self._wake = asyncio.Event()
+
+    def offer(self, event: Event) -> None:
+        """Take note of a change, if it is selected."""
+        seen: tuple[str, Stored] | None
+        if self.selection.everything and not self.selection.namespace:
+            seen = (event.type, event.now)
+        else:
+            seen = event.seen_through(self.selection)
+        if seen is None:
+            return
+        self.slow = self.slow or len(self.pending) >= _WATCH_BACKLOG
+        self.pending.append(seen)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Wake the connection for the last time."""
+        self.slow = True
+        self._wake.set()
+
+    async def wait(self) -> None:
+        """Return when there is something to send; the caller sets the limit."""
+        await self._wake.wait()
+
+    def take(self) -> tuple[tuple[str, Stored], ...]:
+        """Everything there is to send now."""
+        taken = tuple(self.pending)
+        self.pending.clear()
+        self._wake.clear()
+        return taken
+
+
+@dataclass(slots=True, kw_only=True)
+class _Collection:
+    """The objects of one resource; *keys* are sorted as etcd sorts them."""
+
+    ring: deque[Event]
+    index_path: str = ""
+    keys: list[str] = field(default_factory=list)
+    by_key: dict[str, Stored] = field(default_factory=dict)
+    by_field: dict[str, set[str]] = field(default_factory=dict)
+    watchers: set[Watcher] = field(default_factory=set)
+    floor: int = 0
+    changed: int = 0
+
+    def put(self, stored: Stored) -> Stored | None:
+        before = self.by_key.get(stored.key)
+        if before is None:
+            insort(self.keys, stored.key)
+        self.by_key[stored.key] = stored
+        self._index(before, stored)
+        return before
+
+    def drop(self, key: str) -> None:
+        before = self.by_key.pop(key)
+        del self.keys[bisect_left(self.keys, key)]
+        self._index(before, None)
+
+    def _index(self, before: Stored | None, now: Stored | None) -> None:
+        if not self.index_path:
+            return
+        old = None if before is None else field_text(before.obj, self.index_path)
+        new = None if now is None else field_text(now.obj, self.index_path)
+        if old == new:
+            return
+        if old is not None and before is not None:
+            self.by_field[old].discard(before.key)
+            if not self.by_field[old]:
+                del self.by_field[old]
+        if new is not None and now is not None:
+            self.by_field.setdefault(new, set()).add(now.key)
+
+    def select(self, selection: Selection) -> Iterator[Stored]:
+        keys: list[str]
+        wanted = selection.exactly(self.index_path) if self.index_path else None
+        if wanted is not None:
+            keys = sorted(self.by_field.get(wanted, ()))
+        elif selection.namespace:
+            low = bisect_left(self.keys, selection.namespace + "/")
+            keys = self.keys[low : bisect_right(self.keys, selection.namespace + "0")]
+        else:
+            keys = self.keys
+        if selection.everything:
+            return (self.by_key[key] for key in keys)
+        return (self.by_key[key] for key in keys if selection.matches(self.by_key[key].obj))
+
+
+class Store:
+    """All objects of the double. Only the event loop's thread may use it; no call awaits."""
+
+    def __init__(self, *, events_kept: int = 20_000) -> None:
+        self._revision = 0
+        self._events_kept = events_kept
+        self._collections: dict[str, _Collection] = {}
+        self._lists: OrderedDict[str, tuple[int, tuple[Stored, ...]]] = OrderedDict()
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last write."""
+        return self._revision
+
+    def get(self, resource: str, namespace: str, name: str) -> Stored | None:
+        """The object of that name, if there is one."""
+        return self._of(resource).by_key.get(key_of(namespace, name))
+
+    def count(self, resource: str) -> int:
+        """How many objects the resource has."""
+        return len(self._of(resource).keys)
+
+    def changed(self, resource: str) -> int:
+        """The revision of the last change to the resource; what is derived from it is good while this stands."""
+        return self._of(resource).changed
+
+    def write(self, resource: str, obj: Json) -> Stored:
+        """Store *obj* (new, or in place of the one of its name) under the next revision.
+
+        *obj* belongs to the store from now on. An object equal to the stored one is not written again.
+        """
+        collection = self._of(resource)
+        metadata = obj["metadata"]
+        key = key_of(metadata.get("namespace", ""), metadata["name"])
+        before = collection.by_key.get(key)
+        if before is not None:
+            metadata["resourceVersion"] = before.obj["metadata"]["resourceVersion"]
+            if obj == before.obj:
+                return before
+        self._revision += 1
+        metadata["resourceVersion"] = str(self._revision)
+        stored = Stored(key, obj, self._revision)
+        collection.put(stored)
+        kind = "ADDED" if before is None else "MODIFIED"
+        self._tell(collection, Event(type=kind, revision=self._revision, now=stored, before=before))
+        return stored
+
+    def remove(self, resource: str, namespace: str, name: str, final: Json | None = None) -> Stored:
+        """Take the object away; returns its last state (*final*, if given) under the revision of its deletion.
+
+        Raises:
+            KeyError: there is none.
+        """
+        collection = self._of(resource)
+        before = collection.by_key[key_of(namespace, name)]
+        self._revision += 1
+        last = _restamped(before if final is None else Stored(before.key, final, 0), self._revision)
+        collection.drop(before.key)
+        self._tell(collection, Event(type="DELETED", revision=self._revision, now=last, before=before))
+        return last
+
+    def select(self, resource: str, selection: Selection | None = None) -> Iterator[Stored]:
+        """The selected objects in key order, as they are now."""
+        return self._of(resource).select(selection or Selection())
+
+    def page(self, resource: str, selection: Selection, limit: int = 0, token: str = "") -> Page:
+        """A list, or its next part: the parts together are the list at the revision of the first.
+
+        Raises:
+            StatusError: 410, the list that *token* continues is no longer kept; 400, *token* is none.
+        """
+        if token:
+            if not _TOKEN.fullmatch(token):
+                raise bad_request("continue key is not valid: it was not given out by this server")
+            if token not in self._lists:
+                raise expired("The provided continue parameter is too old to display a consistent list result.")
+            revision, items = self._lists[token]
+        else:
+            revision, items = self._revision, tuple(self.select(resource, selection))
+        if limit <= 0 or len(items) <= limit:
+            return Page(items=items, revision=revision)
+        rest = items[limit:]
+        following = "c-" + f"{revision}-{limit}-{len(rest)}-{rest[0].key}".encode().hex()
+        self._lists[following] = (revision, rest)
+        while len(self._lists) > _KEPT_LISTS:
+            self._lists.popitem(last=False)
+        return Page(items=items[:limit], revision=revision, token=following, remaining=len(rest))
+
+    def watch(self, resource: str, selection: Selection, since: int) -> Watcher:
+        """Follow a resource from the revision *since* (everything after it) until `unwatch`.
+
+        Raises:
+            StatusError: 410, the past from there on is no longer kept.
+        """
+        collection = self._of(resource)
+        if since < collection.floor:
+            raise expired(f"too old resource version: {since} ({collection.floor})")
+        watcher = Watcher(selection)
+        missed: list[Event] = []
+        for event in reversed(collection.ring):
+            if event.revision <= since:
+                break
+            missed.append(event)
+        for event in reversed(missed):
+            watcher.offer(event)
+        collection.watchers.add(watcher)
+        return watcher
+
+    def unwatch(self, resource: str, watcher: Watcher) -> None:
+        """End a watch."""
+        self._of(resource).watchers.discard(watcher)
+
+    def end_watches(self) -> None:
+        """Wake every watch so that its connection ends; for a clean stop, and for tests that cut them."""
+        for collection in self._collections.values():
+            for watcher in collection.watchers:
+                watcher.stop()
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the past up to *revision* (default: all of it): watches from there, and continued lists, get 410."""
+        floor = self._revision if revision is None else revision
+        self._lists.clear()
+        for collection in self._collections.values():
+            collection.floor = max(collection.floor, floor)
+            while collection.ring and collection.ring[0].revision <= floor:
+                collection.ring.popleft()
+
+    def check_reached(self, revision: int) -> None:
+        """Refuse a read at a revision that is still to come.
+
+        Raises:
+            StatusError: 504 with ``Retry-After: 1``, as the real server says it.
+        """
+        if revision > self._revision:
+            message = f"Timeout: Too large resource version: {revision}, current: {self._revision}"
+            raise StatusError(504, "Timeout", message, {"Retry-After": "1"})
+
+    def _of(self, resource: str) -> _Collection:
+        collection = self._collections.get(resource)
+        if collection is None:
+            ring: deque[Event] = deque(maxlen=self._events_kept)
+            collection = _Collection(ring=ring, index_path=_INDEXED.get(resource, ""))
+            self._collections[resource] = collection
+        return collection
+
+    def _tell(self, collection: _Collection, event: Event) -> None:
+        if len(collection.ring) == self._events_kept:
+            collection.floor = collection.ring[0].revision
+        collection.ring.append(event)
+        collection.changed = event.revision
+        for watcher in collection.watchers:
+            watcher.offer(event)
+
+
+def key_of(namespace: str, name: str) -> str:
+    """The key by which objects of one resource are sorted; etcd has the same order."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _restamped(stored: Stored, revision: int) -> Stored:
+    metadata = {**stored.obj["metadata"], "resourceVersion": str(revision)}
+    return Stored(stored.key, {**stored.obj, "metadata": metadata}, revision)

@@ -1,0 +1,244 @@
+"""``python -m sandbox.demo``: a cluster, the product beside it, the examples applied, and what became of them.
+
+It starts everything by itself, follows what happens, judges every declaration beside the examples, and takes
+everything down again, however it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from sandbox.client import ApiClient, ApiStatusError
+from sandbox.demo.examples import Example, ExampleError, find
+from sandbox.demo.outcomes import Sighting
+from sandbox.demo.picture import cards, environment, lines
+from sandbox.demo.play import Play, Verdict
+from sandbox.demo.processes import ProcessFailedError
+from sandbox.demo.stage import Stage, running_stage
+
+_EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
+# How long one round of declarations may take to come true; placing takes a fraction of a second.
+_ROUND_S: Final = 10.0
+# Stopping both processes takes at most twice the seconds that each is given; more means that something hangs.
+_END_WITHIN_S: Final = 25.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for; seconds bounds the whole run."""
+
+    files: tuple[Path, ...]
+    keep: bool
+    seconds: float
+    logs: Path | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Teller:
+    """Prints lines with the seconds since the start."""
+
+    started_s: float = field(default_factory=time.monotonic)
+
+    def __call__(self, line: str, *, mark: str = " ") -> None:
+        """Print *line*; *mark* is one character in front of it."""
+        print(f"{time.monotonic() - self.started_s:6.1f} s {mark} {line}", flush=True)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the command line.
+
+    Raises:
+        SystemExit: ``--help``, or a flag that does not exist.
+    """
+    parser = argparse.ArgumentParser(
+        prog="scripts/demo",
+        description="Starts a Kubernetes cluster in one process with GPU nodes, cardshare's webhook and controller "
+        "beside it, applies the examples, and shows which cards their pods hold and why the others wait.",
+        epilog="Exit status: 0 if every outcome is as declared beside the manifests, 1 if not, 2 for a wrong command.",
+    )
+    parser.add_argument("files", nargs="*", type=Path, help="manifests or folders; default docs/examples")
+    parser.add_argument("--keep", action="store_true", help="leave it up in the end, with a kubeconfig for kubectl")
+    parser.add_argument("--seconds", type=float, default=60.0, help="give up after so many seconds (60)")
+    parser.add_argument("--logs", type=Path, help="folder for logs and kubeconfigs; it is kept")
+    found = parser.parse_args(argv)
+    files = tuple(found.files) or (_EXAMPLES,)
+    return Options(files=files, keep=found.keep, seconds=found.seconds, logs=found.logs)
+
+
+async def run(options: Options, environ: Mapping[str, str]) -> int:
+    """Run the demo and say the exit code."""
+    examples = find(options.files)
+    folder = options.logs or Path(tempfile.mkdtemp(prefix="cardshare-demo-"))
+    code = 1
+    try:
+        async with asyncio.timeout(options.seconds) as limit, running_stage(folder, environ) as stage:
+            code = await _show(stage, examples)
+            if options.keep:
+                limit.reschedule(None)
+                await _keep(stage)
+    except TimeoutError:
+        print(f"\nThe demo is not over after {options.seconds:g} s; --seconds allows more. Logs: {folder / 'logs'}")
+        code = 1
+    except ProcessFailedError as e:
+        print(f"\n{e}")
+    finally:
+        if code == 0 and options.logs is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            print(f"Logs and kubeconfigs are in {folder}")
+    return code
+
+
+async def _show(stage: Stage, examples: Sequence[Example]) -> int:
+    tell = Teller()
+    play = Play(
+        user=stage.person,
+        env_of=stage.records.of,
+        tell=tell,
+        judged=lambda verdict: _tell_verdict(verdict, tell),
+    )
+    tell(f"cluster {stage.url} is up, webhook and controller are ready")
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(_follow(stage.admin, tell), name="events")
+        verdicts: list[Verdict] = []
+        for example in examples:
+            tell(f"kubectl apply -f {_shown(example.path)}", mark="$")
+            verdicts += await play.run(example, within_s=_ROUND_S)
+        following.cancel()
+    again = [verdict for verdict in await play.final() if verdict.problems]
+    wrong = [verdict for verdict in verdicts if verdict.problems]
+    over = await _picture(stage, await play.sightings())
+    return _sum_up(len(verdicts), wrong, [v for v in again if v not in wrong], over)
+
+
+async def _follow(client: ApiClient, tell: Teller) -> None:
+    """Print the cluster's events as they come."""
+    path = "/api/v1/events"
+    while True:
+        try:
+            async for event in client.watch(path):
+                if event.type in ("ADDED", "MODIFIED"):
+                    about = event.object.get("involvedObject", {})
+                    said = f"{event.object.get('reason', '')}: {event.object.get('message', '')}"
+                    tell(f"{about.get('kind', '')} {about.get('name', '')}: {said}", mark="·")
+        except (ApiStatusError, aiohttp.ClientError):
+            await asyncio.sleep(0.5)
+
+
+def _tell_verdict(verdict: Verdict, tell: Teller) -> None:
+    if not verdict.problems:
+        tell(f"{verdict.claim}, as declared", mark="✓")
+    for problem in verdict.problems:
+        tell(f"declared: {verdict.claim}; but {problem}", mark="✗")
+
+
+async def _picture(stage: Stage, seen: Mapping[str, Sighting]) -> list[str]:
+    """Print cards, environments and reasons; returns the cards that hold more than they have."""
+    nodes = await stage.admin.list("/api/v1/nodes")
+    pods = await stage.admin.list("/api/v1/pods")
+    bars = cards(nodes, pods)
+    _head("Cards")
+    print("\n".join(lines(bars)))
+    _head("What the containers received")
+    for name, sighting in seen.items():
+        for container, env in sighting.env_by_container.items() if sighting.phase == "Running" else ():
+            print(f"{name}/{container}: {environment(env)}")
+    _head("Who waits, and why")
+    for name, sighting in seen.items():
+        if sighting.pod is not None and not sighting.node:
+            print(f"{name}: {sighting.waiting_reason or _unscheduled(sighting.pod)}")
+    _head("Who was refused")
+    for name, sighting in seen.items():
+        if sighting.denial:
+            print(f"{name}: {sighting.denial}")
+    return [f"{bar.node} {bar.card}" for bar in bars if bar.overcommitted]
+
+
+def _unscheduled(pod: Mapping[str, Any]) -> str:
+    return f"belongs to the scheduler {pod['spec'].get('schedulerName', '')!r}, which does not run here"
+
+
+def _sum_up(count: int, wrong: Sequence[Verdict], drifted: Sequence[Verdict], over: Sequence[str]) -> int:
+    _head("Outcome")
+    for verdict in (*wrong, *drifted):
+        for problem in verdict.problems:
+            print(f"✗ {verdict.example}: declared: {verdict.claim}; but {problem}")
+    for card in over:
+        print(f"✗ {card} holds more than it has")
+    if wrong or drifted or over:
+        print(f"{len(wrong)} of {count} outcomes are not as declared, {len(drifted)} did not last")
+        return 1
+    print(f"all {count} outcomes are as declared" if count else "nothing was declared")
+    return 0
+
+
+async def _keep(stage: Stage) -> None:
+    """Print how to reach the cluster and wait for Ctrl-C."""
+    print(
+        f"\nThe cluster stays up. In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n"
+    )
+    print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
+    print("Ctrl-C ends it.", flush=True)
+    await asyncio.Event().wait()
+
+
+def _shown(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _head(text: str) -> None:
+    print(f"\n{text}\n{'─' * len(text)}")
+
+
+async def _until_told(options: Options, environ: Mapping[str, str]) -> int:
+    """Run until done or told to stop; a signal ends it in order, with all processes."""
+    task = asyncio.ensure_future(run(options, environ))
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        task.cancel()
+        loop.call_later(_END_WITHIN_S, _end_now)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 0 if options.keep else 1
+
+
+def _end_now() -> None:
+    """Leave without tidying up, and say what did not end; the guard of the processes ends them."""
+    names = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks()))
+    print(
+        f"demo: not over {_END_WITHIN_S:g} s after it was told to end; waited for: {names}", file=sys.stderr, flush=True
+    )
+    os._exit(1)
+
+
+def main() -> int:
+    """Entry point."""
+    options = parse(sys.argv[1:])
+    try:
+        return asyncio.run(_until_told(options, os.environ))
+    except ExampleError as e:
+        print(f"demo: {e}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""Judges whether what became of a pod is what was declared, in sentences; pure.
+
+Beside the declaration, a placed pod is held to what always has to be true: its containers see exactly the cards that
+its annotations promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from sandbox.demo.examples import Expectation, Outcome
+from sandbox.players import gpushare_protocol, nvidia, vgpu_protocol
+from sandbox.players.mig import visible_ids
+
+Json = dict[str, Any]
+
+_IDS: Final = "volcano.sh/vgpu-ids-new"
+_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What is known of one pod at one moment.
+
+    denial: the API server's refusal, "" if it took the pod. warnings: what it said on taking it. pod: the object, None
+    if it is gone. manifest: what was sent. env_by_container: what the device plugins gave.
+    """
+
+    denial: str = ""
+    warnings: tuple[str, ...] = ()
+    pod: Json | None = None
+    manifest: Json = field(default_factory=dict)
+    env_by_container: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """The node that the pod is bound to, "" if none."""
+        return "" if self.pod is None else str(self.pod["spec"].get("nodeName", ""))
+
+    @property
+    def phase(self) -> str:
+        """Its phase, "" if it is gone."""
+        return "" if self.pod is None else str(self.pod.get("status", {}).get("phase", ""))
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations as they stand in the API server."""
+        return {} if self.pod is None else vgpu_protocol.annotations_of(self.pod)
+
+    @property
+    def waiting_reason(self) -> str:
+        """The text of its PodScheduled condition while that is false."""
+        conditions = [] if self.pod is None else self.pod.get("status", {}).get("conditions") or []
+        return next(
+            (str(c.get("message", "")) for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"),
+            "",
+        )
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The cards that its annotations promise: ids, or indices where the protocol has only those."""
+        return cards_of(self.annotations)
+
+
+def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The cards of a bound pod, ids or indices, as its assignment names them."""
+    if _IDS in annotations:
+        try:
+            segments = vgpu_protocol.decode(annotations[_IDS])
+        except vgpu_protocol.PluginPanicError:
+            return ()
+        return tuple(device.id for segment in segments for device in segment)
+    index = annotations.get(gpushare_protocol.INDEX, "")
+    return tuple(index.split(",")) if index else ()
+
+
+def complaints(
+    expected: Expectation, seen: Sighting, cards_by_pod: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> tuple[str, ...]:
+    """What is not (or not yet) as declared, one sentence each; nothing = it came true.
+
+    Args:
+        expected: the declaration.
+        seen: the pod now.
+        cards_by_pod: node and cards of the other pods, for ``same_cards_as``.
+    """
+    return tuple(_all(expected, seen, cards_by_pod))
+
+
+def _all(
+    expected: Expectation, seen: Sighting, cards_by_pod: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> Iterator[str]:
+    yield from _warned(expected, seen)
+    match expected.outcome:
+        case Outcome.DENIED:
+            yield from _denied(expected, seen)
+            return
+        case _ if seen.denial:
+            yield f"denied: {seen.denial}"
+            return
+        case _ if seen.pod is None:
+            yield "the pod does not exist"
+            return
+        case Outcome.PLACED:
+            yield from _placed(expected, seen)
+            yield from _on_cards(expected, seen, cards_by_pod)
+        case Outcome.WAITING:
+            yield from _waiting(expected, seen)
+        case Outcome.STRIPPED:
+            pass
+    yield from _kept_clean(expected, seen)
+
+
+def _warned(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    said = "\n".join(seen.warnings)
+    for text in expected.warning:
+        if text not in said:
+            yield f"no warning says {text!r}; said was: {said or 'nothing'}"
+
+
+def _denied(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    if not seen.denial:
+        yield "it was admitted and should have been denied"
+    for text in expected.reason if seen.denial else ():
+        if text not in seen.denial:
+            yield f"the denial does not say {text!r}: {seen.denial}"
+
+
+def _waiting(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    if seen.node:
+        yield f"it was placed on {seen.node} and should wait"
+        return
+    if not seen.waiting_reason:
+        yield "nothing says why it waits"
+    for text in expected.reason if seen.waiting_reason else ():
+        if text not in seen.waiting_reason:
+            yield f"the reason does not say {text!r}: {seen.waiting_reason}"
+
+
+def _placed(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    if not seen.node:
+        why = seen.waiting_reason
+        yield f"not placed: {why}" if why else "not placed yet"
+        return
+    if expected.nodes and not any(fnmatchcase(seen.node, pattern) for pattern in expected.nodes):
+        yield f"placed on {seen.node}, not on {' or '.join(expected.nodes)}"
+    if seen.phase != "Running":
+        status = (seen.pod or {}).get("status", {})
+        why = f"{status.get('reason', '')} {status.get('message', '')}".strip()
+        yield f"{seen.phase or 'no phase'}, not Running{': ' if why else ''}{why}"
+        return
+    env = {key: value for given in seen.env_by_container.values() for key, value in given.items()}
+    promised = ",".join(visible_ids(seen.cards))
+    whole = _whole_gpus(seen.pod or {})
+    if whole and not promised:
+        # Which of them they are, the device plugin alone says.
+        visible = env.get(_VISIBLE, "").split(",")
+        if len(set(visible) - {""}) != whole:
+            yield f"its container sees the cards {env.get(_VISIBLE)!r}, promised were {whole} whole ones"
+    elif env.get(_VISIBLE) != promised:
+        yield f"its container sees the cards {env.get(_VISIBLE)!r}, promised were {promised!r}"
+    for key, pattern in expected.env.items():
+        if not fnmatchcase(env.get(key, ""), pattern):
+            yield f"its container received {key}={env.get(key)!r}, not {pattern!r}"
+
+
+def _whole_gpus(pod: Json) -> int:
+    containers = pod.get("spec", {}).get("containers", [])
+    limits = [container.get("resources", {}).get("limits") or {} for container in containers]
+    return sum(int(limit.get(nvidia.RESOURCE, 0)) for limit in limits)
+
+
+def _on_cards(
+    expected: Expectation, seen: Sighting, cards_by_pod: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> Iterator[str]:
+    if not seen.node:
+        return
+    if expected.card_count is not None and len(seen.cards) != expected.card_count:
+        yield f"it holds {len(seen.cards)} cards ({', '.join(seen.cards)}), not {expected.card_count}"
+    wanted = expected.card_ids
+    if wanted and not (
+        len(wanted) == len(seen.cards) and all(fnmatchcase(card, p) for card, p in zip(seen.cards, wanted, strict=True))
+    ):
+        yield f"it holds the cards {', '.join(seen.cards)}, not {', '.join(wanted)}"
+    other = expected.same_cards_as
+    if other and cards_by_pod.get(other) != (seen.node, seen.cards):
+        yield f"it holds {seen.cards} on {seen.node}, not the cards of {other}: {cards_by_pod.get(other)}"
+
+
+def _kept_clean(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    forged = vgpu_protocol.annotations_of(seen.manifest)
+    for key in expected.stripped:
+        if key not in forged:
+            yield f"the manifest forges no {key}, so that this cannot be checked"
+        elif seen.annotations.get(key) == forged[key]:
+            yield f"the forged annotation {key} is still there: {forged[key]}"
+    for key, pattern in expected.annotations.items():
+        if not fnmatchcase(seen.annotations.get(key, ""), pattern):
+            yield f"annotation {key} is {seen.annotations.get(key)!r}, not {pattern!r}"

@@ -1,0 +1,137 @@
+"""Runs the product's processes as an operator would, with their logs in a folder, and ends them whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import aiohttp
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_GUARD: Final = Path(__file__).with_name("guard.py")
+_STOP_WITHIN_S: Final = 8.0
+
+
+class ProcessFailedError(Exception):
+    """A process ended, or is not ready in time; the text quotes the end of its log."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """One process, the leader of a group of its own."""
+
+    name: str
+    log: Path
+    process: asyncio.subprocess.Process
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last *lines* of what it wrote."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class Processes:
+    """Starts ``python -m MODULE``; on leaving the context all are stopped, the last one first."""
+
+    def __init__(self, logs: Path, environ: Mapping[str, str]) -> None:
+        self.logs = logs
+        # Only what Python itself needs: a CARDSHARE_ variable of the person's shell must not change the outcome.
+        self._environ = {key: value for key, value in environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
+        path = os.pathsep.join(filter(None, (str(_ROOT), environ.get("PYTHONPATH", ""))))
+        self._environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        self._running: list[Running] = []
+        self._guard: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._guard = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(_GUARD), stdin=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for running in reversed(self._running):
+            await self.stop(running)
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            await self._guard.wait()
+
+    async def start(self, name: str, module: str, arguments: Sequence[str]) -> Running:
+        """Start *module* with *arguments*; its output goes to ``<logs>/<name>.log``."""
+        log = self.logs / f"{name}.log"
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env=self._environ,
+            )
+        self._tell_guard(f"+{process.pid}")
+        running = Running(name=name, log=log, process=process)
+        self._running.append(running)
+        return running
+
+    async def stop(self, running: Running) -> int:
+        """Ask it to end, kill what is left of its group after some seconds, and say its exit code."""
+        if running.process.returncode is None:
+            running.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(running.process.wait(), _STOP_WITHIN_S)
+        running.signal(signal.SIGKILL)
+        code = await running.process.wait()
+        self._tell_guard(f"-{running.process.pid}")
+        return code
+
+    async def ready(self, running: Running, url: str, *, within_s: float = 30.0) -> None:
+        """Wait until *url* answers 200.
+
+        Raises:
+            ProcessFailedError: the process ended, or did not get there in time.
+        """
+        last = "no connection"
+        try:
+            async with asyncio.timeout(within_s), aiohttp.ClientSession() as session:
+                while running.process.returncode is None:
+                    with contextlib.suppress(aiohttp.ClientError, OSError):
+                        async with session.get(url) as response:
+                            if response.status == 200:
+                                return
+                            last = f"{response.status} {(await response.text())[:300]}"
+                    await asyncio.sleep(0.05)
+        except TimeoutError as e:
+            raise ProcessFailedError(
+                f"{running.name} is not ready after {within_s:.0f} s ({last}):\n{running.log_tail()}"
+            ) from e
+        raise ProcessFailedError(f"{running.name} ended with code {running.process.returncode}:\n{running.log_tail()}")
+
+    def _tell_guard(self, line: str) -> None:
+        if self._guard is not None and self._guard.stdin is not None and self._guard.returncode is None:
+            self._guard.stdin.write(f"{line}\n".encode("ascii"))
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

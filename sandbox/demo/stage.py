@@ -1,0 +1,119 @@
+"""The demo's cluster: mixed nodes on the embedded API server, with the product installed beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.api.users import User, service_account
+from sandbox.client import ApiClient
+from sandbox.cluster import ClusterSettings, running_cluster
+from sandbox.demo.processes import Processes
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, Product, install
+from sandbox.demo.user import KubectlUser
+from sandbox.nodes import nodefile
+from sandbox.nodes.kubelet import KubeletSettings
+from sandbox.nodes.records import Records
+
+# The nodes that the declarations in docs/examples are about.
+NODES: Final[list[dict[str, Any]]] = [
+    {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    {"name": "t4-b", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    {"name": "v100-a", "plugin": {"kind": "vgpu", "model": "Tesla V100-SXM2-32GB", "memory_mib": 32768, "count": 8}},
+    {
+        "name": "t4-mps-a",
+        "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2, "mode": "mps"},
+    },
+    {
+        "name": "a100-a",
+        "plugin": {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"},
+    },
+    {"name": "gpu-a", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 8}},
+    {"name": "gpu-b", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 2}},
+    {"name": "number-a", "plugin": {"kind": "gpushare", "strategy": "number", "memory_mib": 11178, "count": 4}},
+]
+
+# Somebody without any trust in admission: what examples do is done by this person.
+PERSON: Final = User(name="dana", groups=("system:masters",))
+_ACCOUNT: Final = service_account(NAMESPACE, CONTROLLER_ACCOUNT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What an audience needs, on the embedded API server or on a real one.
+
+    admin: a client that may do everything. records: what the containers received. kubeconfig: the person's.
+    """
+
+    url: str
+    admin: ApiClient
+    records: Records
+    product: Product
+    person: KubectlUser
+    kubeconfig: Path
+
+
+@asynccontextmanager
+async def running_stage(
+    folder: Path,
+    environ: Mapping[str, str],
+    kubelet: KubeletSettings | None = None,
+    nodes: Sequence[Mapping[str, Any]] = NODES,
+) -> AsyncIterator[Stage]:
+    """Start everything on an embedded API server and stop it in the end; files and logs go to *folder*.
+
+    Args:
+        folder: made if it is not there.
+        environ: what the processes are started with, less what would configure them.
+        kubelet: in which order and how slowly kubelets admit pods; None = oldest first, at once.
+        nodes: what nodes there are, as in a node file.
+
+    Raises:
+        ProcessFailedError: webhook or controller does not get ready.
+    """
+    async with running_cluster(
+        nodefile.read(list(nodes)), ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
+    ) as cluster:
+        ours = await _write(folder / "controller.kubeconfig", cluster.kubeconfig(_ACCOUNT))
+        theirs = await _write(folder / "kubeconfig", cluster.kubeconfig(PERSON))
+        token = cluster.api.tokens.issue(PERSON)
+        async with (
+            KubectlUser(server=cluster.url, token=token, ca_pem=cluster.ca_pem) as person,
+            installed(folder, environ, admin=cluster.admin, kubeconfig=ours) as product,
+        ):
+            yield Stage(
+                url=cluster.url,
+                admin=cluster.admin,
+                records=cluster.records,
+                product=product,
+                person=person,
+                kubeconfig=theirs,
+            )
+
+
+@asynccontextmanager
+async def installed(
+    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfig: Path
+) -> AsyncIterator[Product]:
+    """The product beside whichever API server *admin* and *kubeconfig* lead to; logs go to *folder*.
+
+    Raises:
+        ProcessFailedError: webhook or controller does not get ready.
+    """
+    async with Processes(folder / "logs", environ) as processes:
+        yield await install(processes, folder, admin=admin, kubeconfig=kubeconfig)
+
+
+async def _write(path: Path, text: str) -> Path:
+    def write() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+
+    await asyncio.to_thread(write)
+    return path

@@ -1,0 +1,343 @@
+"""Plays the kubelets of many nodes: one API client that admits the pods bound to them, in an order of its own.
+
+It is an ordinary client with its own user. What it decides is in `admit`, what it writes in `statuses`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+import aiohttp
+import structlog
+
+from sandbox.client import ApiClient, ApiStatusError, Json, PatchKind
+from sandbox.nodes import admit, statuses
+from sandbox.nodes.nodefile import NodeSpec
+from sandbox.nodes.plugin_port import AllocateError, DevicePlugin, SettlingPlugin
+from sandbox.nodes.records import Records
+
+# A pod with this annotation ends Succeeded after so many seconds.
+RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
+# A pod with this annotation takes so many seconds to stop, at most its grace period.
+STOP_SECONDS: Final = "sandbox.cardshare.io/stop-seconds"
+
+_RETRY_S: Final = 0.5
+_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
+_log = structlog.get_logger()
+
+
+class AdmissionOrder(StrEnum):
+    """In which order pods that wait on one node are admitted; the order of binding is none of them."""
+
+    CREATED = "created"
+    NEWEST_FIRST = "newest-first"
+    SHUFFLED = "shuffled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedNode:
+    """A node and the device plugins on it."""
+
+    spec: NodeSpec
+    plugins: tuple[DevicePlugin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """How the player behaves.
+
+    Attributes:
+        order: of pods that wait on one node.
+        seed: of the shuffled order.
+        admission_delay_s: waited before each admission, so that several pods can wait at once.
+        heartbeat_s: between two writes of a node's Ready condition.
+    """
+
+    order: AdmissionOrder = AdmissionOrder.CREATED
+    seed: int = 0
+    admission_delay_s: float = 0.0
+    heartbeat_s: float = 300.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """What the player knows of one of its nodes."""
+
+    played: PlayedNode
+    address: str
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    pending: dict[str, Json] = field(default_factory=dict)
+    holding: dict[str, dict[str, Decimal]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    stopping: set[str] = field(default_factory=set)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    is_ready: bool = True
+
+
+class Kubelet:
+    """The kubelets of *nodes*."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        nodes: tuple[PlayedNode, ...],
+        records: Records,
+        clock: Callable[[], datetime],
+        settings: KubeletSettings | None = None,
+    ) -> None:
+        self._client = client
+        self._settings = settings or KubeletSettings()
+        self._records = records
+        self._clock = clock
+        self._random = random.Random(self._settings.seed)  # noqa: S311  (an order for tests, repeatable)
+        addresses = statuses.addresses(len(nodes))
+        self._nodes = {
+            played.spec.name: _Node(played=played, address=address)
+            for played, address in zip(nodes, addresses, strict=True)
+        }
+
+    async def register(self) -> None:
+        """Create the nodes and start their plugins; a node that is there already is made ready again."""
+        async with asyncio.TaskGroup() as group:
+            limit = asyncio.Semaphore(16)
+            for name, node in self._nodes.items():
+                group.create_task(self._register(node, limit), name=f"register-{name}")
+
+    async def run(self) -> None:
+        """Play until cancelled; `register` comes first."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirror("/api/v1/nodes", "", self._heed_node, group), name="kubelet-nodes")
+            group.create_task(
+                self._mirror("/api/v1/pods", "spec.nodeName!=", self._heed_pod, group), name="kubelet-pods"
+            )
+            group.create_task(self._beat(), name="kubelet-heartbeat")
+            for name, node in self._nodes.items():
+                group.create_task(self._work(node, group), name=f"kubelet-{name}")
+
+    async def set_ready(self, name: str, *, is_ready: bool) -> None:
+        """Say that a node is ready, or that it is not; pods that run go on."""
+        self._nodes[name].is_ready = is_ready
+        await self._write_ready(name)
+
+    def plugins(self, name: str) -> tuple[DevicePlugin, ...]:
+        """The plugins of a node, for whoever wants them to fail or their cards to fall ill."""
+        return self._nodes[name].played.plugins
+
+    async def restart_plugins(self, name: str) -> None:
+        """Let the plugins of a node register again."""
+        for plugin in self._nodes[name].played.plugins:
+            await plugin.start()
+
+    async def _register(self, node: _Node, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            obj = statuses.node(node.played.spec, node.address, self._now())
+            try:
+                await self._client.create("/api/v1/nodes", obj)
+            except ApiStatusError as e:
+                if e.reason != "AlreadyExists":
+                    raise
+                await self._write_ready(node.played.spec.name)
+            for plugin in node.played.plugins:
+                await plugin.start()
+
+    async def _mirror(
+        self, path: str, fields: str, heed: Callable[[str, Json, asyncio.TaskGroup], None], group: asyncio.TaskGroup
+    ) -> None:
+        """List and watch for ever; after a relist, what is gone is told as DELETED."""
+        params = {"fieldSelector": fields} if fields else {}
+        known: dict[str, Json] = {}
+        while True:
+            try:
+                listed = await self._client.get(path, params)
+                version = listed["metadata"]["resourceVersion"]
+                there = {obj["metadata"]["uid"]: obj for obj in listed["items"]}
+                for uid in [uid for uid in known if uid not in there]:
+                    heed("DELETED", known.pop(uid), group)
+                for uid, obj in there.items():
+                    known[uid] = obj
+                    heed("MODIFIED", obj, group)
+                while True:
+                    async for event in self._client.watch(path, resource_version=version, params=params):
+                        version = event.object["metadata"]["resourceVersion"]
+                        if event.type == "BOOKMARK":
+                            continue
+                        uid = event.object["metadata"]["uid"]
+                        if event.type == "DELETED":
+                            known.pop(uid, None)
+                        else:
+                            known[uid] = event.object
+                        heed(event.type, event.object, group)
+                    await asyncio.sleep(_RETRY_S)
+            except _WORLD_FAILED as e:
+                _log.warning("kubelet lost its watch", path=path, error=str(e))
+                await asyncio.sleep(_RETRY_S)
+
+    def _heed_node(self, kind: str, obj: Json, group: asyncio.TaskGroup) -> None:
+        del group
+        node = self._nodes.get(obj["metadata"]["name"])
+        if node is None:
+            return
+        node.allocatable = {} if kind == "DELETED" else (obj.get("status") or {}).get("allocatable") or {}
+        node.wake.set()
+
+    def _heed_pod(self, kind: str, pod: Json, group: asyncio.TaskGroup) -> None:
+        node = self._nodes.get(pod["spec"].get("nodeName") or "")
+        if node is None:
+            return
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self._forget(node, uid)
+            node.stopping.discard(uid)
+            node.seen.discard(uid)
+        elif pod["metadata"].get("deletionTimestamp"):
+            self._forget(node, uid)
+            node.seen.add(uid)
+            if uid not in node.stopping:
+                node.stopping.add(uid)
+                group.create_task(self._stop(node, pod), name=f"stop-{uid}")
+        elif admit.is_terminal(pod):
+            self._forget(node, uid)
+            node.seen.add(uid)
+        elif uid in node.pending or uid not in node.seen:
+            self._heed_new(node, pod, group)
+
+    def _heed_new(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
+        uid = pod["metadata"]["uid"]
+        node.seen.add(uid)
+        if (pod.get("status") or {}).get("phase") == "Running":
+            # Admitted before this player started: its devices were handed out then.
+            node.holding[uid] = admit.requests(pod)
+            self._let_end(node, pod, group)
+            return
+        node.pending[uid] = pod
+        node.wake.set()
+
+    def _forget(self, node: _Node, uid: str) -> None:
+        node.pending.pop(uid, None)
+        node.holding.pop(uid, None)
+
+    async def _work(self, node: _Node, group: asyncio.TaskGroup) -> None:
+        """Admit the pods of one node, one at a time, as kubelet does."""
+        while True:
+            await node.wake.wait()
+            node.wake.clear()
+            while node.pending and node.allocatable:
+                if self._settings.admission_delay_s:
+                    await asyncio.sleep(self._settings.admission_delay_s)
+                    if not node.pending:
+                        break
+                pod = node.pending.pop(self._next(node))
+                try:
+                    await self._admit(node, pod, group)
+                except _WORLD_FAILED as e:
+                    _log.warning("pod status not written", pod=_name(pod), node=node.played.spec.name, error=str(e))
+
+    def _next(self, node: _Node) -> str:
+        order = self._settings.order
+        if order is AdmissionOrder.SHUFFLED:
+            # Uids differ from run to run, names do not.
+            return self._random.choice(sorted(node.pending, key=lambda uid: _name(node.pending[uid])))
+        # Of pods created in one second, the one that was seen first is the older one.
+        by_age = sorted(node.pending, key=lambda uid: node.pending[uid]["metadata"]["creationTimestamp"])
+        return by_age[-1 if order is AdmissionOrder.NEWEST_FIRST else 0]
+
+    async def _admit(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
+        uid = pod["metadata"]["uid"]
+        wanted = admit.requests(pod)
+        short = admit.shortage(wanted, node.holding.values(), node.allocatable)
+        if short is not None:
+            await self._write_status(pod, statuses.turned_away(short.reason, short.message, self._now()))
+            return
+        node.holding[uid] = wanted
+        try:
+            await self._allocate(node, pod, group)
+        except AllocateError as e:
+            node.holding.pop(uid, None)
+            message = f"Allocate failed due to rpc error: code = Unknown desc = {e.message}, which is unexpected"
+            await self._write_status(pod, statuses.turned_away("UnexpectedAdmissionError", message, self._now()))
+            return
+        await self._write_status(pod, statuses.running(pod, node.address, self._now()))
+        self._let_end(node, pod, group)
+
+    async def _allocate(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
+        plugins = {resource: plugin for plugin in node.played.plugins for resource in plugin.resources}
+        for ask in admit.asks(pod, plugins):
+            plugin = plugins[ask.resource]
+            try:
+                env = await plugin.allocate(ask.resource, ask.count)
+            except _WORLD_FAILED as e:
+                # A plugin that cannot reach the API server answers its caller with an error like any other.
+                raise AllocateError(str(e)) from e
+            self._records.put(_name(pod), pod["metadata"]["uid"], ask.container, env)
+            if isinstance(plugin, SettlingPlugin):
+                group.create_task(plugin.settle(pod, env), name=f"settle-{pod['metadata']['uid']}")
+
+    def _let_end(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
+        seconds = admit.seconds_of(pod, RUN_SECONDS)
+        if seconds is not None:
+            group.create_task(self._end(node, pod, seconds), name=f"end-{pod['metadata']['uid']}")
+
+    async def _end(self, node: _Node, pod: Json, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if node.holding.pop(pod["metadata"]["uid"], None) is None:
+            return
+        await self._insist(pod, lambda: self._write_status(pod, statuses.succeeded(pod, self._now())))
+
+    async def _stop(self, node: _Node, pod: Json) -> None:
+        """Stop the containers within the grace period, then take the object away."""
+        metadata = pod["metadata"]
+        grace_s = float(metadata.get("deletionGracePeriodSeconds") or 0)
+        await asyncio.sleep(min(admit.seconds_of(pod, STOP_SECONDS) or 0.0, grace_s))
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        await self._insist(pod, lambda: self._client.delete(path, grace_s=0, uid=metadata["uid"]))
+
+    async def _insist(self, pod: Json, write: Callable[[], Any]) -> None:
+        """Write until the server has it, or says that the pod is gone or another."""
+        while True:
+            try:
+                await write()
+            except ApiStatusError as e:
+                if e.status in (404, 409, 422):
+                    return
+                _log.warning("pod not written", pod=_name(pod), error=str(e))
+            except _WORLD_FAILED as e:
+                _log.warning("pod not written", pod=_name(pod), error=str(e))
+            else:
+                return
+            await asyncio.sleep(_RETRY_S)
+
+    async def _write_status(self, pod: Json, status: Json) -> None:
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+        body = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._insist_patch(pod, path, body)
+
+    async def _insist_patch(self, pod: Json, path: str, body: Json) -> None:
+        await self._insist(pod, lambda: self._client.patch(path, body, PatchKind.STRATEGIC))
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_s)
+            for name in self._nodes:
+                try:
+                    await self._write_ready(name)
+                except _WORLD_FAILED as e:
+                    _log.warning("heartbeat not written", node=name, error=str(e))
+
+    async def _write_ready(self, name: str) -> None:
+        status = statuses.ready(self._now(), is_ready=self._nodes[name].is_ready)
+        await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, PatchKind.STRATEGIC)
+
+    def _now(self) -> str:
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

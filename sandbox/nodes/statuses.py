@@ -1,0 +1,127 @@
+"""The statuses that kubelet writes: of its node, and of a pod that runs, ends or is turned away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sandbox.nodes.nodefile import NodeSpec
+
+Json = dict[str, Any]
+
+_CONDITIONS = ("Initialized", "Ready", "ContainersReady")
+
+
+def node(spec: NodeSpec, address: str, now: str) -> Json:
+    """The Node object that a kubelet registers."""
+    labels = {
+        "kubernetes.io/hostname": spec.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        **spec.labels,
+    }
+    body: Json = {"taints": [dict(taint) for taint in spec.taints]} if spec.taints else {}
+    if spec.unschedulable:
+        body["unschedulable"] = True
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": spec.name, "labels": labels, "annotations": dict(spec.annotations)},
+        "spec": body,
+        "status": {
+            "capacity": dict(spec.capacity),
+            "allocatable": dict(spec.allocatable),
+            "addresses": [
+                {"type": "InternalIP", "address": address},
+                {"type": "Hostname", "address": spec.name},
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.1-sandbox",
+                "osImage": "sandbox",
+                "containerRuntimeVersion": "sandbox://1",
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+            },
+            **ready(now, is_ready=True),
+        },
+    }
+
+
+def ready(now: str, *, is_ready: bool) -> Json:
+    """The part of a node's status that says whether its kubelet is there."""
+    condition = {
+        "type": "Ready",
+        "status": "True" if is_ready else "False",
+        "reason": "KubeletReady" if is_ready else "KubeletNotReady",
+        "message": "the player is running" if is_ready else "the player was told to be not ready",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return {"conditions": [condition]}
+
+
+def running(pod: Mapping[str, Any], address: str, now: str) -> Json:
+    """A pod all of whose containers run."""
+    statuses = [
+        {**_container(container), "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
+        for container in pod["spec"]["containers"]
+    ]
+    begun = [
+        _ended(container, now, 0)
+        if container.get("restartPolicy") != "Always"
+        else {**_container(container), "ready": True, "started": True, "state": {"running": {"startedAt": now}}}
+        for container in pod["spec"].get("initContainers") or ()
+    ]
+    status: Json = {
+        "phase": "Running",
+        "startTime": now,
+        "hostIP": address,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": _conditions("True", now),
+        "containerStatuses": statuses,
+    }
+    return {**status, "initContainerStatuses": begun} if begun else status
+
+
+def succeeded(pod: Mapping[str, Any], now: str) -> Json:
+    """A pod all of whose containers ended well."""
+    statuses = [_ended(container, now, 0) for container in pod["spec"]["containers"]]
+    return {"phase": "Succeeded", "conditions": _conditions("False", now), "containerStatuses": statuses}
+
+
+def turned_away(reason: str, message: str, now: str) -> Json:
+    """A pod that kubelet does not admit: Failed for good."""
+    return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
+
+
+def _conditions(status: str, now: str) -> list[Json]:
+    return [
+        {
+            "type": name,
+            "status": "True" if name == "Initialized" else status,
+            "lastProbeTime": None,
+            "lastTransitionTime": now,
+        }
+        for name in _CONDITIONS
+    ]
+
+
+def _container(container: Mapping[str, Any]) -> Json:
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": "",
+        "containerID": f"sandbox://{container['name']}",
+        "restartCount": 0,
+    }
+
+
+def _ended(container: Mapping[str, Any], now: str, code: int) -> Json:
+    state = {"terminated": {"exitCode": code, "reason": "Completed", "finishedAt": now}}
+    return {**_container(container), "ready": False, "started": False, "state": state}
+
+
+def addresses(count: int) -> Iterable[str]:
+    """Addresses for *count* nodes, out of the range kept for documentation and benchmarks (RFC 2544)."""
+    return (f"198.{18 + i // 65536}.{i // 256 % 256}.{i % 256}" for i in range(1, count + 1))

@@ -1,0 +1,91 @@
+"""Reading examples, and the examples that are shipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sandbox.demo.examples import ExampleError, Outcome, find, read
+
+_SHIPPED = Path(__file__).parents[4] / "docs" / "examples"
+_POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n"
+
+
+def example(folder: Path, outcome: str, manifest: str = _POD) -> Path:
+    path = folder / "x.yaml"
+    path.write_text(manifest)
+    (folder / "x.outcome.yaml").write_text(outcome)
+    return path
+
+
+def test_every_shipped_pod_has_a_declaration_and_a_name_of_its_own():
+    examples = find([_SHIPPED])
+    for found in examples:
+        pods = {manifest["metadata"]["name"] for manifest in found.manifests}
+        at_once = {expected.pod for expected in found.expectations}
+        later = {step.apply for step in found.steps if step.apply}
+        assert at_once | later == pods, found.name
+        assert all(step.apply in {e.pod for e in step.expectations} for step in found.steps if step.apply), found.name
+    names = Counter(manifest["metadata"]["name"] for found in examples for manifest in found.manifests)
+    assert max(names.values()) == 1
+    rounds = [found.expectations for found in examples] + [s.expectations for found in examples for s in found.steps]
+    assert {expected.outcome for declared in rounds for expected in declared} == set(Outcome)
+
+
+def test_every_declaration_belongs_to_a_manifest():
+    for declared in _SHIPPED.glob("*.outcome.yaml"):
+        assert declared.with_name(declared.name.replace(".outcome.yaml", ".yaml")).is_file()
+
+
+def test_a_declaration_is_read_with_its_steps(tmp_path):
+    found = read(
+        example(
+            tmp_path,
+            "pods: {a: {outcome: placed, node: 'n-*', cards: [x, y], env: {K: 1}, reason: r}}\n"
+            "after: [{annotate: a, with: {k: v, gone: null}, denied: [one, two], pods: {a: {outcome: waiting}}}]\n",
+        )
+    )
+    (expected,), (step,) = found.expectations, found.steps
+    assert (expected.nodes, expected.card_ids, expected.card_count) == (("n-*",), ("x", "y"), None)
+    assert (expected.env, expected.reason) == ({"K": "1"}, ("r",))
+    assert (step.annotate, step.changes, step.denied) == ("a", {"k": "v", "gone": None}, ("one", "two"))
+    assert step.expectations[0].outcome is Outcome.WAITING
+
+
+def test_a_manifest_without_a_declaration_declares_nothing(tmp_path):
+    (tmp_path / "x.yaml").write_text(_POD)
+    (found,) = find([tmp_path])
+    assert (found.expectations, found.steps, len(found.manifests)) == ((), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "problem"),
+    [
+        pytest.param("pods: {a: {outcome: runs}}", "pods.a.outcome: write one of placed", id="outcome"),
+        pytest.param("pods: {a: {outcome: placed, nodes: x}}", "pods.a: unknown nodes", id="key"),
+        pytest.param("pod: {}", "the file: unknown pod", id="top"),
+        pytest.param("after: [{annotate: a, delete: a}]", r"after\[0\]: write one of apply", id="step"),
+        pytest.param("after: {}", "write a list", id="steps"),
+        pytest.param("pods: [", "no YAML", id="yaml"),
+        pytest.param("pods: {b: {outcome: placed}}", "no manifest in x.yaml is named b", id="pod"),
+        pytest.param("after: [{apply: b}]", "no manifest in x.yaml is named b", id="step-pod"),
+    ],
+)
+def test_a_declaration_that_is_not_understood_is_an_error(tmp_path, outcome, problem):
+    with pytest.raises(ExampleError, match=problem):
+        read(example(tmp_path, outcome))
+
+
+@pytest.mark.parametrize("manifest", ["kind: Pod\n", "[1]\n", "text\n"])
+def test_a_document_that_is_no_object_is_an_error(tmp_path, manifest):
+    with pytest.raises(ExampleError, match="every document needs"):
+        read(example(tmp_path, "pods: {}", manifest))
+
+
+def test_a_place_without_manifests_is_an_error(tmp_path):
+    with pytest.raises(ExampleError, match="no manifests here"):
+        find([tmp_path])
+    with pytest.raises(ExampleError, match="No such file"):
+        find([tmp_path / "nothing.yaml"])
