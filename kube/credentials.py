@@ -1,7 +1,7 @@
 """Where the API server is and what to show it: in-cluster files or a kubeconfig, read again while they may change.
 
 In a pod the service account's files are read here; a kubeconfig goes through kubernetes_asyncio's loader, imported only
-then, for it costs a quarter of a second and 40 MiB. What to do with the credentials is `transport.py`'s.
+then, for it costs a quarter of a second and 40 MiB. What to do with the credentials is `login.py`'s.
 """
 
 import asyncio

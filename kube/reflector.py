@@ -24,8 +24,8 @@ from kube.errors import (
     UndecodableError,
     from_event,
 )
+from kube.exchange import Purpose, Response
 from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchEvent, WatchFailed
-from kube.transport import Purpose, Response
 
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)

@@ -6,7 +6,7 @@ import pytest
 from core.errors import InvalidRequestError
 from kube.calls import Access, Calls, Condition, Identity, pod_path
 from kube.errors import ApiUnknownError, ApiUnreadableError
-from kube.transport import Response
+from kube.exchange import Response
 
 STORED = b'{"metadata":{"name":"a","resourceVersion":"8"}}'
 

@@ -17,9 +17,9 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreachableError,
 )
+from kube.exchange import Response
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Pace, Reflector
-from kube.transport import Response
 
 pytestmark = pytest.mark.looptime
 
