@@ -1,22 +1,31 @@
 """Reading a configuration's plain values with every problem noted, not only the first."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
 
-from core.errors import ConfigError, quoted
+from core.errors import ConfigError, escaped, quoted
 
 _T = TypeVar("_T")
 
 # The words that Go's strconv.ParseBool takes, which Volcano's plugins accept in place of a boolean.
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+# Longer ones are shortened for people, and not compared: that costs the square of their length.
+_KEY_MAX: Final = 64
 
 
 class Checks:
-    """The problems found so far; each reader below notes one and answers its default when a value is wrong."""
+    """The problems found so far; each reader below adds one and answers its default when a value is wrong.
+
+    Attributes:
+        problems: what makes the text useless.
+        notes: what of it is unknown and has no effect, once each.
+    """
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.notes: list[str] = []
 
     def raise_all(self) -> None:
         """End here if anything was wrong.
@@ -28,7 +37,7 @@ class Checks:
             raise ConfigError(self.problems)
 
     def wrong(self, place: str, found: object, remedy: str) -> None:
-        """Note that what stands at *place* cannot be used."""
+        """Add that what stands at *place* cannot be used."""
         self.problems.append(f"{place}: found {quoted(_shown(found))}; {remedy}")
 
     def mapping(self, found: object, place: str) -> Mapping[str, Any]:
@@ -95,11 +104,25 @@ class Checks:
         return default
 
     def unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:
-        """Note every key of *found* that is not *known*."""
-        names = list(known)
+        """Add a problem for every key of *found*, in a format of ours, that is not *known*."""
+        names = sorted(known)
         for key in found:
             if key not in names:
-                self.problems.append(f"{place}{key}: there is no such setting; known are " + ", ".join(sorted(names)))
+                told = f"{place}{_named(key)}: there is no such setting; {_meant(key, names)}"
+                self.problems.append(f"{told}known are {', '.join(names)}")
+
+    def note(self, text: str) -> None:
+        """Note what has no effect."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def note_unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+        """Note every key of *found*, in a format of others, that is not *known*: others may know it."""
+        names = sorted(known)
+        for key in found:
+            if key not in names:
+                hint = _meant(key, names).removesuffix(" ")
+                self.note(f"{place}{_named(key)}: unknown, has no effect" + (f"; {hint}" if hint else ""))
 
 
 def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:
@@ -113,3 +136,12 @@ def _shown(found: object) -> str:
     if isinstance(found, dict | list):
         return "a mapping" if isinstance(found, dict) else "a list"
     return "" if found is None else str(found)
+
+
+def _named(key: str) -> str:
+    return escaped(key if len(key) <= _KEY_MAX else f"{key[:_KEY_MAX]}…")
+
+
+def _meant(key: str, names: Sequence[str]) -> str:
+    close = get_close_matches(key[:_KEY_MAX], names, n=1)
+    return f"did you mean '{close[0]}'? " if close else ""

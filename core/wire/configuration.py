@@ -52,7 +52,7 @@ def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa
 
 def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str, Any]:
     readers: dict[str, Callable[[Any, str], Any]] = {
-        "scheduler_names": lambda value, key: _some(checks, checks.texts(value, key), key),
+        "scheduler_names": lambda value, key: _some(checks, value, key),
         "policy": lambda value, key: policy(checks, value, key),
         "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, base.schedule_weight),
         "dialects": lambda value, key: frozenset(
@@ -122,7 +122,7 @@ def _accounts(checks: Checks, found: object) -> tuple[str, ...]:
     return accounts
 
 
-def _some(checks: Checks, found: tuple[str, ...], place: str) -> tuple[str, ...]:
-    if not found:
-        checks.wrong(place, None, "write at least one")
-    return found
+def _some(checks: Checks, found: object, place: str) -> tuple[str, ...]:
+    if not found and isinstance(found, list | None):
+        checks.wrong(place, None, "write a list of at least one")
+    return checks.texts(found, place)

@@ -21,6 +21,25 @@ from core.wire import yaml_text
 from core.wire.checked import Checks, each
 
 _DEFAULT: Final = VgpuTable()
+_SECTIONS: Final = (
+    "nvidia", "vnpus",
+    # Of HAMi's own scheduler, for cards of others.
+    "amd", "awsneuron", "biren", "cambricon", "dcu", "enflame", "hygon", "iluvatar", "iluvatars", "kunlun", "metax",
+    "mthreads", "vastai",
+)  # fmt: skip
+# What is read here, and what device plugins and HAMi read (nvidia 1.7).
+_NVIDIA_KEYS: Final = (
+    "resourceCountName", "resourceMemoryName", "resourceMemoryPercentageName", "resourceCoreName", "gpuMemoryFactor",
+    "knownMigGeometries",
+    "resourcePriorityName", "overwriteEnv", "defaultMemory", "defaultCores", "defaultGPUNum", "deviceSplitCount",
+    "deviceMemoryScaling", "deviceCoreScaling", "disableCoreLimit", "disablecorelimit", "passDeviceSpecs",
+    "preConfiguredDeviceMemory", "gpuCorePolicy", "libCudaLogLevel", "memoryFactor", "runtimeClassName",
+)  # fmt: skip
+# The last five are HAMi's.
+_CHIP_KEYS: Final = (
+    "chipName", "commonWord", "resourceName", "resourceMemoryName", "memoryAllocatable", "memoryCapacity", "aiCore",
+    "aiCPU", "templates", "resourceCoreName", "memoryFactor", "runtimeClassName", "overwriteEnv", "superPod",
+)  # fmt: skip
 # A group's name stands inside a device's id between these characters (nvidia 3.6).
 _ID_SYNTAX: Final = frozenset("-[],:;")
 _MAX_FACTOR: Final = 1 << 20
@@ -28,10 +47,14 @@ _MAX_FACTOR: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
-    """The two sections of device-config.yaml; a section that is missing has its defaults."""
+    """The two sections of device-config.yaml; a section that is missing has its defaults.
+
+    notes: what is unknown and has no effect; two configurations that differ in nothing else are the same.
+    """
 
     vgpu: VgpuTable = field(default_factory=VgpuTable)
     ascend: AscendTable = field(default_factory=AscendTable)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 def decode_device_config(text: str) -> DeviceConfig:
@@ -42,16 +65,16 @@ def decode_device_config(text: str) -> DeviceConfig:
     """
     checks = Checks()
     found = checks.mapping(yaml_text.load(text, "device-config.yaml"), "device-config.yaml")
-    config = DeviceConfig(
-        vgpu=_vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT,
-        ascend=_ascend(checks, found.get("vnpus")),
-    )
+    checks.note_unknown(found, _SECTIONS, "")
+    vgpu = _vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT
+    ascend = _ascend(checks, found.get("vnpus"))
     checks.raise_all()
-    return config
+    return DeviceConfig(vgpu=vgpu, ascend=ascend, notes=tuple(checks.notes))
 
 
 def _vgpu(checks: Checks, found: object) -> VgpuTable:
     section = checks.mapping(found, "nvidia")
+    checks.note_unknown(section, _NVIDIA_KEYS, "nvidia.")
 
     def resource(key: str, default: str) -> str:
         return checks.text(section[key], f"nvidia.{key}", default) if section.get(key) else default
@@ -68,20 +91,26 @@ def _vgpu(checks: Checks, found: object) -> VgpuTable:
             checks,
             section.get("knownMigGeometries"),
             "nvidia.knownMigGeometries",
-            lambda one, place: MigModel(
-                models=checks.texts(one.get("models"), f"{place}.models"),
-                groups=each(
-                    checks,
-                    one.get("allowedGeometries"),
-                    f"{place}.allowedGeometries",
-                    lambda group, where: _group(checks, group, where),
-                ),
-            ),
+            lambda one, place: _model(checks, one, place),
+        ),
+    )
+
+
+def _model(checks: Checks, found: Mapping[str, Any], place: str) -> MigModel:
+    checks.note_unknown(found, ("models", "allowedGeometries"), f"{place}.")
+    return MigModel(
+        models=checks.texts(found.get("models"), f"{place}.models"),
+        groups=each(
+            checks,
+            found.get("allowedGeometries"),
+            f"{place}.allowedGeometries",
+            lambda group, where: _group(checks, group, where),
         ),
     )
 
 
 def _group(checks: Checks, found: Mapping[str, Any], place: str) -> MigGroup:
+    checks.note_unknown(found, ("group", "geometries"), f"{place}.")
     name = checks.text(found.get("group"), f"{place}.group")
     if not _ID_SYNTAX.isdisjoint(name):
         checks.wrong(f"{place}.group", name, "write a name without any of - [ ] , : ;")
@@ -107,6 +136,7 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
     if isinstance(found, list):
         return AscendTable(chips=each(checks, found, "vnpus", lambda one, place: _chip(checks, one, place)))
     section = checks.mapping(found, "vnpus")
+    checks.note_unknown(section, ("configs", "hamiVnpuCore"), "vnpus.")
     return AscendTable(
         chips=each(checks, section.get("configs"), "vnpus.configs", lambda one, place: _chip(checks, one, place)),
         soft_by_default=checks.switch(section.get("hamiVnpuCore") or False, "vnpus.hamiVnpuCore"),
@@ -114,6 +144,8 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
 
 
 def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
+    checks.note_unknown(found, _CHIP_KEYS, f"{place}.")
+
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
 

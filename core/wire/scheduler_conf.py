@@ -3,10 +3,11 @@
 Source: protocol reference, nvidia 1.7 and ascend 6.1, 6.2; Volcano v1.8 to v1.14.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from core.errors import escaped, quoted
 from core.settings import ALL_DIALECTS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings, Tables
 from core.wire import yaml_text
 from core.wire.checked import Checks
@@ -37,6 +38,9 @@ _KNOWN_PLUGINS: Final = (
         "tdm", "usage",
     }
 )  # fmt: skip
+_TOP: Final = ("actions", "tiers", "configurations", "metrics")
+# What is done here for every pod, whichever of them stand there and in which order.
+_SILENT_ACTIONS: Final = frozenset({"enqueue", "allocate", "backfill"})
 _INIT_PARAMS: Final = "init-params"
 _INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "useClusterInfoManager")
 
@@ -73,7 +77,7 @@ def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerCo
     Raises:
         ConfigError: with every problem found; such a text is to be refused whole.
     """
-    reading = _Reading(Checks(), [])
+    reading = _Reading(Checks())
     found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
     reading.top(found)
     arguments = reading.plugins(found.get("tiers"))
@@ -85,16 +89,16 @@ def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerCo
 @dataclass(frozen=True, slots=True)
 class _Reading:
     checks: Checks
-    notes: list[str]
 
     def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+        self.checks.note(text)
 
     def top(self, found: Mapping[str, Any]) -> None:
-        for key in found:
-            if key not in {"actions", "tiers", "configurations", "metrics"}:
-                self.note(f"{key}: unknown, has no effect")
+        self.checks.note_unknown(found, _TOP, "")
+        actions = found.get("actions")
+        for action in actions.split(",") if isinstance(actions, str) else ():
+            if action.strip() and action.strip() not in _SILENT_ACTIONS:
+                self.note(f"action {quoted(action.strip())}: has no effect here")
 
     def plugins(self, tiers: object) -> dict[str, Any]:
         """Every argument of every plugin by its full name; a later one wins."""
@@ -111,15 +115,18 @@ class _Reading:
 
     def _arguments(self, plugin: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
         if plugin not in _KNOWN_PLUGINS:
-            self.note(f"plugin {plugin}: unknown, has no effect")
+            self.checks.note_unknown({plugin: None}, _KNOWN_PLUGINS, "plugin ")
         elif plugin not in _SILENT_PLUGINS | _SCORING_PLUGINS:
             self.note(f"plugin {plugin}: has no effect here")
-        taken: dict[str, Any] = {}
-        for key, value in found.items():
-            if _is_ours(plugin, key):
-                taken[key] = value
-            else:
-                self.note(f"plugin {plugin}: {key}: unknown, has no effect")
+        taken = {key: value for key, value in found.items() if _is_ours(plugin, key)}
+        if plugin in _SCORING_PLUGINS and not taken:
+            self.note(f"plugin {plugin}: partly honoured: it weighs nothing without arguments")
+        known, rest = _ARGUMENTS.get(plugin, ()), [key for key in found if key not in taken]
+        for key in rest:
+            if key in _OTHER_WEIGHTS:
+                self.note(f"plugin {plugin}: {key}: has no effect here")
+        unknown = {key: None for key in rest if key not in _OTHER_WEIGHTS}
+        self.checks.note_unknown(unknown, known, f"plugin {escaped(plugin)}: ")
         return taken
 
     def init_params(self, found: object) -> Mapping[str, bool]:
@@ -153,13 +160,23 @@ _DEVICESHARE: Final = frozenset({
 })  # fmt: skip
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
 _BINPACK_RESOURCE: Final = "binpack.resources."
-# What nodeorder judges besides (affinity, taints, images, spread) orders nothing here: those are rules, not scores.
+# What nodeorder judges besides orders nothing here: those are rules, not scores.
+_OTHER_WEIGHTS: Final = frozenset({
+    "imagelocality.weight", "nodeaffinity.weight", "podaffinity.weight", "podtopologyspread.weight",
+    "tainttoleration.weight",
+})  # fmt: skip
 _NODEORDER: Final = {
     "leastrequested.weight": "least_requested",
     "mostrequested.weight": "most_requested",
     "balancedresource.weight": "balanced",
 }
 _PREDICATES: Final = frozenset({f"predicate.{name}" for name in (*_OLD_SWITCHES, "NodeLockEnable")})
+_ARGUMENTS: Final[Mapping[str, Iterable[str]]] = {
+    "deviceshare": tuple(f"deviceshare.{name}" for name in _DEVICESHARE),
+    "binpack": _BINPACK,
+    "nodeorder": tuple(_NODEORDER),
+    "predicates": _PREDICATES,
+}
 
 
 def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init: Mapping[str, bool]) -> SchedulerConf:
@@ -173,7 +190,7 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
         preset_virtual_device=init.get("presetVirtualDevice", False),
         self_maintain_available_card=init.get("self-maintain-available-card", True),
         use_cluster_info_manager=init.get("useClusterInfoManager", True),
-        notes=tuple(reading.notes),
+        notes=tuple(reading.checks.notes),
     )
 
 

@@ -1,12 +1,16 @@
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from core.errors import ConfigError
 from core.settings import ALL_DIALECTS, SHIPPED_CHIPS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings
 from core.wire.configuration import decode_settings
 from core.wire.device_config import decode_device_config
 from core.wire.scheduler_conf import decode_scheduler_conf
+
+DATA = Path(__file__).parents[3] / "data"
 
 
 def conf(arguments, plugin="deviceshare"):
@@ -66,6 +70,29 @@ def test_every_problem_of_a_device_configuration_is_listed():
         )
     assert len(caught.value.problems) == 4
     assert caught.value.problems[0] == "nvidia.gpuMemoryFactor: found '-1'; write a whole number from 1 to 1048576"
+
+
+def test_keys_that_nobody_reads_are_noted_with_the_one_that_was_probably_meant():
+    found = decode_device_config(
+        "nvidai: {}\nnvidia:\n  deviceSplitCount: 10\n  gpuMemoryFacto: 2\n  knownMigGeometries:\n"
+        "  - models: [A30]\n    x: 1\n    allowedGeometries: [{group: g, geometries: [], y: 1}]\n"
+        f"vnpus:\n- {CHIP[:-1]}, aiCPUs: 3}}\n"
+    )
+    assert found.notes == (
+        "nvidai: unknown, has no effect; did you mean 'nvidia'?",
+        "nvidia.gpuMemoryFacto: unknown, has no effect; did you mean 'gpuMemoryFactor'?",
+        "nvidia.knownMigGeometries[0].x: unknown, has no effect",
+        "nvidia.knownMigGeometries[0].allowedGeometries[0].y: unknown, has no effect",
+        "vnpus[0].aiCPUs: unknown, has no effect; did you mean 'aiCPU'?",
+    )
+    assert found.vgpu.memory_factor == 1
+
+
+@pytest.mark.parametrize("name", ["vgpu-device-config.yaml", "ascend-device-config.yaml"])
+def test_what_device_plugins_ship_is_known_to_the_last_key(name):
+    documents = [*yaml.safe_load_all((DATA / name).read_text(encoding="utf-8"))]
+    (text,) = [text for one in documents for key, text in one["data"].items() if key == "device-config.yaml"]
+    assert decode_device_config(text).notes == ()
 
 
 # YAML of strangers
@@ -131,8 +158,25 @@ def test_every_problem_of_the_settings_is_listed():
         )
     text = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 8, text
-    assert "polcy: there is no such setting" in text
+    assert "polcy: there is no such setting; did you mean 'policy'? known are admission, " in text
+    assert "admission.extra: there is no such setting; known are admit_on_failure, " in text
     assert "admission.default_mode.a: found 'MIG'; write one of 'hami-core', 'mig', 'mps'" in text
+
+
+@pytest.mark.parametrize("found", ["x", "[]", "{a: b}", "''", ""])
+def test_names_that_are_no_list_are_one_problem(found):
+    with pytest.raises(ConfigError) as caught:
+        decode_settings(f"scheduler_names: {found}\n")
+    (problem,) = caught.value.problems
+    assert "; write a list" in problem
+
+
+def test_an_unknown_key_is_shown_without_its_control_characters_and_shortened():
+    with pytest.raises(ConfigError) as caught:
+        decode_settings(f'"a\\e[31m": 1\n{"b" * 500}: 2\n')
+    first, second = caught.value.problems
+    assert first.startswith("a\\x1b[31m: there is no such setting")
+    assert second.startswith("b" * 64 + "…: ")
 
 
 # volcano-scheduler.conf
@@ -152,7 +196,7 @@ def test_a_configuration_without_a_word_on_devices_counts_as_none(text):
     found = decode_scheduler_conf(text)
     assert found.settings == Settings()
     assert found.settings.dialects == ALL_DIALECTS
-    assert found.notes == ()
+    assert [note.partition(":")[0] for note in found.notes] == (["plugin nodeorder", "plugin binpack"] if text else [])
 
 
 def test_the_guides_configuration_switches_one_dialect_on():
@@ -199,12 +243,24 @@ def test_what_has_no_effect_is_said_once():
     )
     assert found.notes == (
         "more: unknown, has no effect",
-        "plugin binpack: binpack.wait: unknown, has no effect",
+        "plugin binpack: partly honoured: it weighs nothing without arguments",
+        "plugin binpack: binpack.wait: unknown, has no effect; did you mean 'binpack.weight'?",
         "plugin mine: unknown, has no effect",
-        "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect",
+        "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect; did you mean 'deviceshare.VGPUEnable'?",
         "plugin tdm: has no effect here",
     )
     assert found.settings == Settings()
+
+
+def test_actions_and_weights_that_do_nothing_here_are_named():
+    found = decode_scheduler_conf(
+        'actions: "enqueue, allocate, preempt"\n'
+        + conf({"leastrequested.weight": "1", "nodeaffinity.weight": "2"}, "nodeorder")
+    )
+    assert found.notes == (
+        "action 'preempt': has no effect here",
+        "plugin nodeorder: nodeaffinity.weight: has no effect here",
+    )
 
 
 def test_weights_of_other_resources_are_read_and_turn_nothing_off():
