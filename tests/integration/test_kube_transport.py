@@ -18,7 +18,7 @@ import yaml
 from aiohttp import web
 
 from kube.calls import Calls
-from kube.credentials import Credentials, FixedSource, InClusterSource, KubeconfigSource, Tls
+from kube.credentials import Credentials, CredentialSource, FixedSource, InClusterSource, KubeconfigSource, Tls
 from kube.errors import (
     ApiConflictError,
     ApiForbiddenError,
@@ -43,7 +43,7 @@ QUICK = Pace(first_wait_s=0.04, last_wait_s=0.3, last_list_wait_s=1.0, silence_s
 class CountedSource:
     """A source of credentials that counts how often it was read, and in vain."""
 
-    def __init__(self, source):
+    def __init__(self, source: CredentialSource):
         self.reads = self.failures = 0
         self._source = source
 
