@@ -1,119 +1,22 @@
 """Promises of admission webhooks: what they see, and what becomes of their answers."""
 
-import asyncio
 import base64
-import json
-import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
-from certs.authority import Authority, issue, new_authority
+from certs.authority import issue, new_authority
 from tests.support.promises import Json, Rows, World, pod, promise, said
+from tests.support.promises_hook import ACT, CONFIGURATIONS, POLICY, Respond, add, answer_of, registered, serving
 from tests.support.rest import eventually
-
-_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
-_ACT: Final = "promise/act"
-_POLICY: Final = "promise/policy"
-
-Respond = Callable[[Json], Json | web.Response]
-
-
-def _answer(review: Json, *, allowed: bool = True, patch: list[Json] | None = None, **more: Any) -> Json:
-    response: Json = {"uid": review["request"]["uid"], "allowed": allowed, **more}
-    if patch is not None:
-        response |= {"patch": base64.b64encode(json.dumps(patch).encode()).decode(), "patchType": "JSONPatch"}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-
-
-def _add(path: str, value: object) -> Json:
-    return {"op": "add", "path": path, "value": value}
-
-
-class _Hook:
-    """A webhook server on loopback: the path of a call names the act that answers it; keeps what it was asked."""
-
-    def __init__(self, acts: Mapping[str, Respond]) -> None:
-        self.acts = acts
-        self.reviews: list[tuple[str, Json, web.BaseRequest]] = []
-        self.port = 0
-        self.authority: Authority = new_authority("hook", 2, datetime.now(UTC))
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        review = json.loads(await request.read())
-        act = request.path.removeprefix("/")
-        self.reviews.append((act, review["request"], request))
-        if act == "slow":
-            await asyncio.sleep(3)
-        found = self.acts[act](review)
-        return found if isinstance(found, web.Response) else web.json_response(found)
-
-    def entry(self, name: str, act: str, world: World, **changes: Any) -> Json:
-        return {
-            "name": f"{name}.example.test",
-            "clientConfig": {
-                "url": f"https://127.0.0.1:{self.port}/{act}",
-                "caBundle": base64.b64encode(self.authority.cert_pem).decode(),
-            },
-            "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"]}
-            ],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-            "timeoutSeconds": 1,
-            **changes,
-        }
-
-
-@asynccontextmanager
-async def _hook(world: World, acts: Mapping[str, Respond]) -> AsyncIterator[_Hook]:
-    hook = _Hook({"probe": lambda review: _answer(review, warnings=["probed"]), **acts})
-    leaf = issue(hook.authority, (), ("127.0.0.1",), 2, datetime.now(UTC))
-    cert, key = world.folder / "hook.crt", world.folder / "hook.key"
-    cert.write_bytes(leaf.cert_pem)
-    key.write_bytes(leaf.key_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    # A request that nobody waits for any more is dropped, so that the slow act ends with its caller.
-    runner = web.ServerRunner(web.Server(hook.handle), handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    hook.port = runner.addresses[0][1]
-    try:
-        yield hook
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def _registered(world: World, hook: _Hook, entries: list[Json], kind: str = "mutating") -> AsyncIterator[None]:
-    """The entries in force: a real server learns of them by a watch of its own."""
-    path = _CONFIGURATIONS.format(kind)
-    name = f"hooks-{secrets.token_hex(4)}"
-    probe = hook.entry("probe", "probe", world, objectSelector={"matchLabels": {_ACT: "probe"}})
-    await world.rest.made(path, {"metadata": {"name": name}, "webhooks": [*entries, probe]})
-    try:
-        probing = pod("probe", labels={_ACT: "probe"})
-
-        async def ask() -> Any:
-            return await world.rest.post(f"{world.pods}?dryRun=All", probing)
-
-        await eventually(ask, lambda _: any(act == "probe" for act, _, _ in hook.reviews))
-        hook.reviews.clear()
-        yield
-    finally:
-        await world.rest.delete(f"{path}/{name}")
 
 
 def _changed(**changes: Any) -> Respond:
     def respond(review: Json) -> Json:
-        found = _answer(review, patch=[_add("/metadata/labels/patched", "yes")])
+        found = answer_of(review, patch=[add("/metadata/labels/patched", "yes")])
         found["response"] |= changes
         return found
 
@@ -121,33 +24,37 @@ def _changed(**changes: Any) -> Respond:
 
 
 def _without_uid(review: Json) -> Json:
-    found = _answer(review)
+    found = answer_of(review)
     del found["response"]["uid"]
     return found
 
 
 _ACTS: Final[Mapping[str, Respond]] = {
     "good": _changed(),
-    "slow": _answer,
+    "slow": answer_of,
     "other-uid": _changed(uid="another"),
     "no-uid": _without_uid,
     "no-patch-type": _changed(patchType=None),
     "bad-base64": _changed(patch="*"),
     "status-500": lambda review: web.Response(status=500),
     "html": lambda review: web.Response(text="<html>", content_type="text/html"),
-    "other-version": lambda review: {**_answer(review), "apiVersion": "admission.k8s.io/v1beta1"},
+    "other-version": lambda review: {**answer_of(review), "apiVersion": "admission.k8s.io/v1beta1"},
     "no-response": lambda review: {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"},
-    "patch-applies-not": lambda review: _answer(review, patch=[{"op": "remove", "path": "/metadata/annotations/none"}]),
-    "patch-replaces-nothing": lambda review: _answer(review, patch=[{"op": "replace", "path": "/spec/x", "value": 1}]),
-    "patch-is-no-list": lambda review: _answer(review, patch={"op": "add"}),  # type: ignore[arg-type]  # the point
-    "invalid-pod": lambda review: _answer(review, patch=[_add("/metadata/labels/a", "not a label!")]),
-    "unknown-field": lambda review: _answer(review, patch=[_add("/spec/noSuchField", 1)]),
-    "deny-422": lambda review: _answer(
+    "patch-applies-not": lambda review: answer_of(
+        review, patch=[{"op": "remove", "path": "/metadata/annotations/none"}]
+    ),
+    "patch-replaces-nothing": lambda review: answer_of(
+        review, patch=[{"op": "replace", "path": "/spec/x", "value": 1}]
+    ),
+    "patch-is-no-list": lambda review: answer_of(review, patch={"op": "add"}),  # type: ignore[arg-type]  # the point
+    "invalid-pod": lambda review: answer_of(review, patch=[add("/metadata/labels/a", "not a label!")]),
+    "unknown-field": lambda review: answer_of(review, patch=[add("/spec/noSuchField", 1)]),
+    "deny-422": lambda review: answer_of(
         review, allowed=False, status={"code": 422, "message": "write whole MiB", "reason": "Invalid"}
     ),
-    "deny-nothing": lambda review: _answer(review, allowed=False),
-    "deny-message": lambda review: _answer(review, allowed=False, status={"message": "because"}),
-    "deny-200": lambda review: _answer(review, allowed=False, status={"code": 200, "message": "odd"}),
+    "deny-nothing": lambda review: answer_of(review, allowed=False),
+    "deny-message": lambda review: answer_of(review, allowed=False, status={"message": "because"}),
+    "deny-200": lambda review: answer_of(review, allowed=False, status={"code": 200, "message": "odd"}),
     "no-kind": lambda review: {"response": {"uid": review["request"]["uid"], "allowed": True}},
 }
 
@@ -155,22 +62,22 @@ _ACTS: Final[Mapping[str, Respond]] = {
 @promise
 async def answers_of_webhooks_are_taken_as_measured(world: World) -> Rows:
     rows: Rows = []
-    async with _hook(world, _ACTS) as hook:
+    async with serving(world, _ACTS) as hook:
         entries = [
             hook.entry(
                 f"{policy.lower()}.{act}",
                 act,
                 world,
                 failurePolicy=policy,
-                objectSelector={"matchLabels": {_ACT: act, _POLICY: policy}},
+                objectSelector={"matchLabels": {ACT: act, POLICY: policy}},
             )
             for act in _ACTS
             for policy in ("Fail", "Ignore")
         ]
-        async with _registered(world, hook, entries):
+        async with registered(world, hook, entries):
             for act in _ACTS:
                 for policy in ("Fail", "Ignore"):
-                    body = pod("p", labels={_ACT: act, _POLICY: policy})
+                    body = pod("p", labels={ACT: act, POLICY: policy})
                     answer = await world.rest.post(f"{world.pods}?dryRun=All", body)
                     failed = f'failed calling webhook "{policy.lower()}.{act}.example.test"' in answer.message
                     denied = answer.message if "denied the request" in answer.message else ""
@@ -182,13 +89,13 @@ async def answers_of_webhooks_are_taken_as_measured(world: World) -> Rows:
 @promise
 async def a_webhook_sees_the_object_complete_but_unjudged(world: World) -> Rows:
     rows: Rows = []
-    mend = [_add("/spec/containers/0/resources", {"limits": {"example.com/x": "1k"}})]
+    mend = [add("/spec/containers/0/resources", {"limits": {"example.com/x": "1k"}})]
     acts: Mapping[str, Respond] = {
-        "mutate": lambda review: _answer(
+        "mutate": lambda review: answer_of(
             review, patch=mend if review["request"]["object"]["metadata"].get("labels", {}).get("mend") else None
         )
     }
-    async with _hook(world, acts) as hook, _registered(world, hook, [hook.entry("h", "mutate", world)]):
+    async with serving(world, acts) as hook, registered(world, hook, [hook.entry("h", "mutate", world)]):
         body = pod("", None)
         body["metadata"] = {"generateName": "job-"}
         body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/x": "1000k", "memory": "1024.000Mi"}}
@@ -219,17 +126,17 @@ async def a_webhook_sees_the_object_complete_but_unjudged(world: World) -> Rows:
 @promise
 async def a_webhook_is_asked_again_after_another_changed_the_object(world: World) -> Rows:
     acts: Mapping[str, Respond] = {
-        "first": _answer,
-        "never": _answer,
-        "second": lambda review: _answer(review, patch=[_add("/metadata/labels/second", "x")]),
+        "first": answer_of,
+        "never": answer_of,
+        "second": lambda review: answer_of(review, patch=[add("/metadata/labels/second", "x")]),
     }
-    async with _hook(world, acts) as hook:
+    async with serving(world, acts) as hook:
         entries = [
             hook.entry("a", "first", world, reinvocationPolicy="IfNeeded"),
             hook.entry("b", "never", world),
             hook.entry("c", "second", world, reinvocationPolicy="IfNeeded"),
         ]
-        async with _registered(world, hook, entries):
+        async with registered(world, hook, entries):
             await world.pod("p", labels={"x": "y"})
         return [[act for act, _, _ in hook.reviews], hook.reviews[-1][1]["object"]["metadata"]["labels"]]
 
@@ -237,13 +144,13 @@ async def a_webhook_is_asked_again_after_another_changed_the_object(world: World
 @promise
 async def a_validating_webhook_sees_the_final_object(world: World) -> Rows:
     acts: Mapping[str, Respond] = {
-        "validate": lambda review: _answer(
+        "validate": lambda review: answer_of(
             review, allowed="bad" not in review["request"]["object"]["metadata"].get("labels", {})
         )
     }
     rows: Rows = []
-    async with _hook(world, acts) as hook:
-        async with _registered(world, hook, [hook.entry("h", "validate", world)], "validating"):
+    async with serving(world, acts) as hook:
+        async with registered(world, hook, [hook.entry("h", "validate", world)], "validating"):
             rows.append(said(await world.rest.post(world.pods, pod("p"))))
             rows.append(said(await world.rest.post(world.pods, pod("q", labels={"bad": "1"}))))
             rows.append(said(await world.rest.patch(f"{world.pods}/p", {"metadata": {"labels": {"bad": "1"}}})))
@@ -256,8 +163,8 @@ async def a_validating_webhook_sees_the_final_object(world: World) -> Rows:
 @promise
 async def subresources_are_sent_to_those_who_ask_for_them(world: World) -> Rows:
     rows: Rows = []
-    acts: Mapping[str, Respond] = {"pods": _answer, "parts": _answer}
-    async with _hook(world, acts) as hook:
+    acts: Mapping[str, Respond] = {"pods": answer_of, "parts": answer_of}
+    async with serving(world, acts) as hook:
         parts = hook.entry("parts", "parts", world)
         parts["rules"] = [
             {
@@ -267,7 +174,7 @@ async def subresources_are_sent_to_those_who_ask_for_them(world: World) -> Rows:
                 "operations": ["*"],
             }
         ]
-        async with _registered(world, hook, [hook.entry("pods", "pods", world), parts]):
+        async with registered(world, hook, [hook.entry("pods", "pods", world), parts]):
             await world.pod("p")
             await world.rest.patch(f"{world.pods}/p/status", {"status": {"message": "m"}})
             await world.bind("p")
@@ -280,25 +187,25 @@ async def subresources_are_sent_to_those_who_ask_for_them(world: World) -> Rows:
 @promise
 async def a_dry_run_needs_webhooks_without_side_effects(world: World) -> Rows:
     rows: Rows = []
-    acts: Mapping[str, Respond] = {"none": _answer, "some": _answer}
-    async with _hook(world, acts) as hook:
+    acts: Mapping[str, Respond] = {"none": answer_of, "some": answer_of}
+    async with serving(world, acts) as hook:
         some = hook.entry("some", "some", world, sideEffects="NoneOnDryRun", objectSelector={"matchLabels": {"s": "1"}})
-        async with _registered(world, hook, [hook.entry("none", "none", world), some]):
+        async with registered(world, hook, [hook.entry("none", "none", world), some]):
             rows.append((await world.rest.post(f"{world.pods}?dryRun=All", pod("p", labels={"s": "1"}))).status)
             rows.append([[act, request["dryRun"]] for act, request, _ in hook.reviews])
     wrong = {"metadata": {"name": "side-effects"}, "webhooks": [hook.entry("x", "some", world, sideEffects="Some")]}
-    answer = await world.rest.post(_CONFIGURATIONS.format("mutating") + "?dryRun=All", wrong)
+    answer = await world.rest.post(CONFIGURATIONS.format("mutating") + "?dryRun=All", wrong)
     rows.append([answer.status, answer.body.get("reason")])
     return rows
 
 
 @promise
 async def a_certificate_of_another_authority_is_refused(world: World) -> Rows:
-    async with _hook(world, {"any": _answer}) as hook:
+    async with serving(world, {"any": answer_of}) as hook:
         entry = hook.entry("h", "any", world, objectSelector={"matchLabels": {"other": "1"}})
         bundle = new_authority("other", 2, datetime.now(UTC)).cert_pem
         entry["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
-        async with _registered(world, hook, [entry]):
+        async with registered(world, hook, [entry]):
             answer = await world.rest.post(world.pods, pod("p", labels={"other": "1"}))
             return [[answer.status, answer.body["reason"], "certificate" in answer.message, len(hook.reviews)]]
 
@@ -306,7 +213,7 @@ async def a_certificate_of_another_authority_is_refused(world: World) -> Rows:
 @promise
 async def a_service_is_called_by_its_name_in_the_cluster(world: World) -> Rows:
     rows: Rows = []
-    async with _hook(world, {"any": _answer}) as hook:
+    async with serving(world, {"any": answer_of}) as hook:
         leaf = issue(hook.authority, (f"hook.{world.namespace}.svc",), (), 2, datetime.now(UTC))
         cert, key = world.folder / "service.crt", world.folder / "service.key"
         cert.write_bytes(leaf.cert_pem)
@@ -324,7 +231,7 @@ async def a_service_is_called_by_its_name_in_the_cluster(world: World) -> Rows:
                 "caBundle": entry["clientConfig"]["caBundle"],
             }
             body = pod("p", labels={"service": "1"})
-            async with _registered(world, hook, [entry]):
+            async with registered(world, hook, [entry]):
                 answer = await world.rest.post(f"{world.pods}?dryRun=All", body)
                 rows.append([answer.status, answer.body["reason"], "not found" in answer.message])
                 spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
@@ -340,9 +247,9 @@ async def a_service_is_called_by_its_name_in_the_cluster(world: World) -> Rows:
 @promise
 async def warnings_reach_the_user_and_long_ones_are_cut(world: World) -> Rows:
     acts: Mapping[str, Respond] = {
-        "warn": lambda review: _answer(review, warnings=['say "a"', "two\nlines", "ä", "x" * 5000])
+        "warn": lambda review: answer_of(review, warnings=['say "a"', "two\nlines", "ä", "x" * 5000])
     }
-    async with _hook(world, acts) as hook, _registered(world, hook, [hook.entry("h", "warn", world)]):
+    async with serving(world, acts) as hook, registered(world, hook, [hook.entry("h", "warn", world)]):
         answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p"))
         return [answer.status, *answer.warnings]
 
@@ -350,14 +257,14 @@ async def warnings_reach_the_user_and_long_ones_are_cut(world: World) -> Rows:
 @promise
 async def large_pods_reach_the_webhook_before_they_are_refused(world: World) -> Rows:
     rows: Rows = []
-    large = [_add("/metadata/annotations", {"a": "x" * 250_000})]
-    acts: Mapping[str, Respond] = {"any": _answer, "large": lambda review: _answer(review, patch=large)}
-    async with _hook(world, acts) as hook:
+    large = [add("/metadata/annotations", {"a": "x" * 250_000})]
+    acts: Mapping[str, Respond] = {"any": answer_of, "large": lambda review: answer_of(review, patch=large)}
+    async with serving(world, acts) as hook:
         entries = [
             hook.entry("any", "any", world, timeoutSeconds=5, objectSelector={"matchLabels": {"size": "1"}}),
             hook.entry("large", "large", world, timeoutSeconds=5, objectSelector={"matchLabels": {"large": "1"}}),
         ]
-        async with _registered(world, hook, entries):
+        async with registered(world, hook, entries):
             for size in (1_400_000, 2_000_000, 2_900_000, 3_200_000):
                 body = pod(f"p{size}", labels={"size": "1"})
                 body["spec"]["containers"][0]["args"] = ["y" * size]
