@@ -4,7 +4,7 @@ A patch that does not apply is an error for the user even where the webhook's fa
 ``test``, no parent is taken for granted, and nothing absent is replaced or removed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,71 +32,70 @@ class _Remove(msgspec.Struct, frozen=True, gc=False, tag="remove", tag_field="op
 _encoder: Final = msgspec.json.Encoder()
 
 
-def encode_patch(edits: Iterable[Edit], present: Callable[[Path], bool]) -> bytes:
+class Present(NamedTuple):
+    """What a document has at the path of a mapping.
+
+    depth: how many of the path's names, from the first on, lead to something other than ``null``. names: those in the
+    mapping that do, if it is there itself.
+    """
+
+    depth: int
+    names: Container[str]
+
+
+def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> bytes:
     """The patch that does *edits*, as JSON; b"" where nothing is left to do.
 
     Args:
         edits: values to set and to remove; no path is the beginning of another.
-        present: whether the document has something other than ``null`` at a path. Parents below the first one that
-            it has not are not asked for.
+        present: what the document has at the path of a mapping.
     """
-    puts: dict[Path, Any] = {}
-    missing: dict[Path, int] = {}
-    removals: list[_Remove] = []
-    for edit in edits:
-        if edit.value is None:
-            if present(edit.path):
-                removals.append(_Remove(pointer(edit.path)))
-        else:
-            _put(puts, missing, edit, present)
-    operations: list[_Put | _Remove] = [
-        _Put("replace" if present(path) else "add", pointer(path), value) for path, value in puts.items()
-    ]
-    operations += removals
+    operations: list[_Put | _Remove] = []
+    made: dict[Path, dict[str, Any]] = {}
+    parents: dict[Path, tuple[Present, str]] = {}
+    for path, value in edits:
+        parent, name = path[:-1], path[-1]
+        known = parents.get(parent)
+        if known is None:
+            known = parents[parent] = (present(parent), pointer(parent))
+        (depth, names), place = known
+        if depth < len(parent):
+            if value is not None:
+                # The first that is missing is made once, with all that belongs into it.
+                _put(made.setdefault(path[: depth + 1], {}), path[depth + 1 :], value)
+        elif value is not None:
+            operations.append(_Put("replace" if name in names else "add", place + pointer((name,)), value))
+        elif name in names:
+            operations.append(_Remove(place + pointer((name,))))
+    operations += [_Put("add", pointer(path), value) for path, value in made.items()]
     return _encoder.encode(operations) if operations else b""
 
 
-def _put(puts: dict[Path, Any], missing: dict[Path, int], edit: Edit, present: Callable[[Path], bool]) -> None:
-    path = edit.path
-    parent = path[:-1]
-    depth = missing.get(parent)
-    if depth is None:
-        depth = missing[parent] = _depth_of_missing(parent, present)
-    if depth > len(parent):
-        puts[path] = edit.value
-        return
-    # The parent is made once, with all that belongs into it.
-    inner = puts.setdefault(path[:depth], {})
-    for name in path[depth:-1]:
-        inner = inner.setdefault(name, {})
-    inner[path[-1]] = edit.value
-
-
-def _depth_of_missing(parent: Path, present: Callable[[Path], bool]) -> int:
-    """How many names of *parent* lead to the first that is missing; one more than it has if none is."""
-    for depth in range(1, len(parent) + 1):
-        if not present(parent[:depth]):
-            return depth
-    return len(parent) + 1
+def _put(mapping: dict[str, Any], path: Path, value: str) -> None:
+    for name in path[:-1]:
+        mapping = mapping.setdefault(name, {})
+    mapping[path[-1]] = value
 
 
 def pointer(path: Path) -> str:
     """*path* as a JSON pointer. Source: RFC 6901, 3."""
-    return "".join(["/" + name.replace("~", "~0").replace("/", "~1") for name in path])
+    return "".join([f"/{name.replace('~', '~0').replace('/', '~1')}" for name in path])
 
 
-def present_in(document: Mapping[str, Any]) -> Callable[[Path], bool]:
+def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:
     """For `encode_patch`: what *document*, parsed JSON, has at a path."""
 
-    def present(path: Path) -> bool:
+    def present(path: Path) -> Present:
         found: Any = document
-        for name in path:
+        for depth, name in enumerate(path):
             if isinstance(found, Mapping):
                 found = found.get(name)
             elif isinstance(found, list | tuple) and name.isdigit() and int(name) < len(found):
                 found = found[int(name)]
             else:
-                return False
-        return found is not None
+                found = None
+            if found is None:
+                return Present(depth, ())
+        return Present(len(path), [name for name, value in found.items() if value is not None])
 
     return present

@@ -5,7 +5,7 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -15,7 +15,7 @@ import msgspec
 
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
 from core.wire import reading
-from core.wire.patches import Path
+from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -181,12 +181,48 @@ _SCHEDULED: Final = "PodScheduled"
 
 
 def pod_of(found: PodObject, namespace: str = "") -> Pod:
-    """The value of a decoded pod; one that does not say its namespace is in *namespace*."""
+    """A decoded pod as admission judges it; one that does not say its namespace is in *namespace*.
+
+    Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
+    """
+    meta, spec = found.metadata, found.spec or _NO_SPEC
+    return Pod(
+        uid=PodUid(meta.uid or ""),
+        namespace=meta.namespace or namespace,
+        name=meta.name,
+        labels=meta.labels or reading.EMPTY,
+        annotations=meta.annotations or reading.EMPTY,
+        scheduler_name=spec.scheduler_name or "",
+        node_name=spec.node_name or "",
+        deleting=meta.deletion_timestamp is not None,
+        containers=_judged(spec.containers),
+        init_containers=_judged(spec.init_containers),
+    )
+
+
+def _judged(found: tuple[ContainerObject, ...] | None) -> tuple[Container, ...]:
+    return tuple([_judged_container(one) for one in found]) if found else ()
+
+
+def _judged_container(found: ContainerObject) -> Container:
+    resources = found.resources
+    return Container(
+        name=found.name,
+        limits=reading.texts(resources.limits) if resources else reading.EMPTY,
+        requests=reading.texts(resources.requests) if resources else reading.EMPTY,
+        sidecar=found.restart_policy == "Always",
+        privileged=bool(found.security_context and found.security_context.privileged),
+        env_names=tuple([one.name for one in found.env]) if found.env else (),
+    )
+
+
+def _whole_pod(found: PodObject) -> Pod:
+    """All of a decoded pod, what others have too shared with them."""
     meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
     scheduled = _scheduled(status.conditions)
     return Pod(
         uid=PodUid(meta.uid or ""),
-        namespace=sys.intern(meta.namespace or namespace),
+        namespace=sys.intern(meta.namespace or ""),
         name=meta.name,
         resource_version=meta.resource_version or "",
         labels=reading.labels(meta.labels),
@@ -214,11 +250,11 @@ def pod_of(found: PodObject, namespace: str = "") -> Pod:
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
     """What `kubectl debug` added to a pod: containers that have no resources."""
-    return _containers(found.spec.ephemeral_containers) if found.spec is not None else ()
+    return _judged(found.spec.ephemeral_containers) if found.spec is not None else ()
 
 
-decode_pod: Final = reading.reader("pod", PodObject, pod_of)
-pod_from_object: Final = reading.converter("pod", PodObject, pod_of)
+decode_pod: Final = reading.reader("pod", PodObject, _whole_pod)
+pod_from_object: Final = reading.converter("pod", PodObject, _whole_pod)
 
 
 def _scheduled(conditions: tuple[_Condition, ...] | None) -> _Condition:
@@ -401,29 +437,28 @@ def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
 _NO_AFFINITY: Final = _Affinity()
 
 
-def present_in(found: PodObject) -> Callable[[Path], bool]:
-    """For `encode_patch`: what a decoded pod has at the paths that admission edits."""
+def present_in(found: PodObject) -> Callable[[Path], Present]:
+    """For `encode_patch`: what a decoded pod has at the paths of mappings that admission edits."""
 
-    def present(path: Path) -> bool:
+    def present(path: Path) -> Present:
         if path[0] == "metadata":
-            return len(path) == 1 or _named(found.metadata.annotations, path[2:])
+            annotations = found.metadata.annotations
+            return Present(1, ()) if annotations is None else Present(2, annotations)
         spec = found.spec
-        if spec is None or len(path) == 1:
-            return spec is not None
-        if path[1] == "schedulerName":
-            return spec.scheduler_name is not None
+        if spec is None:
+            return Present(0, ())
+        if len(path) == 1:
+            return Present(1, () if spec.scheduler_name is None else ("schedulerName",))
         containers = spec.containers if path[1] == "containers" else spec.init_containers
-        return containers is not None and (len(path) == 2 or _in_container(containers[int(path[2])], path[3:]))
+        return Present(1, ()) if containers is None else _present_in_container(containers[int(path[2])], path[4])
 
     return present
 
 
-def _in_container(found: ContainerObject, path: Path) -> bool:
+def _present_in_container(found: ContainerObject, name: str) -> Present:
+    """What is at ``resources`` of a container, which has a path of four names, and *name* in it."""
     resources = found.resources
-    if not path or resources is None or len(path) == 1:
-        return not path or resources is not None
-    return _named(resources.limits if path[1] == "limits" else resources.requests, path[2:])
-
-
-def _named(found: Mapping[str, object] | None, path: Path) -> bool:
-    return found is not None and (not path or path[0] in found)
+    if resources is None:
+        return Present(3, ())
+    amounts = resources.limits if name == "limits" else resources.requests
+    return Present(4, ()) if amounts is None else Present(5, amounts)

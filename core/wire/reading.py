@@ -71,6 +71,11 @@ def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
     return shared_mapping(tuple([(key, as_written(value)) for key, value in found.items()])) if found else EMPTY
 
 
+def texts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
+    """As `amounts`, shared with nobody."""
+    return {key: as_written(value) for key, value in found.items()} if found else EMPTY
+
+
 def as_written(value: Quantity) -> str:
     """A quantity as text: a number of a manifest as the API server would store it."""
     return value if isinstance(value, str) else repr(value)
