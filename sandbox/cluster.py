@@ -91,18 +91,23 @@ class Cluster:
 
     def kubeconfig(self, user: User = ADMIN) -> str:
         """A kubeconfig for *user*, with a token of its own."""
-        ca = base64.b64encode(self.ca_pem).decode()
-        cluster = {"server": self.url, "certificate-authority-data": ca}
-        context = {"cluster": "sandbox", "user": user.name, "namespace": "default"}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "sandbox", "cluster": cluster}],
-            "users": [{"name": user.name, "user": {"token": self.api.tokens.issue(user)}}],
-            "contexts": [{"name": "sandbox", "context": context}],
-            "current-context": "sandbox",
-        }
-        return yaml.safe_dump(document, sort_keys=False)
+        token = self.api.tokens.issue(user)
+        return kubeconfig_text(server=self.url, ca_pem=self.ca_pem, token=token, user=user.name)
+
+
+def kubeconfig_text(*, server: str, ca_pem: bytes, token: str, user: str) -> str:
+    """A kubeconfig that leads to *server* as whoever *token* stands for; *user* is only a name in it."""
+    ca = base64.b64encode(ca_pem).decode()
+    context = {"cluster": "sandbox", "user": user, "namespace": "default"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "sandbox", "cluster": {"server": server, "certificate-authority-data": ca}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "sandbox", "context": context}],
+        "current-context": "sandbox",
+    }
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ CONTROLLER_ACCOUNT: Final = "cardshare-controller"
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy" / "base"
-_SHIPPED: Final = ("namespace.yaml", "accounts.yaml", "rights.yaml", "admission.yaml")
+_SHIPPED: Final = ("namespace.yaml", "accounts.yaml", "rights.yaml", "preview.yaml", "admission.yaml")
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _HOST: Final = "127.0.0.1"
@@ -65,15 +65,25 @@ async def install(
         ApiStatusError: the registration is refused.
     """
     options = ("--settings", str(settings)) if settings is not None else ()
-    documents = await asyncio.to_thread(shipped)
-    await _create(admin, (document for document in documents if document["kind"] not in _REGISTRATIONS))
+    documents = await install_rights(admin)
     webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", options)
     controller, controller_url = await _start_controller(processes, kubeconfig, options)
     await processes.ready(webhook, f"{webhook_url}/readyz")
     ca_pem = await asyncio.to_thread((folder / "certs" / CA_FILE).read_bytes)
-    await _create(admin, registration(documents, reviews, ca_pem))
+    await apply(admin, registration(documents, reviews, ca_pem))
     await processes.ready(controller, f"{controller_url}/readyz")
     return Product(webhook=webhook, controller=controller, webhook_url=webhook_url, controller_url=controller_url)
+
+
+async def install_rights(admin: ApiClient) -> tuple[Json, ...]:
+    """Install the shipped namespace, accounts and rights; return all that is shipped, the registrations too.
+
+    Raises:
+        ApiStatusError: the API server refuses.
+    """
+    documents = await asyncio.to_thread(shipped)
+    await apply(admin, (document for document in documents if document["kind"] not in _REGISTRATIONS))
+    return documents
 
 
 def registration(documents: Iterable[Json], url: str, ca_pem: bytes) -> tuple[Json, ...]:
@@ -125,8 +135,12 @@ async def _start_controller(processes: Processes, kubeconfig: Path, options: tup
     return await processes.start("controller", "controller", arguments), f"http://{listen}"
 
 
-async def _create(admin: ApiClient, documents: Iterable[Json]) -> None:
-    """Create what is not there yet, and put what is there in the wanted state."""
+async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
+    """Create what is not there yet, and put what is there in the wanted state.
+
+    Raises:
+        ApiStatusError: the API server refuses one of them.
+    """
     for document in documents:
         metadata = document["metadata"]
         api = document["apiVersion"]

@@ -1,7 +1,7 @@
 """Shares of Ascend chips in HAMi mode through controller, kubelets and plugin, each container by its own segment."""
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import pod, rig
+from tests.support.controller_rig import pod
 
 LOCK = "hami.io/mutex.lock"
 P, B4 = "huawei.com/Ascend310P", "huawei.com/Ascend910B4-1"
@@ -13,11 +13,11 @@ NODES = (
 
 
 def received(world, name, container="main"):
-    return world.cluster.records.of(f"default/{name}")[container]
+    return world.records.of(f"default/{name}")[container]
 
 
-async def test_templates_whole_chips_and_soft_slices_reach_their_containers(tmp_path):
-    async with rig(tmp_path, nodes=NODES) as world:
+async def test_templates_whole_chips_and_soft_slices_reach_their_containers(rig):
+    async with rig(nodes=NODES) as world:
         await world.controller()
         soft = {"huawei.com/vnpu-mode": "hami-core"}
         await world.add(
@@ -39,9 +39,9 @@ async def test_templates_whole_chips_and_soft_slices_reach_their_containers(tmp_
         assert received(world, "whole") == {"ASCEND_VISIBLE_DEVICES": "0,1"}
 
 
-async def test_pods_of_one_node_are_served_one_by_one_whatever_order_kubelet_takes(tmp_path):
+async def test_pods_of_one_node_are_served_one_by_one_whatever_order_kubelet_takes(rig):
     kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST)
-    async with rig(tmp_path, nodes=NODES[:1], kubelet=kubelet) as world:
+    async with rig(nodes=NODES[:1], kubelet=kubelet) as world:
         await world.controller()
         two = pod("two", {P: "1", f"{P}-memory": "3072"})
         second = {"name": "second", "image": "i", "resources": {"limits": {P: "1", f"{P}-memory": "6144"}}}
@@ -57,9 +57,9 @@ async def test_pods_of_one_node_are_served_one_by_one_whatever_order_kubelet_tak
         assert sorted(chips) == ["0", "1"]
 
 
-async def test_the_nodes_lock_tells_the_plugin_its_pod_and_nothing_dangles(tmp_path):
+async def test_the_nodes_lock_tells_the_plugin_its_pod_and_nothing_dangles(rig):
     kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST)
-    async with rig(tmp_path, nodes=NODES[:1], kubelet=kubelet) as world:
+    async with rig(nodes=NODES[:1], kubelet=kubelet) as world:
         node = "/api/v1/nodes/npu-310"
         # Left behind by another scheduler, for a pod that does not exist any more.
         dead = "2099-01-01T00:00:00Z,default,dead"
@@ -76,5 +76,4 @@ async def test_the_nodes_lock_tells_the_plugin_its_pod_and_nothing_dangles(tmp_p
             return LOCK not in (await world.client.get(node))["metadata"]["annotations"]
 
         await world.until(unlocked)
-        user = "system:serviceaccount:cardshare-system:cardshare-controller"
-        assert ("patch", "", "nodes", "") in world.cluster.api.recorder.used_by(user)
+        assert ("patch", "", "nodes") in await world.used_rights()

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support.controller_rig import IDS, PODS, pod, rig
+from tests.support.controller_rig import IDS, PODS, pod
 
 MIG_NODE: dict[str, Any] = {
     "name": "a100-a",
@@ -19,13 +19,13 @@ SLICE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "5000"}
 LARGE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "5121"}
 
 
-async def test_a_change_of_geometries_is_judged_anew_and_running_pods_keep_their_slices(tmp_path):
+async def test_a_change_of_geometries_is_judged_anew_and_running_pods_keep_their_slices(rig):
     path = f"{CONFIG_MAPS}/volcano-vgpu-device-config"
     text = DEVICE_CONFIG.read_text(encoding="utf-8")
     found = yaml.safe_load(text)
     for model in found["nvidia"]["knownMigGeometries"]:
         del model["allowedGeometries"][1:]
-    async with rig(tmp_path, nodes=[MIG_NODE]) as world:
+    async with rig(nodes=[MIG_NODE]) as world:
         await world.client.patch(path, {"data": {"device-config.yaml": yaml.safe_dump(found)}})
         await world.controller()
         await world.add(pod("small", SLICE, annotations=MIG))
@@ -53,9 +53,9 @@ async def test_a_change_of_geometries_is_judged_anew_and_running_pods_keep_their
         assert "cardshare_configuration_refused 0.0" in (await world.http("/metrics"))[1]
 
 
-async def test_the_configuration_of_volcanos_scheduler_switches_protocols(tmp_path):
+async def test_the_configuration_of_volcanos_scheduler_switches_protocols(rig):
     conf = "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.GPUNumberEnable: true\n"
-    async with rig(tmp_path, nodes=[MIG_NODE]) as world:
+    async with rig(nodes=[MIG_NODE]) as world:
         await world.client.create("/api/v1/namespaces", {"metadata": {"name": "volcano-system"}})
         path = "/api/v1/namespaces/volcano-system/configmaps"
         await world.client.create(

@@ -6,17 +6,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.controller_rig import NODES, PODS, Rig, pod, promised, rig, share
+from tests.support.controller_rig import NODES, PODS, OpensRig, Rig, pod, promised, share
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 
 
 @asynccontextmanager
-async def faulty(folder) -> AsyncIterator[tuple[Rig, FaultProxy]]:
+async def faulty(rig: OpensRig) -> AsyncIterator[tuple[Rig, FaultProxy]]:
     """A controller whose way to the API server is through the proxy."""
-    async with rig(folder, nodes=NODES[:1]) as world, fault_proxy(world.cluster.url, world.cluster.ca_pem) as proxy:
-        kubeconfig = folder / "proxied"
-        text = world.cluster.kubeconfig().replace(world.cluster.url, proxy.url)
-        await asyncio.to_thread(kubeconfig.write_text, text)
+    async with rig(nodes=NODES[:1]) as world, fault_proxy(world.client.server, world.ca_pem) as proxy:
+        kubeconfig = world.folder / "proxied"
+        await asyncio.to_thread(kubeconfig.write_text, await world.kubeconfig(server=proxy.url))
         await world.controller(kubeconfig=kubeconfig)
         yield world, proxy
 
@@ -28,20 +27,20 @@ async def outcomes(world):
 
 
 @pytest.mark.parametrize("kind", ["cut-after", "cut-before", "500", "503"])
-async def test_a_binding_whose_answer_is_lost_is_settled_and_promised_once(tmp_path, kind):
-    async with faulty(tmp_path) as (world, proxy):
+async def test_a_binding_whose_answer_is_lost_is_settled_and_promised_once(rig, kind):
+    async with faulty(rig) as (world, proxy):
         proxy.faults.append(Fault("POST", "/p/binding", kind))
         await world.add(pod("p", share(3000)))
         found = await world.phase("p")
-        env = world.cluster.records.of("default/p")["main"]
+        env = world.records.of("default/p")["main"]
         assert [(env["NVIDIA_VISIBLE_DEVICES"], 3000)] == promised(found)
         counts = await outcomes(world)
         assert counts["unknown"] == 1
         assert counts.get("bound", 0) == (0 if kind == "cut-after" else 1)
 
 
-async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_written(tmp_path):
-    async with faulty(tmp_path) as (world, proxy):
+async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_written(rig):
+    async with faulty(rig) as (world, proxy):
         proxy.faults.append(Fault("POST", "/first/binding", "late", delay_s=3.0, times=99))
         await world.add(pod("first", share(15000)))
         await world.until(lambda: _asked(proxy, "first"))
@@ -54,8 +53,8 @@ async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_wri
         assert set(used.values()) <= {15000}
 
 
-async def test_a_throttled_controller_leaves_the_api_server_alone_as_long_as_it_was_asked_to(tmp_path):
-    async with faulty(tmp_path) as (world, proxy):
+async def test_a_throttled_controller_leaves_the_api_server_alone_as_long_as_it_was_asked_to(rig):
+    async with faulty(rig) as (world, proxy):
         proxy.faults.append(Fault("POST", "/p/binding", "429", headers={"Retry-After": "2"}))
         await world.add(pod("p", share(3000)))
         await world.phase("p")
@@ -64,8 +63,8 @@ async def test_a_throttled_controller_leaves_the_api_server_alone_as_long_as_it_
         assert (await outcomes(world))["throttled"] == 1
 
 
-async def test_a_pod_deleted_and_made_again_under_its_name_is_another_pod(tmp_path):
-    async with faulty(tmp_path) as (world, proxy):
+async def test_a_pod_deleted_and_made_again_under_its_name_is_another_pod(rig):
+    async with faulty(rig) as (world, proxy):
         proxy.faults.append(Fault("POST", "/p/binding", "503"))
         await world.add(pod("p", share(3000)))
         await world.until(lambda: _asked(proxy, "p"))

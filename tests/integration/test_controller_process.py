@@ -1,41 +1,40 @@
-"""The controller as a process of its own, beside the embedded cluster and its device plugins."""
+"""The controller as a process of its own, beside a cluster and its device plugins."""
 
 import os
 import signal
 
 import pytest
 
-from sandbox.api.users import User
 from sandbox.client import ApiStatusError
 from sandbox.demo.processes import Processes, free_port
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, rig, share
+from tests.support.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, share
 
 
-async def test_containers_receive_what_was_promised_to_their_pods(tmp_path):
+async def test_containers_receive_what_was_promised_to_their_pods(rig):
     kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST, admission_delay_s=0.1)
-    async with rig(tmp_path, kubelet=kubelet) as world:
+    async with rig(kubelet=kubelet) as world:
         await world.controller()
         await world.add(*[pod(f"p{i}", share(1000 + i)) for i in range(6)])
         for i in range(6):
             found = await world.phase(f"p{i}")
-            env = world.cluster.records.of(f"default/p{i}")["main"]
+            env = world.records.of(f"default/p{i}")["main"]
             assert [(env["NVIDIA_VISIBLE_DEVICES"], 1000 + i)] == promised(found)
             assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{1000 + i}m"
 
 
-async def test_two_pods_that_ask_a_quantity_of_memory_share_one_card(tmp_path):
-    async with rig(tmp_path) as world:
+async def test_two_pods_that_ask_a_quantity_of_memory_share_one_card(rig):
+    async with rig() as world:
         await world.controller()
         await world.add(pod("a", {SHARE: "1024"}), pod("b", {SHARE: "1024"}))
         for name in ("a", "b"):
             await world.phase(name)
-            env = world.cluster.records.of(f"default/{name}")["main"]
+            env = world.records.of(f"default/{name}")["main"]
             assert (env["VOLCANO_GPU_ALLOCATED"], env["NVIDIA_VISIBLE_DEVICES"]) == ("1024", "0")
 
 
-async def test_a_pod_that_fits_nowhere_is_told_why_and_placed_once_something_frees(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_a_pod_that_fits_nowhere_is_told_why_and_placed_once_something_frees(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         await world.add(pod("a", share(15000)), pod("b", share(15000)))
         await world.phase("a")
@@ -56,8 +55,8 @@ async def test_a_pod_that_fits_nowhere_is_told_why_and_placed_once_something_fre
         await world.phase("late")
 
 
-async def test_an_annotation_on_a_waiting_pod_has_it_decided_anew(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_an_annotation_on_a_waiting_pod_has_it_decided_anew(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         await world.add(pod("p", share(100), annotations={"nvidia.com/use-gputype": "A100"}))
         await world.waits("p", "no card of a type")
@@ -66,15 +65,15 @@ async def test_an_annotation_on_a_waiting_pod_has_it_decided_anew(tmp_path):
         await world.phase("p")
 
 
-async def test_a_pod_past_admission_that_asks_too_much_is_told_so_in_the_words_of_admission(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_a_pod_past_admission_that_asks_too_much_is_told_so_in_the_words_of_admission(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         await world.add(pod("p", share(100, cores=150)))
         await world.waits("p", "volcano.sh/vgpu-cores: found '150'; write a whole number no larger than 100")
 
 
-async def test_a_restarted_controller_promises_nothing_twice(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_a_restarted_controller_promises_nothing_twice(rig):
+    async with rig(nodes=NODES[:1]) as world:
         first = await world.controller()
         await world.add(*[pod(f"p{i}", share(7000)) for i in range(3)])
         for i in range(3):
@@ -92,8 +91,8 @@ async def test_a_restarted_controller_promises_nothing_twice(tmp_path):
         assert sorted(used.values()) == [14000, 14000]
 
 
-async def test_a_controller_killed_in_the_middle_loses_no_pod_and_mistakes_none_for_another(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_a_controller_killed_in_the_middle_loses_no_pod_and_mistakes_none_for_another(rig):
+    async with rig(nodes=NODES[:1]) as world:
         first = await world.controller()
         await world.add(*[pod(f"p{i}", share(500 + i)) for i in range(16)])
         await world.until(lambda: _at_least(world, 5))
@@ -102,7 +101,7 @@ async def test_a_controller_killed_in_the_middle_loses_no_pod_and_mistakes_none_
         await world.controller()
         for i in range(16):
             found = await world.phase(f"p{i}")
-            env = world.cluster.records.of(f"default/p{i}")["main"]
+            env = world.records.of(f"default/p{i}")["main"]
             assert [(env["NVIDIA_VISIBLE_DEVICES"], 500 + i)] == promised(found)
 
 
@@ -120,22 +119,22 @@ async def _is_bound(world, name):
     return bool((await world.get(name))["spec"].get("nodeName"))
 
 
-async def test_a_pod_that_its_plugin_refused_is_cleared_so_that_the_next_one_is_served_its_own(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_a_pod_that_its_plugin_refused_is_cleared_so_that_the_next_one_is_served_its_own(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
-        (plugin,) = world.cluster.kubelet.plugins("t4-a")
+        (plugin,) = world.kubelet.plugins("t4-a")
         plugin.faults.fail_next = 1
         await world.add(pod("bad", share(1000)))
         await world.phase("bad", "Failed")
         await world.add(pod("good", share(2000)))
         found = await world.phase("good")
-        env = world.cluster.records.of("default/good")["main"]
+        env = world.records.of("default/good")["main"]
         assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_DEVICE_MEMORY_LIMIT_0"]) == (promised(found)[0][0], "2000m")
         assert (await world.get("bad"))["metadata"]["annotations"]["volcano.sh/devices-to-allocate"] == ""
 
 
-async def test_metrics_have_volcanos_names_and_ours(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_metrics_have_volcanos_names_and_ours(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         await world.add(pod("p", share(3000, cores=50)))
         await world.phase("p")
@@ -149,8 +148,8 @@ async def test_metrics_have_volcanos_names_and_ours(tmp_path):
         assert "certain_pod" not in text
 
 
-async def test_the_answer_says_where_a_pod_is_and_that_another_is_not_known(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_the_answer_says_where_a_pod_is_and_that_another_is_not_known(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         await world.add(pod("p", share(3000)))
         await world.phase("p")
@@ -159,8 +158,8 @@ async def test_the_answer_says_where_a_pod_is_and_that_another_is_not_known(tmp_
         assert (await world.http("/v1/explain/default/nobody"))[0] == 404
 
 
-async def test_a_request_to_end_ends_the_process_with_0(tmp_path):
-    async with rig(tmp_path) as world:
+async def test_a_request_to_end_ends_the_process_with_0(rig):
+    async with rig() as world:
         running = await world.controller()
         assert await world.processes.stop(running) == 0
         assert "Traceback" not in running.log_tail(100)
@@ -183,9 +182,9 @@ async def test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem
 
 
 @pytest.mark.parametrize("text", ["", "{{{"], ids=["no such file", "not YAML"])
-async def test_a_wrong_kubeconfig_is_said_in_one_line_and_tried_again(tmp_path, text):
-    async with rig(tmp_path, nodes=()) as world:
-        wrong = tmp_path / "wrong"
+async def test_a_wrong_kubeconfig_is_said_in_one_line_and_tried_again(rig, text):
+    async with rig(nodes=()) as world:
+        wrong = world.folder / "wrong"
         if text:
             wrong.write_text(text)
         running = await world.controller(kubeconfig=wrong, wait=False)
@@ -198,32 +197,33 @@ async def test_a_wrong_kubeconfig_is_said_in_one_line_and_tried_again(tmp_path, 
         await world.until(said)
         assert "Traceback" not in running.log_tail(100)
         assert running.log_tail(100).count("not ready") == 1
-        wrong.write_text(world.cluster.kubeconfig())
+        wrong.write_text(await world.kubeconfig())
         await world.processes.ready(running, f"{world.url}/readyz")
         assert await world.processes.stop(running) == 0
 
 
-async def test_an_api_server_that_is_not_there_is_said_and_waited_for(tmp_path):
-    async with rig(tmp_path, nodes=()) as world:
-        kubeconfig = tmp_path / "away"
-        kubeconfig.write_text(world.cluster.kubeconfig().replace(world.cluster.url, f"https://127.0.0.1:{free_port()}"))
+async def test_an_api_server_that_is_not_there_is_said_and_waited_for(rig):
+    async with rig(nodes=()) as world:
+        kubeconfig = world.folder / "away"
+        kubeconfig.write_text(await world.kubeconfig(server=f"https://127.0.0.1:{free_port()}"))
         running = await world.controller(kubeconfig=kubeconfig, wait=False)
         await world.not_ready_because("unreachable: list configmaps")
         assert "Traceback" not in running.log_tail(100)
         assert await world.processes.stop(running) == 0
 
 
-async def test_a_missing_right_is_named_with_its_verb(tmp_path):
-    async with rig(tmp_path, nodes=(), enforces_rbac=True) as world:
-        nobody = User(name="nobody", groups=())
-        running = await world.controller(user=nobody, wait=False)
+async def test_a_missing_right_is_named_with_its_verb(rig):
+    async with rig(nodes=()) as world:
+        kubeconfig = world.folder / "nobody"
+        kubeconfig.write_text(await world.kubeconfig("nobody", "default"))
+        running = await world.controller(kubeconfig=kubeconfig, wait=False)
         text = await world.not_ready_because("forbidden: list configmaps")
-        assert "nobody" in text
+        assert "system:serviceaccount:default:nobody" in text
         assert "Traceback" not in running.log_tail(100)
 
 
-async def test_an_unreadable_register_sets_one_node_aside_with_an_event(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_an_unreadable_register_sets_one_node_aside_with_an_event(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.controller()
         bad = {"metadata": {"name": "bad", "annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
         have = dict.fromkeys((GPU, "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
@@ -242,8 +242,8 @@ async def test_an_unreadable_register_sets_one_node_aside_with_an_event(tmp_path
         await world.phase("p")
 
 
-async def test_somebody_elses_binding_is_not_repeated(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_somebody_elses_binding_is_not_repeated(rig):
+    async with rig(nodes=NODES[:1]) as world:
         await world.add(pod("p", share(100)))
         target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "t4-a"}}
         await world.client.create(f"{PODS}/p/binding", target)

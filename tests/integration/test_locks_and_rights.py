@@ -1,19 +1,12 @@
 """Volcano's node lock where it is asked for, and a start with the rights that the manifests give."""
 
-from pathlib import Path
-
-import yaml
-
-from tests.support.controller_rig import GPU, NODES, pod, promised, rig, share
-
-RIGHTS = Path(__file__).parents[2] / "deploy/base/rights.yaml"
-GROUP = "/apis/rbac.authorization.k8s.io/v1"
+from tests.support.controller_rig import GPU, NODES, pod, promised, share
 
 
-async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them(tmp_path):
-    settings = tmp_path / "cardshare.yaml"
-    settings.write_text("node_lock: true\n")
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
+async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        settings = world.folder / "cardshare.yaml"
+        settings.write_text("node_lock: true\n")
         node = "/api/v1/nodes/t4-a"
         await world.client.patch(node, {"metadata": {"annotations": {"hamivgpu": "2001-01-01T00:00:00Z"}}})
         await world.controller("--settings", str(settings))
@@ -21,10 +14,9 @@ async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_the
         await world.add(*(pod(name, share(memory_mib)) for name, memory_mib in asked.items()))
         for name, memory_mib in asked.items():
             ((card, held),) = promised(await world.phase(name))
-            env = world.cluster.records.of(f"default/{name}")["main"]
+            env = world.records.of(f"default/{name}")["main"]
             assert (env["NVIDIA_VISIBLE_DEVICES"], held) == (card, memory_mib)
-        writes = [key for key in world.cluster.api.recorder.seen if key[1:4] == ("patch", "", "nodes")]
-        assert any("cardshare-controller" in user for user, *_ in writes)
+        assert ("patch", "", "nodes") in await world.used_rights()
 
         async def unlocked():
             return "hamivgpu" not in (await world.client.get(node))["metadata"]["annotations"]
@@ -32,14 +24,8 @@ async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_the
         await world.until(unlocked)
 
 
-async def test_a_cluster_without_mindcluster_needs_no_rights_for_it(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1], enforces_rbac=True) as world:
-        for one in yaml.safe_load_all(RIGHTS.read_text()):
-            namespace = one["metadata"].get("namespace")
-            if namespace == "cardshare-system":
-                continue
-            where = f"/namespaces/{namespace}" if namespace else ""
-            await world.client.create(f"{GROUP}{where}/{one['kind'].lower()}s", one)
+async def test_a_cluster_without_mindcluster_needs_no_rights_for_it(rig):
+    async with rig(nodes=NODES[:1]) as world:
         running = await world.controller()
         assert "cardshare_documents_forbidden 3.0" in (await world.http("/metrics"))[1]
         assert running.log_tail(100).count("ConfigMaps may not be listed") == 1

@@ -1,10 +1,14 @@
 """MindCluster's slices and NVIDIA's whole GPUs through controller, kubelets and plugins, each pod by its own words."""
 
 import json
+from pathlib import Path
+
+import yaml
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import pod, rig
+from tests.support.controller_rig import pod
 
+RIGHTS = Path(__file__).parents[2] / "deploy" / "mindcluster.yaml"
 CORES, GPU = "huawei.com/npu-core", "nvidia.com/gpu"
 NPU_NODE = {
     "name": "npu-a",
@@ -23,14 +27,14 @@ def npu(name, cores, dvpp="null", level="low"):
     return made
 
 
-async def test_slices_of_every_kind_are_cut_as_they_were_promised(tmp_path):
+async def test_slices_of_every_kind_are_cut_as_they_were_promised(rig):
     kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST)
-    async with rig(tmp_path, nodes=(NPU_NODE,), kubelet=kubelet) as world:
+    async with rig(nodes=(NPU_NODE,), kubelet=kubelet) as world:
         await world.controller()
         await world.add(npu("whole", 8), npu("low-2", 2), npu("high-2", 2, level="high"), npu("tiny", 1))
         for name, cores in (("whole", 8), ("low-2", 2), ("high-2", 2), ("tiny", 1)):
             found = await world.phase(name, "Running")
-            env = world.cluster.records.of(f"default/{name}")["main"]
+            env = world.records.of(f"default/{name}")["main"]
             assert env["ASCEND_RUNTIME_OPTIONS"] == ("" if cores == 8 else "VIRTUAL")
 
             async def reported(name=name):
@@ -50,8 +54,8 @@ async def test_slices_of_every_kind_are_cut_as_they_were_promised(tmp_path):
         await world.phase("ndvpp")
 
 
-async def test_whole_gpus_go_to_the_model_that_a_pod_accepts(tmp_path):
-    async with rig(tmp_path, nodes=GPU_NODES) as world:
+async def test_whole_gpus_go_to_the_model_that_a_pod_accepts(rig):
+    async with rig(nodes=GPU_NODES) as world:
         await world.controller()
         await world.add(
             pod("a10", {GPU: "2"}, annotations={"nvidia.com/use-gputype": "A10"}),
@@ -64,17 +68,16 @@ async def test_whole_gpus_go_to_the_model_that_a_pod_accepts(tmp_path):
             waiting, placed = placed, waiting
         assert (await world.phase(placed))["spec"]["nodeName"] == "a100"
         await world.waits(waiting, "too few cards")
-        seen = [
-            world.cluster.records.of(f"default/{name}")["main"]["NVIDIA_VISIBLE_DEVICES"] for name in ("a10", placed)
-        ]
+        seen = [world.records.of(f"default/{name}")["main"]["NVIDIA_VISIBLE_DEVICES"] for name in ("a10", placed)]
         assert seen[0] == "GPU-a10-0,GPU-a10-1"
         await world.client.delete(f"/api/v1/namespaces/default/pods/{placed}", grace_s=0)
         assert (await world.phase(waiting))["spec"]["nodeName"] == "a100"
 
 
-async def test_a_chip_that_clusterd_calls_ill_is_not_used_until_it_is_well_again(tmp_path):
-    async with rig(tmp_path, nodes=(NPU_NODE,)) as world:
+async def test_a_chip_that_clusterd_calls_ill_is_not_used_until_it_is_well_again(rig):
+    async with rig(nodes=(NPU_NODE,)) as world:
         await world.client.create("/api/v1/namespaces", {"metadata": {"name": "mindx-dl"}})
+        await world.apply(yaml.safe_load_all(RIGHTS.read_text()))
         maps, name = "/api/v1/namespaces/mindx-dl/configmaps", "cluster-info-device-0"
 
         def states(ill):

@@ -1,4 +1,4 @@
-"""A dry run is told where its pod would go: webhook and controller as processes, beside the embedded cluster."""
+"""A dry run is told where its pod would go: webhook and controller as processes, beside a cluster."""
 
 import asyncio
 import contextlib
@@ -12,12 +12,11 @@ import pytest
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.api.users import service_account
 from sandbox.demo.processes import free_port
-from tests.support.controller_rig import NODES, PODS, pod, rig, share
+from tests.support.controller_rig import NODES, PODS, pod, share
 
 AUDIENCE = "cardshare-controller"
-WEBHOOK = service_account("cardshare-system", "cardshare-webhook")
+WEBHOOK = "cardshare-webhook"
 
 
 def review(made, *, dry_run=True, path_uid="r1"):
@@ -43,19 +42,11 @@ class Pair:
         self.preview_port = free_port()
         ensure(self.certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
         self.context = ssl.create_default_context(cafile=self.certs / "ca.crt")
-        self.show(world.cluster.api.tokens.issue(WEBHOOK, audiences=(AUDIENCE,)))
 
-    def show(self, token):
-        self.token.write_text(token)
-
-    async def may_ask(self):
-        rules = [{"nonResourceURLs": ["/v1/preview"], "verbs": ["post"]}]
-        roles = "/apis/rbac.authorization.k8s.io/v1"
-        name = {"metadata": {"name": "asks"}}
-        await self.world.client.create(f"{roles}/clusterroles", {**name, "rules": rules})
-        subject = {"kind": "ServiceAccount", "namespace": "cardshare-system", "name": "cardshare-webhook"}
-        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "asks"}
-        await self.world.client.create(f"{roles}/clusterrolebindings", {**name, "roleRef": ref, "subjects": [subject]})
+    async def open(self):
+        """Hand the webhook its token."""
+        self.token.write_text(await self.world.token(WEBHOOK, audiences=(AUDIENCE,)))
+        return self
 
     async def controller(self):
         return await self.world.controller(
@@ -99,10 +90,9 @@ class Pair:
             return answer.status
 
 
-async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
-        pair = Pair(world, tmp_path)
-        await pair.may_ask()
+async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        pair = await Pair(world, world.folder).open()
         await pair.controller()
         await pair.webhook()
         fits, large = pod("fits", share(4000)), pod("large", share(99_999))
@@ -125,23 +115,21 @@ async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(tmp_path)
 
 
 @pytest.mark.parametrize("who", ["nobody", "audience", "account", "unknown"])
-async def test_previews_are_for_accounts_that_may_ask_with_tokens_made_for_it(tmp_path, who):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
-        pair = Pair(world, tmp_path)
-        await pair.may_ask()
+async def test_previews_are_for_accounts_that_may_ask_with_tokens_made_for_it(rig, who):
+    async with rig(nodes=NODES[:1]) as world:
+        pair = await Pair(world, world.folder).open()
         await pair.controller()
-        issue = world.cluster.api.tokens.issue
-        other = service_account("default", "other")
         token, status = {
             "nobody": ("", 401),
-            "audience": (issue(WEBHOOK), 401),
-            "account": (issue(other, audiences=(AUDIENCE,)), 403),
+            "audience": (await world.token(WEBHOOK), 401),
+            "account": (await world.token("other", "default", audiences=(AUDIENCE,)), 403),
             "unknown": ("x" * 40, 401),
         }[who]
+        good = await world.token(WEBHOOK, audiences=(AUDIENCE,))
 
         async def served():
             try:
-                return await pair.preview(issue(WEBHOOK, audiences=(AUDIENCE,))) == 200
+                return await pair.preview(good) == 200
             except aiohttp.ClientError:
                 return False
 
@@ -149,9 +137,9 @@ async def test_previews_are_for_accounts_that_may_ask_with_tokens_made_for_it(tm
         assert await pair.preview(token) == status
 
 
-async def test_without_a_controller_a_dry_run_is_answered_in_time_and_without_a_word(tmp_path):
-    async with rig(tmp_path, nodes=NODES[:1]) as world:
-        pair = Pair(world, tmp_path)
+async def test_without_a_controller_a_dry_run_is_answered_in_time_and_without_a_word(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        pair = await Pair(world, world.folder).open()
 
         held = []
 

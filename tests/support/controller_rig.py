@@ -1,16 +1,38 @@
-"""A controller as a process of its own beside the embedded cluster, for integration tests."""
+"""A controller as a process of its own beside a cluster: what scenarios need, whichever API server they are played on.
+
+A scenario is written once, in `tests/integration`, and played twice: there on the embedded cluster, and by
+`tests/e2e/test_scenarios.py` on a real kube-apiserver, with the manifests' arguments, accounts and rights. Nothing but
+the fixture `rig` makes it one:
+
+    from tests.support.controller_rig import NODES, pod, share
+
+    async def test_a_share_is_placed(rig):
+        async with rig(nodes=NODES[:1]) as world:
+            await world.controller()
+            await world.add(pod("p", share(1000)))
+            await world.phase("p")
+            assert world.records.of("default/p")["main"]["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1000m"
+
+`rig(nodes=..., kubelet=KubeletSettings(...))` opens a `Rig`: the nodes are played, the shipped rights are there, no
+controller runs yet. A scenario reaches the cluster through its `Rig` alone, and all that it makes there goes when it
+ends. No two tests of the room have one name. What cannot be played on a real server is listed, with the reason, in
+`tests.support.scenarios`.
+"""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
 
 import aiohttp
 
-from sandbox.api.users import service_account
-from sandbox.cluster import ClusterSettings, running_cluster
-from sandbox.demo.processes import Processes, free_port
-from sandbox.nodes import nodefile
+from sandbox.client import ApiClient, ApiStatusError
+from sandbox.cluster import kubeconfig_text
+from sandbox.demo.processes import Processes
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, apply
+from sandbox.nodes.kubelet import Kubelet, KubeletSettings
+from sandbox.nodes.records import Records
 
 PODS = "/api/v1/namespaces/default/pods"
 GPU, SHARE = "volcano.sh/vgpu-number", "volcano.sh/gpu-memory"
@@ -32,28 +54,69 @@ def share(memory_mib, *, cores=0):
 
 
 class Rig:
-    """A cluster, and controllers beside it."""
+    """A cluster with played nodes, and the controllers that the scenario starts beside it.
 
-    def __init__(self, cluster, processes, folder):
-        self.cluster = cluster
+    client: an administrator's. url: of the running controller. records, kubelet: the players'. folder: for files.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: ApiClient,
+        ca_pem: bytes,
+        records: Records,
+        kubelet: Kubelet,
+        processes: Processes,
+        folder: Path,
+    ) -> None:
+        self.client = client
+        self.ca_pem = ca_pem
+        self.records = records
+        self.kubelet = kubelet
         self.processes = processes
         self.folder = folder
-        self.client = cluster.admin
-        self.kubeconfig = folder / "kubeconfig"
         self.url = ""
 
-    async def controller(self, *flags, user=None, kubeconfig=None, wait=True):
-        if kubeconfig is None:
-            kubeconfig = self.kubeconfig
-            text = self.cluster.kubeconfig(user or service_account("cardshare-system", "cardshare-controller"))
-            await asyncio.to_thread(kubeconfig.write_text, text)
-        listen = f"127.0.0.1:{free_port()}"
-        self.url = f"http://{listen}"
-        options = ("--listen", listen, "--kubeconfig", str(kubeconfig), "--start-delay", "0", *flags)
-        running = await self.processes.start("controller", "controller", options)
+    async def token(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE, *, audiences=()):
+        """A token of a service account, which is made if it is not there."""
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        await self.ensure(accounts, account)
+        answer = await self.client.create(f"{accounts}/{account}/token", {"spec": {"audiences": list(audiences)}})
+        return answer["status"]["token"]
+
+    async def kubeconfig(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE, *, server=""):
+        """The text of a kubeconfig of a service account, by way of *server* if that is not the API server itself."""
+        token = await self.token(account, namespace)
+        return kubeconfig_text(server=server or self.client.server, ca_pem=self.ca_pem, token=token, user=account)
+
+    async def ensure(self, path, name, **fields):
+        """Create an object of that name, unless it is there."""
+        try:
+            await self.client.create(path, {"metadata": {"name": name}, **fields})
+        except ApiStatusError as e:
+            if e.reason != "AlreadyExists":
+                raise
+
+    async def apply(self, documents):
+        """Create objects, or bring those that are there into this state."""
+        await apply(self.client, documents)
+
+    async def used_rights(self):
+        """(verb, API group, resource or resource/subresource) of all that the controller's account asked for."""
+        raise NotImplementedError
+
+    async def controller(self, *flags, kubeconfig=None, wait=True):
+        """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server."""
+        if kubeconfig is not None:
+            flags = ("--kubeconfig", str(kubeconfig), *flags)
+        # No controller ran here before whose Bindings would have to be waited for.
+        running, self.url = await self._start_controller(("--start-delay", "0", *flags))
         if wait:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running
+
+    async def _start_controller(self, flags):
+        raise NotImplementedError
 
     async def http(self, path, accept="application/json"):
         headers = {"Accept": accept}
@@ -102,13 +165,12 @@ class Rig:
         return await self.until(asked)
 
 
-@asynccontextmanager
-async def rig(folder, nodes=NODES, **settings) -> AsyncIterator[Rig]:
-    async with (
-        running_cluster(nodefile.read(list(nodes)), ClusterSettings(**settings)) as cluster,
-        Processes(folder / "logs", os.environ) as processes,
-    ):
-        yield Rig(cluster, processes, folder)
+class OpensRig(Protocol):
+    """What the fixture `rig` is: opens a cluster with *nodes*, as in a node file."""
+
+    def __call__(
+        self, nodes: Sequence[Mapping[str, Any]] = NODES, *, kubelet: KubeletSettings | None = None
+    ) -> AbstractAsyncContextManager[Rig]: ...
 
 
 def promised(found):
