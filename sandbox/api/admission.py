@@ -1,8 +1,4 @@
-"""Asks the registered admission webhooks about a write: which ones, in which order, and what their answers do to it.
-
-``matchConditions`` are ignored: the double evaluates no CEL, so a webhook gets reviews here that the real server would
-have kept from it.
-"""
+"""Asks the registered admission webhooks about a write: which ones, in which order, and what their answers do to it."""
 
 from __future__ import annotations
 
@@ -15,8 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from sandbox.api import fields
+from sandbox.api.conditions import ConditionError, met
 from sandbox.api.defaults import complete, fresh
-from sandbox.api.errors import StatusError, bad_request, internal
+from sandbox.api.errors import StatusError, bad_request, forbidden, internal
 from sandbox.api.patching import json_patch
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import label_matcher
@@ -77,7 +74,7 @@ class Admission:
         """The object after all mutating webhooks, with defaults filled in again after each patch.
 
         Raises:
-            StatusError: denied, or a webhook failed whose failure counts.
+            StatusError: denied, or a webhook or its conditions failed whose failure counts.
         """
         hooks = self._matching(MUTATING, write)
         changed_after: dict[str, bool] = {}
@@ -99,7 +96,7 @@ class Admission:
         """Ask all validating webhooks at once; the first in order that says no is the one that is told.
 
         Raises:
-            StatusError: denied, or a webhook failed whose failure counts.
+            StatusError: denied, or a webhook or its conditions failed whose failure counts.
         """
         hooks = [hook for hook in self._matching(VALIDATING, write) if self._selected(hook, write)]
         if not hooks:
@@ -159,6 +156,9 @@ class Admission:
         return [hook for hook in hooks if hook.ruled(write)]
 
     def _selected(self, hook: _Hook, write: Write) -> bool:
+        return self._labels_selected(hook, write) and _conditions_met(hook, write)
+
+    def _labels_selected(self, hook: _Hook, write: Write) -> bool:
         objects = [obj for obj in (write.obj, write.old) if obj is not None]
         if not any(hook.selects_object(obj["metadata"].get("labels") or {}) for obj in objects):
             return False
@@ -197,20 +197,33 @@ def _rule_matches(rule: Mapping[str, Any], write: Write) -> bool:
     return bool(names & set(rule.get("resources") or ()))
 
 
+def _conditions_met(hook: _Hook, write: Write) -> bool:
+    variables = {"object": write.obj, "oldObject": write.old, "request": _request(write)}
+    try:
+        return met(hook.config.get("matchConditions") or (), variables)
+    except ConditionError as e:
+        if hook.ignores_failure:
+            return False
+        raise forbidden(write.kind.plural, write.name, str(e)) from e
+
+
 def _review(write: Write) -> Json:
+    request = {"uid": str(uuid.uuid4()), **_request(write), "object": write.obj, "oldObject": write.old}
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+
+
+def _request(write: Write) -> Json:
+    """What is said of a write, apart from the objects: all that conditions see of it."""
     body_kind = write.subkind or write.kind
     kind = {"group": body_kind.group, "version": body_kind.version, "kind": body_kind.kind}
     resource = {"group": write.kind.group, "version": write.kind.version, "resource": write.kind.plural}
     request: Json = {
-        "uid": str(uuid.uuid4()),
         "kind": kind,
         "resource": resource,
         "requestKind": kind,
         "requestResource": resource,
         "operation": write.operation,
         "userInfo": write.user.info(),
-        "object": write.obj,
-        "oldObject": write.old,
         "dryRun": write.dry_run,
         "options": {"kind": _OPTIONS[write.operation], "apiVersion": "meta.k8s.io/v1", **write.options},
     }
@@ -220,8 +233,7 @@ def _review(write: Write) -> Json:
         "subResource": write.subresource,
         "requestSubResource": write.subresource,
     }
-    request |= {key: value for key, value in optional.items() if value}
-    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+    return request | {key: value for key, value in optional.items() if value}
 
 
 def _denial(name: str, status: Mapping[str, Any]) -> StatusError:

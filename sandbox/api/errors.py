@@ -60,6 +60,11 @@ def not_found(resource: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{resource} "{name}" not found')
 
 
+def forbidden(resource: str, name: str, why: str) -> StatusError:
+    """403 for a write that admission keeps out."""
+    return StatusError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}')
+
+
 def conflict(resource: str, name: str, why: str) -> StatusError:
     """409 for a write that was decided from another state."""
     return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')

@@ -7,9 +7,10 @@ Rules and texts: validation of Kubernetes 1.36 (k8s.io/kubernetes/pkg/apis/core/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from sandbox.api.conditions import MAX_CONDITIONS, ExpressionError, check_expression
 from sandbox.api.defaults import CONTAINER_LISTS, template_of
 from sandbox.api.errors import StatusError, conflict, invalid, not_found
 from sandbox.api.quantities import QuantityError, value_of
@@ -254,6 +255,29 @@ def _webhooks(obj: Mapping[str, Any]) -> Iterator[str]:
             yield f'webhooks[{i}].sideEffects: Unsupported value: "{effects}": supported values: {supported}'
         if not webhook.get("admissionReviewVersions"):
             yield f"webhooks[{i}].admissionReviewVersions: Required value: must specify one of v1, v1beta1"
+        yield from _match_conditions(f"webhooks[{i}].matchConditions", webhook.get("matchConditions") or ())
+
+
+def _match_conditions(path: str, conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if len(conditions) > MAX_CONDITIONS:
+        yield f"{path}: Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
+    names: set[str] = set()
+    for i, condition in enumerate(conditions):
+        name, expression = str(condition.get("name") or ""), str(condition.get("expression") or "")
+        if not name:
+            yield f"{path}[{i}].name: Required value"
+        elif not qualified(name):
+            yield f'{path}[{i}].name: Invalid value: "{name}": name part must consist of alphanumeric characters'
+        elif name in names:
+            yield f'{path}[{i}].name: Duplicate value: "{name}"'
+        names.add(name)
+        if not expression.strip():
+            yield f"{path}[{i}].expression: Required value"
+            continue
+        try:
+            check_expression(expression)
+        except ExpressionError as e:
+            yield f'{path}[{i}].expression: Invalid value: "{expression}": {e}'
 
 
 def _node(obj: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandbox.api.conditions import ConditionError, ExpressionError, check_expression, met
+
+SHIPPED = Path(__file__).parents[4] / "deploy" / "base" / "admission.yaml"
+
+
+def judged(*expressions, **variables):
+    given = {"object": {"metadata": {"name": "p"}}, "oldObject": None, "request": {}, **variables}
+    return met([{"name": f"c{i}", "expression": text} for i, text in enumerate(expressions)], given)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        pytest.param((), True, id="none"),
+        pytest.param(("true", "object.metadata.name == 'p'"), True, id="all-true"),
+        pytest.param(("object.spec.x == 1", "false"), False, id="a-false-one-decides"),
+        pytest.param(("object.?spec.x.orValue(1) == 1",), True, id="optional"),
+    ],
+)
+def test_conditions_are_met_when_all_are_true(expressions, expected):
+    assert judged(*expressions) is expected
+
+
+def test_what_cannot_be_evaluated_is_told_by_name():
+    with pytest.raises(ConditionError, match=r'condition c1: .*"spec"'):
+        judged("true", "object.spec.x == 1")
+
+
+@pytest.mark.parametrize("text", ["object.", "thing == 1", "'a'", "object.metadata.name", "'a' == 1"])
+def test_what_says_neither_yes_nor_no_is_no_expression(text):
+    with pytest.raises(ExpressionError):
+        check_expression(text)
+
+
+def test_the_shipped_conditions_are_expressions():
+    documents = yaml.safe_load_all(SHIPPED.read_text(encoding="utf-8"))
+    hooks = [hook for document in documents for hook in document.get("webhooks", ())]
+    expressions = [condition["expression"] for hook in hooks for condition in hook.get("matchConditions", ())]
+    assert len(expressions) > 10
+    for text in expressions:
+        check_expression(text)
