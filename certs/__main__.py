@@ -1,4 +1,4 @@
-"""``python -m certs ensure|status``: the webhook's certificate files, made, kept and judged."""
+"""``python -m certs ensure|rotate|status``: the webhook's certificate files, made, kept and judged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
 
 def _ensure(options: Ensure, now: datetime) -> int:
     try:
-        done = ensure(options.directory, options.wanted, now)
+        done = ensure(options.directory, options.wanted, now, rotate=options.rotate)
     except OSError as e:
         print(f"certs: {e.filename or options.directory}: {e.strerror}; make it writable", file=sys.stderr)
         return 1
@@ -80,7 +80,7 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
 async def _keep(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> Kept:
     source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
     async with Transport(source, user_agent="cardshare-certs") as transport:
-        return await keep(Calls(transport), options.place, options.wanted, now)
+        return await keep(Calls(transport), options.place, options.wanted, now, rotate=options.rotate)
 
 
 def _status(options: Status, now: datetime) -> int:

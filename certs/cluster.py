@@ -97,6 +97,7 @@ class _Run:
     place: Place
     wanted: Wanted
     now: datetime
+    will_do: Callable[[Stored, Verdict], bool]
     renew: Callable[[Stored], Stored]
     settle: Callable[[], Awaitable[object]]
 
@@ -140,12 +141,14 @@ async def keep(
     wanted: Wanted,
     now: datetime,
     *,
+    rotate: bool = False,
     settle_s: float = SETTLE_S,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Kept:
     """Keep a good pair in the Secret, or make one; and let every bundle trust it before it is served.
 
-    What another writer changed meanwhile, or what may have been written, is read again and judged anew.
+    With *rotate* the authority and the pair are made anew, once, whatever is there. What another writer changed
+    meanwhile, or what may have been written, is read again and judged anew.
 
     Raises:
         ApiError: the API server refuses, or cannot be made to answer.
@@ -154,8 +157,27 @@ async def keep(
     """
     # Made once for one state of the Secret: a new authority with every attempt would push those that are still
     # served out of the bundles.
-    renew = cache(lambda stored: renewed(stored, wanted, now))
-    run = _Run(calls=calls, place=place, wanted=wanted, now=now, renew=renew, settle=lambda: sleep(settle_s))
+    made: set[Stored] = set()
+
+    @cache
+    def renew(stored: Stored) -> Stored:
+        fresh = renewed(stored, wanted, now, new_signer=rotate)
+        made.add(fresh)
+        return fresh
+
+    def will_do(stored: Stored, found: Verdict) -> bool:
+        # Found again after an answer that was lost, what this run made is not to be made once more.
+        return found.state is State.GOOD and not authority_due(stored, now) and (not rotate or stored in made)
+
+    run = _Run(
+        calls=calls,
+        place=place,
+        wanted=wanted,
+        now=now,
+        will_do=will_do,
+        renew=renew,
+        settle=lambda: sleep(settle_s),
+    )
     for attempt in range(_ATTEMPTS):
         try:
             return await _keep_once(run)
@@ -171,7 +193,7 @@ async def keep(
 async def _keep_once(run: _Run) -> Kept:
     stored, version = await _fetch_secret(run.calls, run.place)
     found = judge(stored, run.now, run.wanted.dns_names, run.wanted.ip_addresses)
-    good = found.state is State.GOOD and not authority_due(stored, run.now)
+    good = run.will_do(stored, found)
     fresh = stored if good else run.renew(stored)
     patched, problems = await _trust(run, fresh.ca_pem)
     new_authority = fresh.ca_key_pem != stored.ca_key_pem

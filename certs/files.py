@@ -72,8 +72,10 @@ def write(directory: Path, stored: Stored) -> None:
             _replace(directory / name, pem)
 
 
-def ensure(directory: Path, wanted: Wanted, now: datetime) -> Ensured:
+def ensure(directory: Path, wanted: Wanted, now: datetime, *, rotate: bool = False) -> Ensured:
     """Keep a good pair, or make what is missing, broken or due. Twice is once, also when run twice at a time.
+
+    With *rotate* the authority and the pair are made anew whatever is there.
 
     Raises:
         OSError: *directory* cannot be made, locked or written.
@@ -84,10 +86,10 @@ def ensure(directory: Path, wanted: Wanted, now: datetime) -> Ensured:
         _sweep(directory)
         stored = read(directory)
         found = judge(stored, now, wanted.dns_names, wanted.ip_addresses)
-        if found.state is State.GOOD and not authority_due(stored, now):
+        if not rotate and found.state is State.GOOD and not authority_due(stored, now):
             _tighten(directory)
             return Ensured(found=found, stands=found, written=False, new_authority=False)
-        fresh = renewed(stored, wanted, now)
+        fresh = renewed(stored, wanted, now, new_signer=rotate)
         write(directory, fresh)
         stands = judge(read(directory), now, wanted.dns_names, wanted.ip_addresses)
         return Ensured(found=found, stands=stands, written=True, new_authority=fresh.ca_key_pem != stored.ca_key_pem)

@@ -24,10 +24,11 @@ _MAX_DNS_NAME: Final = 253
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensure:
-    """Keep a good pair for *wanted* in *directory*, or make one."""
+    """Keep a good pair for *wanted* in *directory*, or make one; with *rotate*, make one whatever is there."""
 
     directory: Path
     wanted: Wanted
+    rotate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class EnsureInCluster:
     wanted: Wanted
     directory: Path | None
     kubeconfig: str
+    rotate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
     flags = _parser().parse_args(argv)
     problems: list[str] = []
     directory = _one(flags, environ, "dir")
-    secret = _one(flags, environ, "secret") if flags.command == "ensure" else ""
+    secret = _one(flags, environ, "secret") if flags.command != "status" else ""
     if not directory and not secret:
         problems.append("--dir (CARDSHARE_DIR): missing; name the directory of the certificate files")
     dns_names = (*_service_names(flags, environ, problems), *_dns_names(flags, environ, problems))
@@ -73,12 +75,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
     if problems:
         raise ConfigError(problems)
     if not secret:
-        return Ensure(directory=Path(directory), wanted=wanted)
+        return Ensure(directory=Path(directory), wanted=wanted, rotate=flags.command == "rotate")
     return EnsureInCluster(
         place=place,
         wanted=wanted,
         directory=Path(directory) if directory else None,
         kubeconfig=_one(flags, environ, "kubeconfig"),
+        rotate=flags.command == "rotate",
     )
 
 
@@ -122,27 +125,31 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every flag may be given as CARDSHARE_<FLAG> (--ca-days: CARDSHARE_CA_DAYS); a flag wins. "
         "Exit status: 0 all is well, 1 it is not, 2 wrong flags.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | status")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | status")
     ensure = commands.add_parser("ensure", help="keep a good pair, or make one; safe to repeat")
+    rotate = commands.add_parser("rotate", help="make a new authority and pair now; the old authority stays trusted")
     status = commands.add_parser("status", help="judge what is there; changes nothing")
-    for command in (ensure, status):
+    for command in (ensure, rotate, status):
         command.add_argument("--dir", metavar="D", help="directory of the files")
         command.add_argument("--service", metavar="S", help="Service in front of the webhook")
         command.add_argument("--namespace", metavar="N", help="namespace of that Service")
         command.add_argument("--dns", metavar="NAME", action="append", help="one more DNS name; may be repeated")
         command.add_argument("--ip", metavar="ADDRESS", action="append", help="an address; may be repeated")
-    ensure.add_argument("--days", metavar="DAYS", help=f"life of the pair (default {DEFAULT_DAYS})")
-    ensure.add_argument("--ca-days", metavar="DAYS", help=f"life of the authority (default {DEFAULT_CA_DAYS})")
-    ensure.add_argument(
-        "--secret", metavar="NAME", help="keep the pair in this Secret of --namespace; --dir gets a copy"
-    )
-    ensure.add_argument(
-        "--webhook",
-        metavar="NAME",
-        action="append",
-        help="webhook configuration whose caBundle is to trust the Secret's pair; may be repeated",
-    )
-    ensure.add_argument("--kubeconfig", metavar="F", help="how to reach the API server (default: as a pod, KUBECONFIG)")
+    for command in (ensure, rotate):
+        command.add_argument("--days", metavar="DAYS", help=f"life of the pair (default {DEFAULT_DAYS})")
+        command.add_argument("--ca-days", metavar="DAYS", help=f"life of the authority (default {DEFAULT_CA_DAYS})")
+        command.add_argument(
+            "--secret", metavar="NAME", help="keep the pair in this Secret of --namespace; --dir gets a copy"
+        )
+        command.add_argument(
+            "--webhook",
+            metavar="NAME",
+            action="append",
+            help="webhook configuration whose caBundle is to trust the Secret's pair; may be repeated",
+        )
+        command.add_argument(
+            "--kubeconfig", metavar="F", help="how to reach the API server (default: as a pod, KUBECONFIG)"
+        )
     return parser
 
 
@@ -166,7 +173,7 @@ def _service_names(flags: argparse.Namespace, environ: Mapping[str, str], proble
     service, namespace = _one(flags, environ, "service"), _one(flags, environ, "namespace")
     if service and not namespace:
         problems.append("--namespace (CARDSHARE_NAMESPACE): missing; name the namespace of the Service")
-    secret = _one(flags, environ, "secret") if flags.command == "ensure" else ""
+    secret = _one(flags, environ, "secret") if flags.command != "status" else ""
     if namespace and not service and not secret:
         problems.append("--service (CARDSHARE_SERVICE): missing; a namespace alone names nothing")
     for flag, value in (("service", service), ("namespace", namespace)):

@@ -117,15 +117,21 @@ def renewal_time(cert: x509.Certificate) -> datetime:
     return cert.not_valid_before_utc + life * 2 / 3
 
 
-def renewed(stored: Stored, wanted: Wanted, now: datetime) -> Stored:
+def renewed(stored: Stored, wanted: Wanted, now: datetime, *, new_signer: bool = False) -> Stored:
     """What to store in place of *stored*: a new pair, by the stored authority if that is good, else by a new one.
 
     A new authority is put before its predecessor, so that clients trust leaves of both until all have changed.
 
+    Args:
+        stored: what is there.
+        wanted: what the pair is to be.
+        now: with a time zone.
+        new_signer: bring a new authority, also where the stored one is good.
+
     Raises:
         ValueError: *wanted* makes no certificate (`certs.authority.issue`).
     """
-    signer = _signer(stored, now)
+    signer = None if new_signer else _signer(stored, now)
     ca_pem = stored.ca_pem
     if signer is None:
         signer = new_authority(AUTHORITY_NAME, wanted.ca_days, now)

@@ -165,6 +165,33 @@ async def test_while_an_authority_changes_the_bundle_trusts_what_is_served_after
     assert naps.taken == [3.0]
 
 
+async def test_a_rotation_makes_another_authority_that_is_trusted_before_it_is_served(cluster, naps):
+    await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
+    before = cluster.stored()
+    cluster.writes.clear()
+    kept = await keep(cluster, PLACE, WANTED, NOW, rotate=True, settle_s=3.0, sleep=naps)
+    assert (kept.found.state, kept.written, kept.new_authority) == (State.GOOD, True, True)
+    assert cluster.writes == [f"PATCH {MUTATING}", f"PATCH {SECRET}"]
+    assert naps.taken == [3.0]
+    assert cluster.stored().key_pem != before.key_pem
+    assert cluster.trusts_what_is_served(NOW)
+    # Pods that have not read the Secret again yet serve the pair from before.
+    assert judge(Stored(cert_pem=before.cert_pem, key_pem=before.key_pem, ca_pem=cluster.bundle()), NOW).serves
+
+
+async def test_a_rotation_whose_answer_was_lost_is_not_done_twice(cluster, naps):
+    await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
+    cluster.writes.clear()
+
+    def lost(verb: str, path: str) -> None:
+        raise ApiUnknownError(verb=verb, path=path, message="connection reset")
+
+    cluster.after_write = [lost, lost]
+    await keep(cluster, PLACE, WANTED, NOW, rotate=True, sleep=naps)
+    assert cluster.writes == [f"PATCH {MUTATING}", f"PATCH {SECRET}"]
+    assert cluster.trusts_what_is_served(NOW)
+
+
 async def test_a_secret_that_was_deleted_leaves_the_authority_of_running_pods_trusted(cluster, naps):
     await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
     served = cluster.stored()
