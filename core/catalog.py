@@ -56,14 +56,17 @@ class Catalog:
         """Pod annotations that only schedulers and device plugins write."""
         return _union(dialect.assignment_keys(tables) for dialect in self.dialects.values())
 
-    def request_of(self, pod: Pod, tables: Tables, settings: Settings) -> Asked | tuple[Violation, ...] | None:
+    def request_of(
+        self, pod: Pod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
+    ) -> Asked | tuple[Violation, ...] | None:
         """What *pod* asks of cards; None if nothing; violations if it may not be asked so.
 
-        One pod speaks one dialect; a dialect that is switched off refuses its pods by name.
+        One pod speaks one dialect; a dialect that is switched off refuses its pods by name. *among* are those of which
+        the pod names a resource, where the caller knows: no other has an answer.
         """
         found: list[tuple[DialectName, Any]] = []
-        for name, dialect in self.dialects.items():
-            request = dialect.request(pod, tables)
+        for name in self.dialects if among is None else among:
+            request = self.dialects[name].request(pod, tables)
             if request is not None:
                 found.append((name, request))
         if not found:

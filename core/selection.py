@@ -93,8 +93,21 @@ def decode_types(text: str, field: str) -> frozenset[TypePattern]:
     Raises:
         InvalidRequestError: longer than an annotation of ours may be.
     """
+    return _types(text) if len(text) <= _MAX_SHARED_CHARS else _types_of(decode_items(text, field))
+
+
+# A cluster has a handful of such lists, written on every pod that has one; longer ones must not fill the memo.
+_MAX_SHARED_CHARS: Final = 256
+
+
+@lru_cache(maxsize=1024)
+def _types(text: str) -> frozenset[TypePattern]:
+    return _types_of(decode_items(text, ""))
+
+
+def _types_of(items: frozenset[str]) -> frozenset[TypePattern]:
     patterns: set[TypePattern] = set()
-    for item in decode_items(text, field):
+    for item in items:
         open_ended = item.endswith("*")
         words = type_words(item[:-1] if open_ended else item)
         if open_ended and (not words or item[-2] in "-_ \t"):

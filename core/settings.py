@@ -31,7 +31,8 @@ class DialectName(StrEnum):
 class VgpuTable:
     """The ``nvidia`` section of device-config.yaml, as far as placing needs it (nvidia.md 1.7).
 
-    memory_factor is MiB per unit of vgpu-memory. An empty percentage_resource means percentages are ignored.
+    memory_factor is MiB per unit of vgpu-memory. An empty percentage_resource means percentages are ignored. resources
+    are all of these.
     """
 
     number_resource: str = "volcano.sh/vgpu-number"
@@ -40,6 +41,12 @@ class VgpuTable:
     percentage_resource: str = "volcano.sh/vgpu-memory-percentage"
     memory_factor: int = 1
     geometries: tuple["MigModel", ...] = ()
+    resources: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        named = {self.number_resource, self.memory_resource, self.cores_resource, self.percentage_resource}
+        # Asked for every container that is ever looked at, and made once.
+        object.__setattr__(self, "resources", frozenset(named - {""}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

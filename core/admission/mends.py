@@ -88,23 +88,24 @@ def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
     init_containers = tuple([complete_container(one, rules) for one in pod.init_containers])
-    if _same(containers, pod.containers) and _same(init_containers, pod.init_containers):
+    if containers == pod.containers and init_containers == pod.init_containers:
         return pod, _NONE
     return replace(pod, containers=containers, init_containers=init_containers), _NONE
 
 
 def complete_container(container: Container, rules: Rulebook) -> Container:
     """One container as `complete_resources` has it; the same object where nothing is to be done."""
+    if not rules.has_cards(container):
+        return container
     limits, requests = dict(container.limits), dict(container.requests)
-    named = [key for key in (*limits, *requests) if key in rules.resources]
-    for count, shares in rules.companions:
-        if count not in named and not shares.isdisjoint(named):
-            limits[count] = "1"
-            named.append(count)
-    for key in named:
+    named = rules.resources.intersection({**limits, **requests})
+    for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)
         limits[key] = plain(limit if limit is not None else request or "")
         requests[key] = plain(request if request is not None else limits[key])
+        count = rules.counts.get(key, key)
+        if count not in named:
+            limits[count] = requests[count] = "1"
     if limits == container.limits and requests == container.requests:
         return container
     return replace(container, limits=limits, requests=requests)
@@ -139,12 +140,5 @@ def restored(found: Mapping[str, str], previous: Mapping[str, str], key: str) ->
 
 
 def _has_vgpu(pod: Pod, rules: Rulebook) -> bool:
-    count, shares = rules.companions[0]
-    return any(
-        count in one.limits or count in one.requests or not shares.isdisjoint({*one.limits, *one.requests})
-        for one in pod.containers
-    )
-
-
-def _same(one: tuple[Container, ...], other: tuple[Container, ...]) -> bool:
-    return all(a is b for a, b in zip(one, other, strict=True))
+    resources = rules.tables.vgpu.resources
+    return any(not resources.isdisjoint({**one.limits, **one.requests}) for one in pod.containers)

@@ -1,14 +1,16 @@
 """All that the rules need beside the pod, made ready once per configuration."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from core import names
 from core.catalog import Catalog
+from core.dialects.ascend_hami import keys as ascend_keys
 from core.dialects.vgpu import keys as vgpu_keys
 from core.inventory import Stock
 from core.model import Container, Pod
-from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables
 
 # What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
 # also where a dialect is switched off, because its device plugin may be there all the same.
@@ -66,7 +68,9 @@ _OTHER_SCHEDULERS: Final = {
 class Rulebook:
     """Settings, tables and dialects, and what follows of them alone.
 
-    companions: by the resource that counts cards, those that say how much of each; resources: both, of all dialects.
+    counts: by the resource that says how much of a card, the one that counts cards. resources: both, of all dialects;
+    resources_by_dialect: the same, of each.
+    wishes: the annotations by which users say which cards they want.
     stock: what the cluster's nodes offer, None where that is not known.
     """
 
@@ -74,8 +78,10 @@ class Rulebook:
     tables: Tables
     catalog: Catalog
     resources: frozenset[str]
+    resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
-    companions: tuple[tuple[str, frozenset[str]], ...]
+    wishes: frozenset[str]
+    counts: Mapping[str, str]
     stock: Stock | None = None
 
     def with_stock(self, stock: Stock | None) -> "Rulebook":
@@ -105,6 +111,13 @@ class Rulebook:
         resources = self.resources
         return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
 
+    def dialects_of(self, pod: Pod) -> tuple[DialectName, ...]:
+        """The dialects of which a container of *pod* names a resource: no other has a word on it."""
+        named: set[str] = set()
+        for one in (*pod.containers, *pod.init_containers):
+            named.update(one.limits, one.requests)
+        return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
+
     def may_assign(self, user_name: str, pod: Pod) -> bool:
         """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
         if self.settings.admission.trusts(user_name):
@@ -122,18 +135,25 @@ class Rulebook:
         return names.SCHEDULER_NAME if names.SCHEDULER_NAME in owned else owned[0]
 
 
+def _ascend_wishes(tables: Tables) -> frozenset[str]:
+    """The annotations by which a pod says which Ascend chips it wants, and how they are cut."""
+    found = {ascend_keys.MODE}
+    for chip in tables.ascend.chips:
+        found |= {ascend_keys.use_uuids(chip.common_word), ascend_keys.no_use_uuids(chip.common_word)}
+    return frozenset(found)
+
+
 def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     """The rulebook of a configuration."""
     vgpu = tables.vgpu
-    shares = frozenset({vgpu.memory_resource, vgpu.cores_resource, vgpu.percentage_resource} - {""})
     return Rulebook(
         settings=settings,
         tables=tables,
         catalog=catalog,
         resources=catalog.resources(tables),
+        resources_by_dialect={name: dialect.resources(tables) for name, dialect in catalog.dialects.items()},
         protected=catalog.assignment_keys(tables) | _MACHINE_KEYS | names.PRIVATE_KEYS,
-        companions=(
-            (vgpu.number_resource, shares),
-            *((chip.resource, frozenset({chip.memory_resource, chip.core_resource})) for chip in tables.ascend.chips),
-        ),
+        wishes=SELECTORS | _ascend_wishes(tables),
+        counts=dict.fromkeys(vgpu.resources - {vgpu.number_resource}, vgpu.number_resource)
+        | {key: chip.resource for chip in tables.ascend.chips for key in (chip.memory_resource, chip.core_resource)},
     )

@@ -73,7 +73,9 @@ def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
 
 def texts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
     """As `amounts`, shared with nobody."""
-    return {key: as_written(value) for key, value in found.items()} if found else EMPTY
+    if not found:
+        return EMPTY
+    return {key: value if isinstance(value, str) else as_written(value) for key, value in found.items()}
 
 
 def as_written(value: Quantity) -> str:

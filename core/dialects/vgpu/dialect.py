@@ -31,9 +31,7 @@ class Vgpu:
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
-        table = tables.vgpu
-        named = (table.number_resource, table.memory_resource, table.cores_resource, table.percentage_resource)
-        return frozenset(name for name in named if name)
+        return tables.vgpu.resources
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """All but the number: kubelet charges memory and cores once per container, the percentage never (S12)."""
