@@ -22,9 +22,10 @@ from typing import Any, Final
 import aiohttp
 
 from sandbox.client import ApiClient, ApiStatusError
+from sandbox.demo.bars import lines
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
-from sandbox.demo.picture import cards, environment, lines
+from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import Play, Verdict
 from sandbox.demo.processes import ProcessFailedError
 from sandbox.demo.stage import Stage, running_stage
@@ -65,7 +66,7 @@ def parse(argv: Sequence[str]) -> Options:
     """
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
-        description="Starts a Kubernetes cluster in one process with GPU nodes, cardshare's webhook and controller "
+        description="Starts a Kubernetes cluster in one process with GPU and NPU nodes, cardshare's webhook and controller "
         "beside it, applies the examples, and shows which cards their pods hold and why the others wait.",
         epilog="Exit status: 0 if every outcome is as declared beside the manifests, 1 if not, 2 for a wrong command.",
     )

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any
 
+from sandbox.demo.assigned import cards_of, unseen
 from sandbox.demo.examples import Expectation, Outcome
-from sandbox.players import gpushare_protocol, nvidia, vgpu_protocol
-from sandbox.players.mig import visible_ids
+from sandbox.players import vgpu_protocol
 
 Json = dict[str, Any]
-
-_IDS: Final = "volcano.sh/vgpu-ids-new"
-_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +58,8 @@ class Sighting:
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The cards that its annotations promise: ids, or indices where the protocol has only those."""
+        """The cards that its annotations promise, see `cards_of`."""
         return cards_of(self.annotations)
-
-
-def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The cards of a bound pod, ids or indices, as its assignment names them."""
-    if _IDS in annotations:
-        try:
-            segments = vgpu_protocol.decode(annotations[_IDS])
-        except vgpu_protocol.PluginPanicError:
-            return ()
-        return tuple(device.id for segment in segments for device in segment)
-    index = annotations.get(gpushare_protocol.INDEX, "")
-    return tuple(index.split(",")) if index else ()
 
 
 def complaints(
@@ -152,25 +137,12 @@ def _placed(expected: Expectation, seen: Sighting) -> Iterator[str]:
         why = f"{status.get('reason', '')} {status.get('message', '')}".strip()
         yield f"{seen.phase or 'no phase'}, not Running{': ' if why else ''}{why}"
         return
+    if wrong := unseen(seen.pod or {}, seen.env_by_container.values()):
+        yield wrong
     env = {key: value for given in seen.env_by_container.values() for key, value in given.items()}
-    promised = ",".join(visible_ids(seen.cards))
-    whole = _whole_gpus(seen.pod or {})
-    if whole and not promised:
-        # Which of them they are, the device plugin alone says.
-        visible = env.get(_VISIBLE, "").split(",")
-        if len(set(visible) - {""}) != whole:
-            yield f"its container sees the cards {env.get(_VISIBLE)!r}, promised were {whole} whole ones"
-    elif env.get(_VISIBLE) != promised:
-        yield f"its container sees the cards {env.get(_VISIBLE)!r}, promised were {promised!r}"
     for key, pattern in expected.env.items():
         if not fnmatchcase(env.get(key, ""), pattern):
             yield f"its container received {key}={env.get(key)!r}, not {pattern!r}"
-
-
-def _whole_gpus(pod: Json) -> int:
-    containers = pod.get("spec", {}).get("containers", [])
-    limits = [container.get("resources", {}).get("limits") or {} for container in containers]
-    return sum(int(limit.get(nvidia.RESOURCE, 0)) for limit in limits)
 
 
 def _on_cards(

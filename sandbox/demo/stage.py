@@ -19,6 +19,10 @@ from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
 from sandbox.nodes.records import Records
 
+_MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-arm"}
+# Seconds until MindCluster's plugin reports a slice and looks again for a pod; in the field it is 5 and 1.
+_PROMPT: Final = {"report_after_s": 0.1, "retry_after_s": 0.05}
+
 # The nodes that the declarations in docs/examples are about.
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
@@ -34,8 +38,26 @@ NODES: Final[list[dict[str, Any]]] = [
     },
     {"name": "gpu-a", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 8}},
     {"name": "gpu-b", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
-    {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 2}},
+    {"name": "gpu-c", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    # It has few processors: pods that ask for some go to the other one.
+    {"name": "share-a", "capacity": {"cpu": "1"}, "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 2}},
+    {"name": "share-b", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}},
     {"name": "number-a", "plugin": {"kind": "gpushare", "strategy": "number", "memory_mib": 11178, "count": 4}},
+    {"name": "npu-910a-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend910A", "count": 1}},
+    {"name": "npu-910b2-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B2", "count": 1}},
+    {"name": "npu-910b3-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B3", "count": 1}},
+    {"name": "npu-910b4-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B4", "count": 8}},
+    {"name": "npu-310p-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend310P", "count": 2}},
+    {"name": "npu-soft-a", "plugin": {"kind": "ascend-hami", "chip": "Ascend310P", "count": 1, "mode": "hami-core"}},
+    {
+        "name": "t4-npu-a",
+        "plugins": [
+            {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1},
+            {"kind": "ascend-hami", "chip": "Ascend910B4-1", "count": 1},
+        ],
+    },
+    {"name": "mind-a", "labels": _MINDCLUSTER, "plugin": {"kind": "mindcluster", "chips": 8, **_PROMPT}},
+    {"name": "mind-b", "labels": _MINDCLUSTER, "plugin": {"kind": "mindcluster", "chips": 2, **_PROMPT}},
 ]
 
 # Somebody without any trust in admission: what examples do is done by this person.

@@ -17,6 +17,7 @@ Json = dict[str, Any]
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # RFC 9110 warn-value: code, agent, quoted text; only 299 is ever sent.
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
 # apiVersion and kind -> path of the collection, for what examples hold.
 _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Pod"): "pods",
@@ -116,7 +117,9 @@ class KubectlUser:
         async with self._opened.request(method, self._server + path, data=data, headers=headers) as response:
             found = msgspec.json.decode(await response.read())
             warnings = tuple(
-                text for header in response.headers.getall("Warning", []) for text in _WARNING.findall(header)
+                _ESCAPED.sub(r"\1", text)
+                for header in response.headers.getall("Warning", [])
+                for text in _WARNING.findall(header)
             )
             message = str(found.get("message", "")) if response.status >= 400 else ""
             return Answer(status=response.status, message=message, warnings=warnings, object=found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.demo.outcomes import cards_of
+from sandbox.demo.assigned import cards_of
 from sandbox.demo.picture import cards
 from sandbox.demo.stage import Stage, running_stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings

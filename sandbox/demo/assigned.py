@@ -1,0 +1,100 @@
+"""What a bound pod's annotations promise, protocol by protocol, and whether its containers see just that; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from sandbox.players import ascend_hami_protocol, gpushare_protocol, mindcluster_protocol, nvidia, vgpu_protocol
+from sandbox.players.mig import visible_ids
+
+Json = dict[str, Any]
+
+_VGPU: Final = "volcano.sh/vgpu-ids-new"
+_HAMI: Final = re.compile(r"hami\.io/(?P<word>.+)-devices-allocated")
+_GPUS_SEEN: Final = "NVIDIA_VISIBLE_DEVICES"
+_NPUS_SEEN: Final = "ASCEND_VISIBLE_DEVICES"
+
+
+def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The cards of a bound pod as its assignment names them: ids, or numbers where the protocol has only those.
+
+    A slice stands for its card, with its layout or template where the protocol writes that behind the card's name.
+    """
+    if _VGPU in annotations:
+        return tuple(device.id for device in vgpu_devices(annotations))
+    if npus := tuple(device.id for _, device in hami_devices(annotations)):
+        return npus
+    text = annotations.get(mindcluster_protocol.ASSIGNED) or annotations.get(gpushare_protocol.INDEX, "")
+    return tuple(text.split(",")) if text else ()
+
+
+def vgpu_devices(annotations: Mapping[str, str]) -> tuple[vgpu_protocol.Assigned, ...]:
+    """The shares that a vGPU assignment names; none if the plugin could not read it."""
+    try:
+        segments = vgpu_protocol.decode(annotations.get(_VGPU, ""))
+    except vgpu_protocol.PluginPanicError:
+        return ()
+    return tuple(device for segment in segments for device in segment)
+
+
+def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_hami_protocol.Assigned]]:
+    """The chips that an assignment of the HAMi protocol for Ascend names, each with its type's common word."""
+    for key, text in annotations.items():
+        match = _HAMI.fullmatch(key)
+        if match is not None:
+            try:
+                segments = ascend_hami_protocol.decode(text)
+            except ascend_hami_protocol.RequestError:
+                continue
+            yield from ((match["word"], device) for segment in segments for device in segment)
+
+
+def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
+    """What is wrong with the cards that the containers of a running *pod* see, "" if nothing is."""
+    env = {key: value for given in envs for key, value in given.items()}
+    annotations = vgpu_protocol.annotations_of(pod)
+    if mindcluster_protocol.ASSIGNED in annotations:
+        return _unseen_npus(annotations, env)
+    chips = tuple(hami_devices(annotations))
+    if chips:
+        # The ids of played chips end with the number by which containers see them.
+        return _compared(env, _NPUS_SEEN, ",".join(device.id.rpartition("-")[2] for _, device in chips))
+    promised = ",".join(visible_ids(cards_of(annotations)))
+    whole = _whole_gpus(pod)
+    if not whole or promised:
+        return _compared(env, _GPUS_SEEN, promised)
+    # Which of them they are, the device plugin alone says.
+    seen = set(env.get(_GPUS_SEEN, "").split(",")) - {""}
+    if len(seen) == whole:
+        return ""
+    return f"its container sees the cards {env.get(_GPUS_SEEN)!r}, promised were {whole} whole ones"
+
+
+def _unseen_npus(annotations: Mapping[str, str], env: Mapping[str, str]) -> str:
+    """MindCluster's plugin numbers slices by itself, and reports afterwards which it made of which template."""
+    text = annotations[mindcluster_protocol.ASSIGNED]
+    assigned = mindcluster_protocol.decode(text)
+    if assigned is None or not assigned.template:
+        return _compared(env, _NPUS_SEEN, text)
+    if mindcluster_protocol.REAL not in annotations:
+        return "the device plugin has not reported its slice yet"
+    real = annotations[mindcluster_protocol.REAL]
+    word = mindcluster_protocol.TEMPLATES[assigned.template][3]
+    seen = env.get(_NPUS_SEEN, "")
+    if not re.fullmatch(rf"Ascend310P-{re.escape(word)}-{re.escape(seen)}-[0-9]+_[0-9]+", real):
+        return f"its container sees the NPU {seen!r}, reported was {real!r} for {text!r}"
+    return ""
+
+
+def _compared(env: Mapping[str, str], variable: str, promised: str) -> str:
+    if env.get(variable) == promised:
+        return ""
+    return f"its container sees the cards {env.get(variable)!r}, promised were {promised!r}"
+
+
+def _whole_gpus(pod: Json) -> int:
+    containers = pod.get("spec", {}).get("containers", [])
+    limits = [container.get("resources", {}).get("limits") or {} for container in containers]
+    return sum(int(limit.get(nvidia.RESOURCE, 0)) for limit in limits)

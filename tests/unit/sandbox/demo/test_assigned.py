@@ -1,0 +1,59 @@
+"""Which cards a pod's annotations promise, and whether its containers see just those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox.demo.assigned import cards_of, unseen
+
+CHIPS = "hami.io/Ascend910B4-1-devices-allocated"
+CORES, REAL = "huawei.com/npu-core", "huawei.com/AscendReal"
+SEEN = "ASCEND_VISIBLE_DEVICES"
+
+
+def pod(annotations: dict[str, str], limits: dict[str, str] | None = None) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"limits": limits or {}}}
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cards"),
+    [
+        pytest.param({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:;"}, ("GPU-0",), id="vgpu"),
+        pytest.param({"volcano.sh/gpu-index": "0,2"}, ("0", "2"), id="share"),
+        pytest.param({CHIPS: "N-0,Ascend910B4-1,1,0:N-3,Ascend910B4-1,1,0:;"}, ("N-0", "N-3"), id="hami"),
+        pytest.param({CORES: "1-vir02_1c"}, ("1-vir02_1c",), id="slice"),
+        pytest.param({CORES: "1,2"}, ("1", "2"), id="chips"),
+        pytest.param({}, (), id="none"),
+    ],
+)
+def test_every_protocols_assignment_names_its_cards(annotations, cards):
+    assert cards_of(annotations) == cards
+
+
+@pytest.mark.parametrize(
+    ("made", "env", "wrong"),
+    [
+        pytest.param(pod({CHIPS: "N-0,x,1,0:N-3,x,1,0:;"}), {SEEN: "0,3"}, "", id="hami"),
+        pytest.param(
+            pod({CHIPS: "N-0,x,1,0:;"}), {SEEN: "1"}, "sees the cards '1', promised were '0'", id="hami-other"
+        ),
+        pytest.param(pod({CORES: "1,2"}), {SEEN: "1,2"}, "", id="chips"),
+        pytest.param(pod({CORES: "1,2"}), {}, "promised were '1,2'", id="chips-none"),
+        pytest.param(pod({CORES: "0-vir02"}), {SEEN: "100"}, "has not reported", id="slice-early"),
+        pytest.param(pod({CORES: "0-vir02", REAL: "Ascend310P-2c-100-1_0"}), {SEEN: "100"}, "", id="slice"),
+        pytest.param(pod({CORES: "0-vir02", REAL: "Ascend310P-2c-101-1_0"}), {SEEN: "100"}, "reported was", id="id"),
+        pytest.param(
+            pod({CORES: "0-vir02", REAL: "Ascend310P-2c.1cpu-100-1_0"}), {SEEN: "100"}, "reported was", id="template"
+        ),
+        pytest.param(pod({}, {"nvidia.com/gpu": "2"}), {"NVIDIA_VISIBLE_DEVICES": "A,B"}, "", id="whole"),
+        pytest.param(
+            pod({}, {"nvidia.com/gpu": "2"}), {"NVIDIA_VISIBLE_DEVICES": "A"}, "promised were 2", id="whole-few"
+        ),
+    ],
+)
+def test_containers_are_held_to_what_was_promised(made, env, wrong):
+    said = unseen(made, [env])
+    assert wrong in said if wrong else said == ""
