@@ -141,4 +141,4 @@ def restored(found: Mapping[str, str], previous: Mapping[str, str], key: str) ->
 
 def _has_vgpu(pod: Pod, rules: Rulebook) -> bool:
     resources = rules.tables.vgpu.resources
-    return any(not resources.isdisjoint({**one.limits, **one.requests}) for one in pod.containers)
+    return any(not (resources.isdisjoint(one.limits) and resources.isdisjoint(one.requests)) for one in pod.containers)
