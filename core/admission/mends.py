@@ -98,7 +98,7 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
     if not rules.has_cards(container):
         return container
     limits, requests = dict(container.limits), dict(container.requests)
-    named = rules.resources.intersection({**limits, **requests})
+    named = rules.resources.intersection((*limits, *requests))
     for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)
         limits[key] = plain(limit if limit is not None else request or "")
