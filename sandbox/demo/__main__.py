@@ -66,8 +66,8 @@ def parse(argv: Sequence[str]) -> Options:
     """
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
-        description="Starts a Kubernetes cluster in one process with GPU and NPU nodes, cardshare's webhook and controller "
-        "beside it, applies the examples, and shows which cards their pods hold and why the others wait.",
+        description="Starts a Kubernetes cluster in one process with GPU and NPU nodes, cardshare's webhook and "
+        "controller beside it, applies the examples, and shows which cards their pods hold and why the others wait.",
         epilog="Exit status: 0 if every outcome is as declared beside the manifests, 1 if not, 2 for a wrong command.",
     )
     parser.add_argument("files", nargs="*", type=Path, help="manifests or folders; default docs/examples")
