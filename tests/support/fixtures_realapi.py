@@ -8,15 +8,18 @@ otherwise they are where pytest keeps temporary files.
 import os
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tests.support.controller_rig import OpensRig
 from tests.support.realapi import RealApi
 from tests.support.realapi_binaries import Binaries, RealApiUnavailable, find
 from tests.support.request_log import write_policy
 from tests.support.rest import Rest, connect
+from tests.support.rig_realapi import Prepared, prepare, real_rig
 from tests.support.stage_realapi import Installed, installed_stage
 
 
@@ -42,6 +45,22 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[I
         installed_stage(api, tmp_path_factory.mktemp("installed"), players=players) as stage,
     ):
         yield stage
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prepared]:
+    """A server with the manifests applied, where the scenarios of a module are played one after the other."""
+    logs = logs_folder("scenarios", tmp_path_factory)
+    logs.mkdir(parents=True, exist_ok=True)
+    audit = write_policy(logs)
+    async with RealApi(binaries_or_skip(), logs=logs, apiserver_args=audit) as api:
+        yield await prepare(api, tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture
+def rig(prepared: Prepared, tmp_path: Path, request: pytest.FixtureRequest) -> OpensRig:
+    """See `tests.support.controller_rig`."""
+    return partial(real_rig, prepared, tmp_path, request.node.name)
 
 
 def binaries_or_skip() -> Binaries:

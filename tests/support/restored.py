@@ -1,0 +1,84 @@
+"""Puts an API server back in order: what was made meanwhile goes, ConfigMaps are as they were.
+
+Namespaces are finished here too, which no controller does on a bare server.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from sandbox.client import ApiClient, ApiStatusError
+
+Json = Mapping[str, Any]
+
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_CONFIG_MAPS: Final = ("/api/v1", "configmaps")
+_NAMESPACES: Final = ("/api/v1", "namespaces")
+_KINDS: Final = (
+    (_ADMISSION, "mutatingwebhookconfigurations"),
+    (_ADMISSION, "validatingwebhookconfigurations"),
+    ("/api/v1", "pods"),
+    ("/api/v1", "nodes"),
+    ("/api/v1", "events"),
+    ("/api/v1", "serviceaccounts"),
+    ("/api/v1", "secrets"),
+    ("/apis/coordination.k8s.io/v1", "leases"),
+    *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
+    ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    _CONFIG_MAPS,
+    # In the end: what is in one outlives it otherwise, and is there again in the next of that name.
+    _NAMESPACES,
+)
+_AT_ONCE: Final = 16
+
+
+@asynccontextmanager
+async def restored(admin: ApiClient) -> AsyncIterator[None]:
+    """Restore at the end what is there now; what changes the server itself has to have ended by then."""
+    before = {kind: await _objects(admin, kind) for kind in _KINDS}
+    try:
+        yield
+    finally:
+        for kind in _KINDS:
+            await _restore(admin, kind, before[kind])
+
+
+async def _objects(admin: ApiClient, kind: tuple[str, str]) -> dict[str, Json]:
+    """The objects of a kind by their paths."""
+    root, plural = kind
+    found: dict[str, Json] = {}
+    for one in await admin.list(f"{root}/{plural}"):
+        namespace = one["metadata"].get("namespace")
+        where = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+        found[f"{where}/{one['metadata']['name']}"] = one
+    return found
+
+
+async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str, Json]) -> None:
+    now = await _objects(admin, kind)
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(path: str) -> None:
+        async with limit:
+            await _remove(admin, path, is_namespace=kind == _NAMESPACES)
+
+    async with asyncio.TaskGroup() as tasks:
+        for path in now.keys() - before.keys():
+            tasks.create_task(remove(path), name=path)
+    if kind == _CONFIG_MAPS:
+        for path, one in before.items():
+            if now[path].get("data") != one.get("data"):
+                unversioned = {k: v for k, v in one["metadata"].items() if k != "resourceVersion"}
+                await admin.update(path, {**one, "metadata": unversioned})
+
+
+async def _remove(admin: ApiClient, path: str, *, is_namespace: bool) -> None:
+    try:
+        await admin.delete(path, grace_s=0)
+        if is_namespace:
+            await admin.update(f"{path}/finalize", {"metadata": {"name": path.rpartition("/")[2]}, "spec": {}})
+    except ApiStatusError as e:
+        if e.status != 404:
+            raise
