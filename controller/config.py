@@ -5,9 +5,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from core.errors import ConfigError
+from core.errors import ConfigError, quoted
 from core.settings import Settings
 from core.wire.configuration import decode_settings
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
@@ -17,8 +17,21 @@ START_DELAY_S: Final = 6.0
 AUDIENCE: Final = "cardshare-controller"
 SETTINGS_KEY: Final = "cardshare.yaml"
 SCHEDULER_KEY: Final = "volcano-scheduler.conf"
+# Volcano's own configuration, where our files have none; and how problems of it begin.
+SCHEDULER_MAP: Final = ("volcano-system", "volcano-scheduler-configmap")
+CLUSTER_CONF: Final = f"{'/'.join(SCHEDULER_MAP)}: "
 # A ConfigMap holds no more than 1 MiB altogether.
 _MAX_FILE_BYTES: Final = 2**20
+
+
+class PodName(NamedTuple):
+    """The pod that a process runs in."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +41,8 @@ class Config:
     settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
     scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
     start_delay_s: how long nothing is decided after the start. preview_port: None = no previews are served; cert_dir:
-    the pair that they are served with; audience: whom a caller's token must have been made for.
+    the pair that they are served with; audience: whom a caller's token must have been made for. pod: the one that this
+    process runs in, whose condition says whether the configuration is in force; None = nowhere to say it.
     """
 
     host: str
@@ -42,6 +56,7 @@ class Config:
     preview_port: int | None = None
     cert_dir: str = ""
     audience: str = AUDIENCE
+    pod: PodName | None = None
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -61,6 +76,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         preview_host, preview_port = _listen(given.preview_listen, problems, "--preview-listen")
         if not given.cert_dir:
             problems.append("--cert-dir: missing; name the directory of tls.crt and tls.key for --preview-listen")
+    pod = _pod(given.pod, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -75,6 +91,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         preview_port=preview_port,
         cert_dir=given.cert_dir,
         audience=given.audience,
+        pod=pod,
     )
 
 
@@ -126,7 +143,8 @@ def decode_settings_of(config: Config, texts: Texts, cluster_conf: str) -> Sched
     try:
         conf = decode_scheduler_conf(texts.scheduler or cluster_conf)
     except ConfigError as e:
-        problems += [f"{texts.scheduler_path}: {problem}" for problem in e.problems]
+        place = f"{texts.scheduler_path}: " if texts.scheduler else CLUSTER_CONF
+        problems += [f"{place}{problem}" for problem in e.problems]
     try:
         conf = replace(conf, settings=decode_settings(texts.own, conf.settings))
     except ConfigError as e:
@@ -189,6 +207,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--preview-listen", "", "address, over TLS, for the webhook's questions on dry runs; none by default")
     flag("--cert-dir", "", "directory of tls.crt, tls.key and ca.crt for --preview-listen; may be filled later")
     flag("--audience", AUDIENCE, "whom the tokens of those who ask there must have been made for")
+    flag("--pod", "", "namespace/name of the pod that this runs in, to keep its condition; none by default")
     flag("--identity", "", "who writes the events; the host's name by default")
     flag(
         "--start-delay",
@@ -210,6 +229,15 @@ def _listen(text: str, problems: list[str], name: str = "--listen") -> tuple[str
         return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as asked)
     problems.append(f"{name}: found '{text}'; write an address such as '0.0.0.0:8080'")
     return "", 0
+
+
+def _pod(text: str, problems: list[str]) -> PodName | None:
+    namespace, _, name = text.partition("/")
+    if namespace and name and "/" not in name:
+        return PodName(namespace, name)
+    if text:
+        problems.append(f"--pod: found {quoted(text, 256)}; write NAMESPACE/NAME")
+    return None
 
 
 def _seconds(text: str, problems: list[str]) -> float:

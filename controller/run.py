@@ -23,7 +23,8 @@ from controller import config as configuration
 from controller.act import Actor
 from controller.answers import Explain
 from controller.callers import Callers
-from controller.config import Config
+from controller.condition import OwnCondition
+from controller.config import SCHEDULER_MAP, Config
 from controller.deeds import Announce
 from controller.documents import PLACES
 from controller.inbox import Inbox
@@ -33,7 +34,7 @@ from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
 from controller.serve import Port, TrustedPort
-from controller.standing import CHIPS_MAP, SCHEDULER_MAP, Standing
+from controller.standing import CHIPS_MAP, Standing
 from controller.tell import Teller
 from core.catalog import standard_catalog
 from core.errors import ConfigError
@@ -183,6 +184,9 @@ class Controller:
             await found.synced.wait()
         await self._follow_devices(tasks, transport).synced.wait()
         tasks.create_task(self._keep_following(tasks, transport), name="follow")
+        if self._config.pod is not None:
+            told = OwnCondition(Calls(transport), self._config.pod, lambda: self._standing.verdict, self._metrics)
+            tasks.create_task(told.run(), name="condition")
         await self._follow_documents(tasks, transport)
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox)),
@@ -376,7 +380,7 @@ class Controller:
         metrics.in_flight.set(owner.handoff.in_flight)
         metrics.nodes.set(len(owner.ledger.states))
         metrics.configuration_refused.set(bool(self._standing.refused))
-        metrics.configuration_notes.set(len(self._standing.conf.notes))
+        metrics.configuration_notes.set(len(self._standing.notes))
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
         metrics.documents_forbidden.set(sum(map(_is_forbidden, self._documents.values())))
         for name, reflector in self._reflectors.items():

@@ -1,7 +1,8 @@
 """Which configuration is in force: that of files, and of ConfigMaps as the mirror shows them.
 
-A text that cannot be used is refused whole, and what it last said well stays in force: that is told once in the log, in
-an event on the ConfigMap and in a metric. What of a text has no effect is named once as well.
+A text that cannot be used is refused whole, and what it last said well stays in force: that is told once in the log and
+in an event on the ConfigMap, and stands in a metric and in a condition of the controller's pod. So does what of a text
+has no effect.
 
 - volcano-scheduler.conf beside cardshare.yaml wins; where there is none, the ConfigMap of Volcano's scheduler is read.
 - device-config.yaml of the vGPU plugin is the ConfigMap that settings name. Its section of Ascend chips wins over that
@@ -9,12 +10,21 @@ an event on the ConfigMap and in a metric. What of a text has no effect is named
   and it names Volcano's resources (HAMi's own names others).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
-from controller.config import SCHEDULER_KEY, Config, Texts, decode_settings_of, read_texts
+from controller.condition import Reason, Verdict
+from controller.config import (
+    CLUSTER_CONF,
+    SCHEDULER_KEY,
+    SCHEDULER_MAP,
+    Config,
+    Texts,
+    decode_settings_of,
+    read_texts,
+)
 from controller.deeds import Announce, Subject
 from core.errors import ConfigError
 from core.settings import AscendTable, Settings, Tables
@@ -24,10 +34,10 @@ from core.wire.scheduler_conf import SchedulerConf
 
 _log: Final = structlog.get_logger()
 
-SCHEDULER_MAP: Final = ("volcano-system", "volcano-scheduler-configmap")
 CHIPS_MAP: Final = ("kube-system", "hami-scheduler-device")
 _OWN_MAP: Final = ("cardshare-system", "cardshare-settings")
 _DEVICE_KEY: Final = "device-config.yaml"
+_LAST_GOOD: Final = "the last good configuration stays in force"
 _VOLCANO: Final = "volcano.sh/"
 _MESSAGE_MAX: Final = 900
 
@@ -49,11 +59,12 @@ class Standing:
         """
         self._config: Final = config
         self._tell: Final = tell
-        self._texts = read_texts(config)
+        self._texts: Texts | None = read_texts(config)
         self._scheduler_text = ""
         self.conf: SchedulerConf = decode_settings_of(config, self._texts, "")
         self._named: DeviceConfig | None = None
         self._chips: DeviceConfig | None = None
+        self._named_map = self._device_map
         self.refused: Final[dict[str, str]] = {}
         self._noted: Final[set[str]] = set()
         self.version = 0
@@ -80,6 +91,29 @@ class Standing:
             return DeviceConfig(vgpu=chips.vgpu, ascend=chips.ascend) if ours else DeviceConfig(ascend=chips.ascend)
         return named if named.ascend != AscendTable() else DeviceConfig(vgpu=named.vgpu, ascend=chips.ascend)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the configuration in force is unknown or has no effect here, each with its place."""
+        found = [f"{SCHEDULER_KEY}: {note}" for note in self.conf.notes]
+        in_force = self.devices
+        for where, one in ((self._named_map, self._named), (CHIPS_MAP, self._chips)):
+            if one is not None:
+                # A section that another text stands in for is nobody's mistake.
+                silent: tuple[str, ...] = ("nvidia.",) if one.vgpu is not in_force.vgpu else ()
+                silent += ("vnpus",) if one.ascend is not in_force.ascend else ()
+                found += [f"{'/'.join(where)}: {note}" for note in one.notes if not note.startswith(silent)]
+        return tuple(found)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether all that was written is in force."""
+        if self.refused:
+            told = "; ".join(f"{name}: {why}" for name, why in sorted(self.refused.items()))
+            return Verdict(reason=Reason.REFUSED, message=f"{told}; {_LAST_GOOD}")
+        if self.notes:
+            return Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(self.notes))
+        return Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
+
     # Each answers whether something else is in force now.
 
     def take_files(self, texts: Texts) -> bool:
@@ -87,28 +121,30 @@ class Standing:
         if texts == self._texts:
             return False
         self._texts = texts
-        return self._decide_settings(_OWN_MAP)
+        return self._decide_settings()
 
     def refuse_files(self, error: ConfigError) -> None:
-        """The files cannot be read."""
-        self._refuse(_OWN_MAP, error)
+        """The files cannot be read; once they can, they are judged anew, also if they say the same."""
+        self._texts = None
+        self._settle(_OWN_MAP, error.problems)
 
     def take_scheduler(self, found: ConfigMap | None) -> bool:
         """The ConfigMap of Volcano's scheduler, or that there is none."""
         self._scheduler_text = found.texts.get(SCHEDULER_KEY, "") if found is not None else ""
-        return self._decide_settings(SCHEDULER_MAP)
+        return self._decide_settings() if self._texts is not None else False
 
     def take_devices(self, found: ConfigMap | None) -> bool:
         """The vGPU plugin's ConfigMap, or that there is none."""
-        before = self.devices
-        where = (self.settings.device_config_namespace, self.settings.device_config_name)
+        before, where = self.devices, self._device_map
+        if where != self._named_map:
+            self._settle(self._named_map, ())
+            self._named_map = where
         try:
             self._named = _decoded(found)
         except ConfigError as e:
-            self._refuse(where, e)
+            self._settle(where, e.problems)
             return False
-        self.refused.pop("/".join(where), None)
-        return self._changed(self.devices != before)
+        return self._took(where, before)
 
     def take_chips(self, found: ConfigMap | None) -> bool:
         """The Ascend plugin's ConfigMap, or that there is none."""
@@ -116,19 +152,29 @@ class Standing:
         try:
             self._chips = _decoded(found)
         except ConfigError as e:
-            self._refuse(CHIPS_MAP, e)
+            self._settle(CHIPS_MAP, e.problems)
             return False
-        self.refused.pop("/".join(CHIPS_MAP), None)
+        return self._took(CHIPS_MAP, before)
+
+    @property
+    def _device_map(self) -> tuple[str, str]:
+        return self.settings.device_config_namespace, self.settings.device_config_name
+
+    def _took(self, where: tuple[str, str], before: DeviceConfig) -> bool:
+        self._settle(where, ())
+        self._note()
         return self._changed(self.devices != before)
 
-    def _decide_settings(self, where: tuple[str, str]) -> bool:
+    def _decide_settings(self) -> bool:
         try:
-            conf = decode_settings_of(self._config, self._texts, self._scheduler_text)
+            conf = decode_settings_of(self._config, self._texts or Texts(), self._scheduler_text)
         except ConfigError as e:
-            self._refuse(where, e)
+            self._settle(_OWN_MAP, [problem for problem in e.problems if not problem.startswith(CLUSTER_CONF)])
+            theirs = [problem for problem in e.problems if problem.startswith(CLUSTER_CONF)]
+            self._settle(SCHEDULER_MAP, [problem.removeprefix(CLUSTER_CONF) for problem in theirs])
             return False
-        for source in (_OWN_MAP, SCHEDULER_MAP):
-            self.refused.pop("/".join(source), None)
+        self._settle(_OWN_MAP, ())
+        self._settle(SCHEDULER_MAP, ())
         changed = conf != self.conf
         self.conf = conf
         self._note()
@@ -138,13 +184,18 @@ class Standing:
         self.version += changed
         return changed
 
-    def _refuse(self, where: tuple[str, str], error: ConfigError) -> None:
-        name, why = "/".join(where), str(error)
-        if self.refused.get(name) == why:
+    def _settle(self, where: tuple[str, str], problems: Sequence[str]) -> None:
+        """What stands at *where* is refused for *problems*; for none, it is in force."""
+        name, why = "/".join(where), "; ".join(problems)
+        if self.refused.get(name, "") == why:
+            return
+        if not why:
+            del self.refused[name]
+            _log.info("configuration is in force again", source=name)
             return
         self.refused[name] = why
         _log.warning("configuration refused; the last good one stays in force", source=name, reason=why)
-        message = f"not taken, the last good configuration stays in force: {why}"
+        message = f"not taken, {_LAST_GOOD}: {why}"
         self._tell(
             Announce(
                 about=Subject(kind="ConfigMap", namespace=where[0], name=where[1], uid=""),
@@ -155,11 +206,12 @@ class Standing:
 
     def _note(self) -> None:
         """Name once what has no effect; what is gone may be named again when it comes back."""
-        for note in self.conf.notes:
+        notes = self.notes
+        for note in notes:
             if note not in self._noted:
                 _log.warning("configuration has no effect", note=note)
         self._noted.clear()
-        self._noted.update(self.conf.notes)
+        self._noted.update(notes)
 
 
 def _decoded(found: ConfigMap | None) -> DeviceConfig | None:

@@ -10,6 +10,8 @@ VOLCANO_SCHEDULER_NAME: Final = "volcano"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 OWN_PREFIX: Final = "cardshare.io/"
+# The condition of the controller's own pod that says whether the configuration is in force.
+CONFIGURATION_ACCEPTED: Final = "cardshare.io/ConfigurationAccepted"
 # The user's wish for cards by index. The same wish written as volcano.sh/gpu-index is moved here at admission,
 # because that key later carries the assignment (protocol reference, nvidia 4.5).
 WISHED_INDICES: Final = "cardshare.io/gpu-index"

@@ -71,8 +71,10 @@ class Processes:
             self._guard.stdin.close()
             await self._guard.wait()
 
-    async def start(self, name: str, module: str, arguments: Sequence[str]) -> Running:
-        """Start *module* with *arguments*; its output goes to ``<logs>/<name>.log``."""
+    async def start(
+        self, name: str, module: str, arguments: Sequence[str], environ: Mapping[str, str] | None = None
+    ) -> Running:
+        """Start *module* with *arguments* and more variables; its output goes to ``<logs>/<name>.log``."""
         log = self.logs / f"{name}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -84,7 +86,7 @@ class Processes:
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                env=self._environ,
+                env={**self._environ, **(environ or {})},
             )
         self._tell_guard(f"+{process.pid}")
         running = Running(name=name, log=log, process=process)

@@ -236,6 +236,34 @@ async def test_a_manifest_applied_twice_is_taken_before_and_after_it_is_bound(in
         await kubectl(installed.api, *person, "delete", "pod", "hami-pod", "--force", "--grace-period=0")
 
 
+# As docs/operators/troubleshooting.md has it.
+OF_THE_CONTROLLER = ("-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/component=controller")
+THE_CONDITION = '{.items[*].status.conditions[?(@.type=="cardshare.io/ConfigurationAccepted")]'
+
+
+async def test_the_controllers_pod_says_whether_the_configuration_is_in_force(installed: Installed):
+    path = "/api/v1/namespaces/kube-system/configmaps/volcano-vgpu-device-config"
+    admin = installed.stage.admin
+    good = (await admin.get(path))["data"]
+
+    async def shown(field: str) -> str:
+        said, _ = await kubectl(installed.api, *OF_THE_CONTROLLER, "-o", f"jsonpath={THE_CONDITION}.{field}}}")
+        return said
+
+    await eventually(lambda: shown("reason"), lambda found: found == "Accepted")
+    assert await shown("status") == "True"
+    try:
+        await admin.patch(path, {"data": {"device-config.yaml": "nvidia: {gpuMemoryFactor: -1, deviceSplits: 2}\n"}})
+        await eventually(lambda: shown("reason"), lambda found: found == "Refused")
+        message = "kube-system/volcano-vgpu-device-config: nvidia.gpuMemoryFactor: found '-1'; "
+        assert (await shown("message")).startswith(message)
+        described, _ = await kubectl(installed.api, "-n", NAMESPACE, "describe", "pod", "cardshare-controller-0")
+        assert re.search(r"cardshare.io/ConfigurationAccepted +False", described)
+    finally:
+        await admin.patch(path, {"data": good})
+    await eventually(lambda: shown("reason"), lambda found: found == "Accepted")
+
+
 # What serves a fault, a group of pods or an edit that the scenarios here do not bring about.
 # What the controller asks once and does without: deploy/mindcluster.yaml grants it where that is installed.
 WITHOUT_MINDCLUSTER = {("list", "configmaps", namespace, "") for namespace in ("kube-system", "mindx-dl")}

@@ -7,6 +7,7 @@ addresses (loopback and free ports, since no network of pods is here) and where 
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from sandbox.client import ApiClient
+from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.processes import Processes, Running, free_port
 from tests.support.realapi import RealApi
 
@@ -107,7 +108,8 @@ class Runner:
     async def start(self, name: str, workload: Json, more: Sequence[str] = ()) -> tuple[Running, Mapping[str, int]]:
         """Start it with its arguments and *more*: the process, and where each port of its container is here.
 
-        A token of its service account is given to it exactly if its manifest mounts one.
+        A token of its service account is given to it exactly if its manifest mounts one, and its pod is in the cluster
+        exactly if its manifest has it told of that.
         """
         pod = workload["spec"]["template"]["spec"]
         (container,) = pod["containers"]
@@ -119,7 +121,8 @@ class Runner:
         arguments = [self._here(argument, by_number, mounts) for argument in container["args"]]
         if pod["automountServiceAccountToken"]:
             arguments.append(f"--kubeconfig={await self._kubeconfig(pod['serviceAccountName'])}")
-        return await self.processes.start(name, module, (*arguments, *more)), ports
+        environ = await self._environ(f"{workload['metadata']['name']}-0", workload, container)
+        return await self.processes.start(name, module, (*arguments, *more), environ), ports
 
     async def finish(self, name: str, workload: Json, more: Sequence[str] = ()) -> str:
         """Run a Job to its end, with its arguments and *more*, and say what it wrote.
@@ -132,6 +135,27 @@ class Runner:
             code = await running.process.wait()
         assert code == 0, f"{name} ended with {code}:\n{running.log_tail()}"
         return running.log_tail()
+
+    async def _environ(self, name: str, workload: Json, container: Json) -> Mapping[str, str]:
+        """The variables of the container, with the downward API and references to others resolved."""
+        downward = {"metadata.name": name, "metadata.namespace": NAMESPACE}
+        found: dict[str, str] = {}
+        is_told = False
+        for one in container.get("env", ()):
+            if "valueFrom" in one:
+                is_told, value = True, downward[one["valueFrom"]["fieldRef"]["fieldPath"]]
+            else:
+                value = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], one["value"])
+            found[one["name"]] = value
+        if is_told:
+            template = workload["spec"]["template"]
+            pod = {"metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": template["spec"]}
+            try:
+                await self.admin.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+            except ApiStatusError as e:
+                if e.reason != "AlreadyExists":  # of a container that is started again
+                    raise
+        return found
 
     async def _kubeconfig(self, account: str) -> Path:
         token = await self.api.token_for(account, NAMESPACE, expiration_s=_TOKEN_S)

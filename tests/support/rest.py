@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
+
+_T = TypeVar("_T")
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -87,9 +89,7 @@ class Rest:
                 yield json.loads(line)
 
 
-async def eventually(
-    ask: Callable[[], Awaitable[Answer]], good: Callable[[Answer], bool], *, deadline_s: float = 20.0
-) -> Answer:
+async def eventually(ask: Callable[[], Awaitable[_T]], good: Callable[[_T], bool], *, deadline_s: float = 20.0) -> _T:
     """Ask again until the answer is good and return it; an answer that stays bad fails the test with its text."""
     end_s = time.monotonic() + deadline_s
     answer = await ask()

@@ -131,7 +131,7 @@ def test_a_pod_that_asks_for_plain_gpus_is_left_alone_so_that_it_need_not_be_rev
     container = {"name": "c", "image": "i", "resources": {"limits": {PLAIN_GPU: "1"}, "requests": {PLAIN_GPU: "1"}}}
     spec = {"containers": [container], "schedulerName": "default-scheduler"}
     manifest = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec}
-    assert judge_new(decode_pod(json.dumps(manifest).encode()), "somebody", book()) == NOTHING
+    assert judge_new(decode_pod(json.dumps(manifest).encode()), "somebody", book()).verdict == NOTHING
 
 
 def test_changes_are_reviewed_for_exactly_the_annotations_that_the_core_judges():
@@ -396,6 +396,29 @@ def test_the_controller_understands_its_arguments():
     config = controller_config.parse(arguments("Deployment cardshare-controller"), {})
     port = next(found for found in container("Deployment cardshare-controller")["ports"] if found["name"] == "plain")
     assert config.port == port["containerPort"]
+
+
+def test_the_controller_is_told_its_pod_and_may_write_that_pods_status():
+    found = {one["name"]: one for one in container("Deployment cardshare-controller")["env"]}
+    fields = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in found.items() if "valueFrom" in one}
+    assert fields == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
+    told = found["CARDSHARE_POD"]["value"].replace("$(POD_NAMESPACE)", "n").replace("$(POD_NAME)", "p")
+    assert controller_config.parse([], {"CARDSHARE_POD": told}).pod == ("n", "p")
+    rights = EXPECTED_RIGHTS["cardshare-controller"]
+    assert {("", "pods", "get"), ("", "pods/status", "patch")} <= rights
+
+
+def test_both_processes_read_every_key_of_the_settings_config_map():
+    for title in ("Deployment cardshare-webhook", "Deployment cardshare-controller"):
+        mounts = {mount["name"]: mount["mountPath"] for mount in container(title)["volumeMounts"]}
+        assert f"--settings={mounts['settings']}" in container(title)["args"]
+        (volume,) = [v for v in TEMPLATES[title]["spec"]["volumes"] if v["name"] == "settings"]
+        assert volume == {"name": "settings", "configMap": {"name": "cardshare-settings"}}
+
+
+@pytest.mark.parametrize("title", TEMPLATES)
+def test_what_keeps_a_container_from_starting_is_shown_with_its_pod(title: str):
+    assert container(title)["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 @pytest.mark.parametrize("title", ["Job cardshare-certs", "CronJob"])

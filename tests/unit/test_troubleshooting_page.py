@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.condition import Reason, Verdict
+from core.names import CONFIGURATION_ACCEPTED
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/operators/troubleshooting.md"
 SECTIONS = ("A pod is pending", "Events that name a cause", "The controller is not ready")
@@ -41,6 +44,13 @@ def test_a_message_that_is_quoted_is_said(words: str):
 def test_every_event_is_told():
     events = set(re.findall(r'reason="([A-Z][A-Za-z]+)"', CODE)) - {"Scheduled", "FailedScheduling"}
     assert events == {word for word in quoted() if re.fullmatch(r"([A-Z][a-z]+){2,}", word)}
+
+
+def test_every_word_on_the_configuration_is_told():
+    section = PAGE.read_text().split("\n## The configuration\n")[1].split("\n## ")[0]
+    told = {tuple(re.findall(r"`(\w+)`", line)[:2]) for line in section.splitlines() if line.startswith("| `")}
+    assert told == {(str(Verdict(reason=reason, message="").accepted), reason.value) for reason in Reason}
+    assert CONFIGURATION_ACCEPTED in section
 
 
 def test_files_that_are_named_are_there():

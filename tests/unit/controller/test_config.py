@@ -57,3 +57,11 @@ def test_every_problem_of_every_file_is_listed_with_the_file(tmp_path):
 def test_a_file_that_is_named_must_be_there(tmp_path):
     with pytest.raises(ConfigError, match="there is no such file"):
         read_settings(parse(["--settings", str(tmp_path / "none.yaml")], {}))
+
+
+@pytest.mark.parametrize("text", ["pod", "/p", "n/", "a/b/c", "/"])
+def test_a_pod_is_named_with_its_namespace(text):
+    with pytest.raises(ConfigError, match=r"--pod: found .*; write NAMESPACE/NAME"):
+        parse(["--pod", text], {})
+    assert parse([], {"CARDSHARE_POD": "n/p"}).pod == ("n", "p")
+    assert parse([], {}).pod is None

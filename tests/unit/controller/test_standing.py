@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from controller.config import parse, read_texts
 from controller.deeds import Announce
 from controller.standing import Standing
+from core.errors import ConfigError
 from core.settings import SHIPPED_CHIPS, DialectName, Policy, Settings
 from core.wire.config_maps import ConfigMap
 
@@ -139,3 +140,93 @@ def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names(stand
 
 def test_without_any_device_configuration_the_shipped_chips_count(standing):
     assert standing.tables.ascend.chips == SHIPPED_CHIPS
+
+
+# The verdict, which is the condition of the controller's pod
+
+
+def test_what_is_all_in_force_is_accepted(standing):
+    assert (standing.verdict.accepted, standing.verdict.reason) == (True, "Accepted")
+
+
+def test_notes_of_every_text_stand_in_the_verdict_with_their_place(standing):
+    standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+    standing.take_devices(devices(NVIDIA + "  gpuMemoryFacto: 1\n"))
+    standing.take_chips(devices(WRAPPED.replace("hamiVnpuCore", "hamiVnpu")))
+    verdict = standing.verdict
+    assert (verdict.accepted, verdict.reason) == (True, "AcceptedWithNotes")
+    for note in (
+        "volcano-scheduler.conf: plugin deviceshare: deviceshare.Magic: unknown, has no effect",
+        "kube-system/volcano-vgpu-device-config: nvidia.gpuMemoryFacto: unknown",
+        "kube-system/hami-scheduler-device: vnpus.hamiVnpu: unknown",
+    ):
+        assert note in verdict.message
+
+
+def test_a_note_changes_nothing_else(standing):
+    assert standing.take_devices(devices(NVIDIA))
+    version = standing.version
+    assert not standing.take_devices(devices(NVIDIA + "  gpuMemoryFacto: 1\n"))
+    assert standing.version == version
+    assert len(standing.notes) == 1
+
+
+def test_a_section_that_another_text_stands_in_for_is_not_noted(standing):
+    standing.take_chips(devices(WRAPPED + NVIDIA.replace("volcano.sh/vgpu-number", "nvidia.com/gpu") + "  odd: 1\n"))
+    assert standing.notes == ()
+    standing.take_chips(devices(WRAPPED + NVIDIA + "  odd: 1\n"))
+    assert len(standing.notes) == 1
+    standing.take_devices(devices(NVIDIA))
+    assert standing.notes == ()
+
+
+def test_a_refusal_names_every_problem_of_every_text_until_each_is_mended(standing):
+    standing.take_scheduler(found("volcano-scheduler.conf", SPREAD.replace("spread", "sprawl") + "tires: 1\n"))
+    standing.take_devices(devices("nvidia:\n  gpuMemoryFactor: -1\n  resourceCountName: 5\n"))
+    verdict = standing.verdict
+    assert (verdict.accepted, verdict.reason) == (False, "Refused")
+    for text in (
+        "volcano-system/volcano-scheduler-configmap: ",
+        "'sprawl'",
+        "kube-system/volcano-vgpu-device-config: nvidia.resourceCountName",
+        "nvidia.gpuMemoryFactor: found '-1'",
+        "the last good configuration stays in force",
+    ):
+        assert text in verdict.message
+    standing.take_devices(None)
+    assert not standing.verdict.accepted
+    standing.take_scheduler(None)
+    assert standing.verdict.reason == "Accepted"
+
+
+def test_a_problem_is_told_of_the_text_that_has_it_whichever_was_edited_last(tmp_path, told):
+    file = tmp_path / "cardshare.yaml"
+    file.write_text("policy: spread\n")
+    config = parse(["--settings", str(file)], {})
+    standing = Standing(config, told.append)
+    file.write_text("polizy: binpack\n")
+    standing.take_files(read_texts(config))
+    assert not standing.take_scheduler(found("volcano-scheduler.conf", SPREAD))
+    assert [*standing.refused] == ["cardshare-system/cardshare-settings"]
+    assert len(told) == 1
+
+
+def test_files_that_could_not_be_read_for_a_while_are_in_force_again_unchanged(tmp_path, told):
+    file = tmp_path / "cardshare.yaml"
+    file.write_text("policy: spread\n")
+    config = parse(["--settings", str(file)], {})
+    standing = Standing(config, told.append)
+    standing.refuse_files(ConfigError(["it cannot be read"]))
+    assert not standing.verdict.accepted
+    assert not standing.take_files(read_texts(config))
+    assert standing.verdict.accepted
+    assert standing.settings.policy is Policy.SPREAD
+
+
+def test_the_refusal_of_a_config_map_that_is_no_longer_named_is_over(standing):
+    standing.take_devices(devices("nvidia: 7\n"))
+    assert not standing.verdict.accepted
+    elsewhere = SPREAD.replace("Magic: 1", "KnownGeometriesCMName: other")
+    standing.take_scheduler(found("volcano-scheduler.conf", elsewhere))
+    standing.take_devices(None)
+    assert standing.verdict.accepted
