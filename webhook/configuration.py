@@ -1,5 +1,6 @@
 """The files that say how to judge: read whole, and read again when they change."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -68,21 +69,26 @@ def judge(texts: Texts, catalog: Catalog, version: int) -> Judgement:
     try:
         conf = decode_scheduler_conf(texts.scheduler)
     except ConfigError as e:
-        problems += e.problems
+        problems += _placed(SCHEDULER_KEY, e.problems)
         conf = decode_scheduler_conf("")
     settings = conf.settings
     try:
         settings = decode_settings(texts.settings, settings)
     except ConfigError as e:
-        problems += e.problems
+        problems += _placed(SETTINGS_KEY, e.problems)
     try:
         devices = decode_device_config(texts.devices)
     except ConfigError as e:
-        problems += e.problems
+        problems += _placed(DEVICE_KEY, e.problems)
         devices = decode_device_config("")
     if problems:
         raise ConfigError(problems)
-    return Judgement(rulebook(settings, conf.tables(devices, version), catalog), conf.notes)
+    notes = (*_placed(SCHEDULER_KEY, conf.notes), *_placed(DEVICE_KEY, devices.notes))
+    return Judgement(rulebook(settings, conf.tables(devices, version), catalog), notes)
+
+
+def _placed(key: str, found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(one if one.startswith(f"{key}: ") else f"{key}: {one}" for one in found)
 
 
 def _read(path: Path | None, problems: list[str], *, required: bool) -> str:

@@ -57,6 +57,8 @@ class Histogram:
 
 _SUMS: Final = ("failures", "dropped_connections", "failed_handshakes")
 _LEVELS: Final = ("in_flight", "connections")
+# What is so of all processes if it is so of one.
+_HIGHEST: Final = ("configuration_refused", "configuration_notes")
 
 
 class Metrics(Collector):
@@ -69,6 +71,8 @@ class Metrics(Collector):
         self.failures = 0
         self.reload_failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
+        self.configuration_refused = 0
+        self.configuration_notes = 0
         self.seconds = Histogram(_LATENCIES_S)
         self.patch_bytes = Histogram(_SIZES)
         self.in_flight = 0
@@ -98,7 +102,7 @@ class Metrics(Collector):
             "seconds": [self.seconds.counts, self.seconds.total],
             "patch_bytes": [self.patch_bytes.counts, self.patch_bytes.total],
             "certificate_expires_s": self.certificate_expires_s,
-            **{name: getattr(self, name) for name in (*_SUMS, *_LEVELS)},
+            **{name: getattr(self, name) for name in (*_SUMS, *_LEVELS, *_HIGHEST)},
         }
 
     def add(self, found: dict[str, Any], *, gone: bool = False) -> None:
@@ -114,6 +118,8 @@ class Metrics(Collector):
         for name in _SUMS if gone else (*_SUMS, *_LEVELS):
             setattr(self, name, getattr(self, name) + found[name])
         if not gone:
+            for name in _HIGHEST:
+                setattr(self, name, max(getattr(self, name), found[name]))
             # The soonest is the one to act on.
             ends = [one for one in (self.certificate_expires_s, found["certificate_expires_s"]) if one]
             self.certificate_expires_s = min(ends, default=0.0)
@@ -150,6 +156,16 @@ class Metrics(Collector):
             "Changed files that were refused, the last good ones staying in use.",
             ("what",),
             (((what,), count) for what, count in self.reload_failures.items()),
+        )
+        yield GaugeMetricFamily(
+            "cardshare_webhook_configuration_refused",
+            "1 while an edit of the configuration is refused and the last good one in force.",
+            value=self.configuration_refused,
+        )
+        yield GaugeMetricFamily(
+            "cardshare_webhook_configuration_notes",
+            "Parts of the configuration in force that are unknown or have no effect here.",
+            value=self.configuration_notes,
         )
         yield _histogram("cardshare_webhook_review_seconds", "Time to judge one review.", self.seconds)
         yield _histogram("cardshare_webhook_patch_bytes", "Size of the patches answered.", self.patch_bytes)

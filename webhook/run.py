@@ -10,16 +10,15 @@ import structlog
 
 from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
-from webhook import configuration
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
-from webhook.configuration import Texts
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
 from webhook.metrics import Metrics
 from webhook.options import Options
 from webhook.preview import ControllerSource, Previewer
 from webhook.reviews import Reviewer
+from webhook.standing import Standing
 from webhook.workers import report
 
 _log: Final = structlog.get_logger()
@@ -46,11 +45,10 @@ class Webhook:
         self._options = options
         self._catalog: Catalog = standard_catalog()
         self._metrics = Metrics()
-        self._version = 0
         self._draining = False
-        self._refused = ""
         self._channel = channel
-        self._texts, self._reviewer, self._identity = self._load()
+        self._standing, self._identity = self._load()
+        self._reviewer = Reviewer(self._standing.book, self._metrics)
         self._previewer = _previewer(options, self._metrics)
         self._reviews = Port(
             ReviewCalls(self._reviewer, self._previewer),
@@ -127,23 +125,20 @@ class Webhook:
         self._measure()
         return {"figures": self._metrics.figures(), "why_not_ready": self._why_not_ready()}
 
-    def _load(self) -> tuple[Texts, Reviewer, Identity]:
+    def _load(self) -> tuple[Standing, Identity]:
         problems: list[str] = []
-        texts, identity, judgement = Texts(), None, None
+        standing, identity = None, None
         try:
-            texts = configuration.read(self._options.settings, self._options.device_config)
-            judgement = configuration.judge(texts, self._catalog, self._version)
+            standing = Standing(self._options, self._catalog, self._metrics)
         except ConfigError as e:
             problems += e.problems
         try:
             identity = Identity(self._options.cert_dir, self._options.client_ca, self._metrics)
         except ConfigError as e:
             problems += e.problems
-        if identity is None or judgement is None:
+        if identity is None or standing is None:
             raise ConfigError(problems)
-        for note in judgement.notes:
-            _log.warning("configuration has no effect", note=note)
-        return texts, Reviewer(judgement.book, self._metrics), identity
+        return standing, identity
 
     def _why_not_ready(self) -> str:
         if self._draining:
@@ -154,30 +149,8 @@ class Webhook:
         while True:
             await asyncio.sleep(_WATCH_S)
             await self._identity.look(datetime.now(UTC), self._reviews.renew)
-            await self._watch_texts()
-
-    async def _watch_texts(self) -> None:
-        try:
-            texts = await asyncio.to_thread(configuration.read, self._options.settings, self._options.device_config)
-            if texts == self._texts:
-                return
-            # Remembered although it may be refused: one bad edit is told once.
-            self._texts = texts
-            self._version += 1
-            judgement = configuration.judge(texts, self._catalog, self._version)
-        except ConfigError as e:
-            self._refuse(str(e))
-            return
-        self._refused = ""
-        self._reviewer.obey(judgement.book)
-        self._metrics.reloads["configuration"] += 1
-        _log.info("configuration replaced", version=self._version)
-
-    def _refuse(self, error: str) -> None:
-        if error != self._refused:
-            self._refused = error
-            self._metrics.reload_failures["configuration"] += 1
-            _log.warning("configuration refused", error=error)
+            if await self._standing.look():
+                self._reviewer.obey(self._standing.book)
 
     def _freeze(self) -> None:
         gc.collect()

@@ -23,6 +23,7 @@ from tests.support.processes import Children, until
 ROOT = Path(__file__).parents[2]
 WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
 JSON = {"Content-Type": "application/json"}
+FILES = {"settings": "cardshare.yaml", "scheduler": "volcano-scheduler.conf", "devices": "device-config.yaml"}
 
 
 def free_port():
@@ -240,6 +241,58 @@ def test_a_changed_pair_is_served_and_a_broken_one_is_not(children, tmp_path):
     wait_for("the new pair", lambda: webhook.metric("cardshare_webhook_reloads_total") >= 1)
     assert served(webhook) != first
     assert allowed(webhook.call(review(), connection=kept)), "a connection that stood goes on"
+    assert children.stop(webhook.child) == 0
+
+
+def test_a_config_map_as_the_kubelet_mounts_it_is_followed_without_a_restart(children, tmp_path):
+    """The kubelet exchanges a link to the folder of one version; the files are links through it."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+
+    def version(name, **texts):
+        (mounted / f"..{name}").mkdir()
+        for key, text in texts.items():
+            (mounted / f"..{name}" / FILES[key]).write_text(text)
+            if not (mounted / FILES[key]).is_symlink():
+                (mounted / FILES[key]).symlink_to(Path("..data") / FILES[key])
+        (mounted / "..data_tmp").symlink_to(f"..{name}")
+        (mounted / "..data_tmp").rename(mounted / "..data")
+
+    version("1", settings="dialects: [vgpu]\n", scheduler="", devices="nvidia: {}\n")
+    webhook = Webhook(children, tmp_path, "--settings", mounted, "--device-config", mounted)
+    assert allowed(webhook.call(review()))
+    noted = "actions: preempt\n"
+    version("2", settings="dialects: [gpu_memory]\n", scheduler=noted, devices="nvidia: {gpuMemoryFacto: 2}\n")
+    wait_for("the new settings", lambda: not allowed(webhook.call(review())))
+    assert webhook.metric("cardshare_webhook_configuration_notes") == 2
+    refused = "cardshare_webhook_configuration_refused"
+    for i, bad in enumerate(({"settings": "dialect: [vgpu]\n"}, {"devices": "nvidia: {gpuMemoryFactor: -1}\n"})):
+        good = {"settings": "dialects: [gpu_memory]\n", "scheduler": noted, "devices": ""}
+        version(f"bad{i}", **(good | bad))
+        wait_for("the refusal", lambda: webhook.metric(refused) == 1)
+        assert not allowed(webhook.call(review())), "the last good one stays in force"
+        version(f"good{i}", **good)
+        wait_for("the end of the refusal", lambda: webhook.metric(refused) == 0)
+    version("3", settings="dialects: [vgpu]\n", scheduler=noted, devices="")
+    wait_for("the last settings", lambda: allowed(webhook.call(review())))
+    said = webhook.child.log_tail(100)
+    assert said.count("action 'preempt': has no effect here") == 1
+    assert said.count("did you mean 'dialects'?") == 1
+    assert said.count("did you mean 'gpuMemoryFactor'?") == 1
+    assert children.stop(webhook.child) == 0
+
+
+def test_files_that_vanish_and_come_back_unchanged_are_refused_and_in_force_again(children, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("dialects: [vgpu]\n")
+    webhook = Webhook(children, tmp_path, "--settings", file)
+    for count in (1, 2):
+        file.rename(tmp_path / "away")
+        wait_for("the refusal", lambda: webhook.metric("cardshare_webhook_configuration_refused") == 1)
+        assert webhook.metric("cardshare_webhook_reload_failures_total") == count
+        assert allowed(webhook.call(review()))
+        (tmp_path / "away").rename(file)
+        wait_for("the end", lambda: webhook.metric("cardshare_webhook_configuration_refused") == 0)
     assert children.stop(webhook.child) == 0
 
 
