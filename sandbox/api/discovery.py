@@ -1,6 +1,8 @@
-"""What the server says it serves: /api, /apis, /version and OpenAPI v3, as far as kubectl 1.32 asks.
+"""What the server says it serves: /api, /apis, /version and OpenAPI, as far as kubectl asks.
 
-Schemas are open objects: the double validates by its own rules, and lets clients send what they like.
+Schemas of version 3 are open objects, and version 2 has none: the double validates by its own rules, and lets clients
+send what they like. So kubectl, which looks through a `kind: List` before it sends the first item, finds nothing wrong;
+the server refuses the items that are.
 """
 
 from __future__ import annotations
@@ -24,10 +26,15 @@ _VERSION: Final[Json] = {
     "compiler": "",
     "platform": "linux/amd64",
 }
+_INFO: Final[Json] = {"title": "Kubernetes", "version": _VERSION["gitVersion"]}
 # What `kubectl get all` means.
 _ALL: Final = frozenset(
     {"pods", "services", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"}
 )
+OPENAPI_V2: Final = "/openapi/v2"
+# Asked for with an @, which no media type may hold, and so answered without.
+OPENAPI_V2_WANTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+OPENAPI_V2_SENT: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _PARAMETERS: Final = tuple(
     {"name": name, "in": "query", "schema": {"type": "string"}}
     for name in ("dryRun", "fieldManager", "fieldValidation", "pretty")
@@ -58,12 +65,27 @@ def answer(path: str, catalogue: Catalogue) -> Json | None:
         case ["openapi", "v3"]:
             paths = {t.path.strip("/"): {"serverRelativeURL": f"/openapi/v3{t.path}"} for t in catalogue}
             return {"paths": paths}
+        case ["openapi", "v2"]:
+            return {"swagger": "2.0", "info": _INFO, "paths": {}}
         case ["openapi", "v3", "api", version]:
             return _openapi("", version, catalogue)
         case ["openapi", "v3", "apis", group, version]:
             return _openapi(group, version, catalogue)
         case _:
             return None
+
+
+def openapi_v2_protobuf() -> bytes:
+    """The same as OpenAPI v2 says in JSON, as kubectl wants it.
+
+    Source: openapiv2/OpenAPIv2.proto of gnostic, messages Document (swagger 1, info 2) and Info (title 1, version 2).
+    """
+    info = _field(1, _INFO["title"].encode()) + _field(2, _INFO["version"].encode())
+    return _field(1, b"2.0") + _field(2, info)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(value)]) + value
 
 
 def _groups(catalogue: Catalogue) -> tuple[str, ...]:
@@ -145,8 +167,7 @@ def _openapi(group: str, version: str, catalogue: Catalogue) -> Json:
             "put": _operation(gvk, reference, "put"),
             "patch": _operation(gvk, reference, "patch"),
         }
-    info = {"title": "Kubernetes", "version": _VERSION["gitVersion"]}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
 
 def _operation(gvk: Json, reference: str, action: str) -> Json:

@@ -119,6 +119,8 @@ class ApiServer:
         user = self._authenticate(request)
         if path in self.pages:
             return _json(self.pages[path]())
+        if path == discovery.OPENAPI_V2 and discovery.OPENAPI_V2_WANTED in request.headers.get("Accept", ""):
+            return web.Response(body=discovery.openapi_v2_protobuf(), content_type=discovery.OPENAPI_V2_SENT)
         if (document := discovery.answer(path, self.catalogue)) is not None:
             return _json(document)
         route = paths.find(request.method, path, request.query, self.catalogue)

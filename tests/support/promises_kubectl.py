@@ -213,3 +213,31 @@ async def kubectl_finds_kinds_and_rights(world: World) -> Rows:
     await run("create", "token", "no-such-account")
     await run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
     return run.rows
+
+
+_LIST: Final = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: first}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: second}
+  spec: {containers: [{name: c, image: example.test/one}]}
+"""
+
+
+@promise
+async def kubectl_applies_what_a_list_holds(world: World) -> Rows:
+    run = _Kubectl(world)
+    await run("apply", "-f", "-", text=_LIST)
+    await run("apply", "-f", "-", text=_LIST)
+    await run("apply", "--dry-run=server", "-f", "-", text=_LIST.replace("first", "third"))
+    await run("create", "-f", "-", text=_LIST.replace("first", "third").replace("second", "fourth"))
+    pods = _LIST.replace("kind: List", "kind: PodList").replace("kind: ConfigMap", "kind: Pod")
+    await run("apply", "-f", "-", text=pods)
+    await run("get", "configmaps,pods", "-o", "name")
+    await run("delete", "-f", "-", "--grace-period=0", "--force", text=_LIST)
+    return [[words, code, *[line for line in said if not _differs(line)]] for words, code, *said in run.rows]
