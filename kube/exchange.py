@@ -7,6 +7,7 @@ from typing import Final
 
 import aiohttp
 
+from kube.causes import cause_of
 from kube.errors import ApiError, ApiUnknownError, ApiUnreachableError, ApiUnreadableError, from_answer
 
 # A page of 500 pods with managedFields is 5 MB [facts 2.2]; nothing we ask for is several times that.
@@ -55,7 +56,7 @@ class Exchange:
         try:
             content, whole = await _read(answer, self.max_bytes)
         except (aiohttp.ClientError, OSError) as e:
-            raise self._unreadable(answer, f"the answer was cut off: {e}") from e
+            raise self._unreadable(answer, f"the answer was cut off: {cause_of(e)}") from e
         if not whole:
             raise self._unreadable(answer, f"the answer is longer than {self.max_bytes} bytes; ask for less at a time")
         return Response(status=answer.status, headers=answer.headers, body=content)
@@ -66,7 +67,7 @@ class Exchange:
             content, _ = await _read(answer, min(self.max_bytes, MAX_ERROR_BYTES))
         except (aiohttp.ClientError, OSError) as e:
             if not 300 <= answer.status < 500:
-                return self._unreadable(answer, f"the answer was cut off: {e}")
+                return self._unreadable(answer, f"the answer was cut off: {cause_of(e)}")
             content = b""  # why was lost, but the head has told that nothing was written
         error = from_answer(self.verb, self.path, answer.status, answer.headers, content)
         if self.sendings < 2 or self.verb == "GET":

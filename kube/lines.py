@@ -6,6 +6,7 @@ from typing import Final
 
 import aiohttp
 
+from kube.causes import cause_of
 from kube.errors import ApiUnreadableError
 from kube.exchange import Exchange
 
@@ -45,7 +46,7 @@ class Lines:
         except TimeoutError as e:
             raise self._exchange.lost(f"silent for {self._silence_s:g} s") from e
         except (aiohttp.ClientError, OSError) as e:
-            raise self._exchange.lost(str(e) or type(e).__name__) from e
+            raise self._exchange.lost(cause_of(e)) from e
 
     def _take(self, chunk: bytes) -> None:
         first, *others = chunk.split(b"\n")

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import aiohttp
 from yarl import URL
 
+from kube.causes import cause_of
 from kube.credentials import CredentialSource
 from kube.errors import ApiError, ApiForbiddenError, ApiThrottledError, ApiUnreachableError
 from kube.exchange import MAX_BODY_BYTES, Exchange, Purpose, Response
@@ -230,11 +231,9 @@ class Transport:
                 allow_redirects=False,
                 trace_request_ctx=exchange,
             )
-        except aiohttp.ClientConnectorCertificateError as e:
-            raise exchange.lost(f"the server's certificate is not trusted: {e.certificate_error}") from e
         except (aiohttp.ClientError, OSError, ValueError) as e:
             # ValueError: a server, proxy or token out of a file that cannot be put into a request at all.
-            raise exchange.lost(str(e) or type(e).__name__) from e
+            raise exchange.lost(cause_of(e)) from e
 
     def _open_session(self, connections: int) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()
