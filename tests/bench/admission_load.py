@@ -1,27 +1,17 @@
-"""Ready reviews sent over TLS by a bare protocol, and an echo to compare with: the tools of the `admit` benchmark.
-
-The client builds nothing while it measures: every connection sends the next ready bytes as soon as it is answered.
-"""
+"""Ready reviews, and an echo to compare with: the tools of the `admit` benchmark."""
 
 import asyncio
 import json
 import ssl
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import cycle
-from typing import Any, Final, cast
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from webhook.__main__ import fast_loop
-
-_END: Final = b"\r\n\r\n"
-_LENGTH: Final = b"content-length:"
-_OK: Final = b"HTTP/1.1 200 "
 
 
 def share_pod(workload: int = 0, number: int = 0) -> dict[str, Any]:
@@ -43,7 +33,12 @@ def share_pod(workload: int = 0, number: int = 0) -> dict[str, Any]:
         }
 
     name = f"service-{workload}-7d4b9c"
-    share = {"volcano.sh/vgpu-memory": str(3000 + workload), "volcano.sh/vgpu-cores": "50", "cpu": "1", "memory": "2Gi"}
+    share = {
+        "volcano.sh/vgpu-memory": str(_MEMORY + workload),
+        "volcano.sh/vgpu-cores": "50",
+        "cpu": "1",
+        "memory": "2Gi",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -122,167 +117,19 @@ def call_of(body: bytes) -> bytes:
     return head.encode() + body
 
 
-class _Caller(asyncio.Protocol):
-    """One connection: sends a call, waits for the whole answer, and sends the next."""
-
-    def __init__(
-        self,
-        calls: Iterator[bytes],
-        latencies_s: list[float],
-        ended: Callable[[BaseException], None],
-        free: Callable[["_Caller"], None] | None = None,
-    ) -> None:
-        self._calls = calls
-        self._latencies_s = latencies_s
-        self._ended = ended
-        self._free = free
-        self._received = bytearray()
-        self._sent_s = 0.0
-        self._transport: asyncio.Transport | None = None
-        self.running = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are of the interface and not of the class.
-        self._transport = cast(asyncio.Transport, transport)
-        self._next()
-
-    def _next(self) -> None:
-        if self._free is not None:
-            self._free(self)
-        else:
-            self.send(time.perf_counter())
-
-    def send(self, due_s: float) -> None:
-        """Send the next call, which was due then."""
-        assert self._transport is not None
-        self._sent_s = due_s
-        self._transport.write(next(self._calls))
-
-    def data_received(self, data: bytes) -> None:
-        received = self._received
-        if not received and data.startswith(_OK) and data.endswith(b"}}"):
-            # Mostly an answer comes in one piece, and the measured must not wait for the measuring.
-            self._latencies_s.append(time.perf_counter() - self._sent_s)
-            if self.running:
-                self._next()
-            return
-        received += data
-        head = received.find(_END)
-        if head < 0:
-            return
-        if not received.startswith(_OK):
-            self._ended(RuntimeError(f"answered {bytes(received[:200])!r}"))
-            return
-        lower = bytes(received[:head]).lower()
-        at = lower.index(_LENGTH) + len(_LENGTH)
-        if len(received) < head + len(_END) + int(lower[at:].split(b"\r\n", 1)[0]):
-            return
-        self._latencies_s.append(time.perf_counter() - self._sent_s)
-        received.clear()
-        if self.running:
-            self._next()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.running:
-            self._ended(exc or ConnectionResetError("the server closed a connection under load"))
-
-    def stop(self) -> None:
-        self.running = False
-        if self._transport is not None:
-            self._transport.abort()
+def unseen_calls(first: int = 0) -> Iterator[bytes]:
+    """Without end, calls about pods of which no two are of one workload; made of ready bytes."""
+    text = call_of(review_of(share_pod(_MARK)))
+    # What share_pod makes of its number: names, and an amount of memory.
+    pieces = text.replace(b"%d" % (_MARK + _MEMORY), b"%(memory)d").replace(b"%d" % _MARK, b"%(workload)d")
+    for number in count(first):
+        yield pieces % {b"workload": _FIRST + number % _FIRST, b"memory": _FIRST + _MEMORY + number % _FIRST}
 
 
-async def load(
-    port: int,
-    context: ssl.SSLContext,
-    calls: Sequence[bytes],
-    connections: int,
-    seconds: float,
-    *,
-    reviews: int | None = None,
-) -> list[float]:
-    """Send *calls* in turn over *connections* for *seconds*; every call's time from sent to answered.
-
-    With *reviews*, so many instead, however long it takes.
-    """
-    latencies_s: list[float] = []
-    broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    turn = cycle(calls)
-    callers = [_Caller(turn, latencies_s, partial(_break, broken)) for _ in range(connections)]
-    await _connect(callers, port, context)
-    latencies_s.clear()
-    try:
-        while reviews is not None and len(latencies_s) < reviews and not broken.done():  # noqa: ASYNC110 (counted by many)
-            await asyncio.sleep(0.1)
-        await asyncio.wait_for(asyncio.shield(broken), 0.0 if reviews is not None else seconds)
-    except TimeoutError:
-        pass
-    finally:
-        for caller in callers:
-            caller.stop()
-    found = list(latencies_s)
-    await asyncio.sleep(0)
-    return found
-
-
-async def load_at(
-    port: int, context: ssl.SSLContext, calls: Sequence[bytes], connections: int, seconds: float, rate: float
-) -> list[float]:
-    """Send *calls* in turn, *rate* of them a second whatever becomes of those before (an open loop).
-
-    A call's time begins when it is due, also if every connection is busy then.
-    """
-    latencies_s: list[float] = []
-    loop = asyncio.get_running_loop()
-    broken: asyncio.Future[None] = loop.create_future()
-    idle: deque[_Caller] = deque()
-    due: deque[float] = deque()
-    turn = cycle(calls)
-
-    def free(caller: _Caller) -> None:
-        if due:
-            caller.send(due.popleft())
-        else:
-            idle.append(caller)
-
-    callers = [_Caller(turn, latencies_s, partial(_break, broken), free) for _ in range(connections)]
-    await _connect(callers, port, context)
-    began_s, sent = time.perf_counter(), 0
-    try:
-        while (passed_s := time.perf_counter() - began_s) < seconds and not broken.done():
-            while sent < passed_s * rate:
-                at_s = began_s + sent / rate
-                sent += 1
-                if idle:
-                    idle.popleft().send(at_s)
-                else:
-                    due.append(at_s)
-            await asyncio.sleep(0.0005)
-        while len(latencies_s) < sent and not broken.done():  # noqa: ASYNC110 (counted by many)
-            await asyncio.sleep(0.01)
-        if broken.done():
-            broken.result()
-    finally:
-        for caller in callers:
-            caller.stop()
-    return list(latencies_s)
-
-
-def _break(broken: asyncio.Future[None], error: BaseException) -> None:
-    if not broken.done():
-        broken.set_exception(error)
-
-
-async def _connect(callers: Sequence["_Caller"], port: int, context: ssl.SSLContext) -> None:
-    loop = asyncio.get_running_loop()
-    for caller in callers:
-        await loop.create_connection(
-            partial(_itself, caller), "127.0.0.1", port, ssl=context, server_hostname="localhost"
-        )
-
-
-def _itself(caller: _Caller) -> _Caller:
-    return caller
+# All of as many digits, so that every call is as long as the one that they are made of.
+_MARK: Final = 7_654_321
+_FIRST: Final = 1_000_000
+_MEMORY: Final = 3000
 
 
 class _Uid(msgspec.Struct):

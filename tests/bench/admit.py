@@ -8,42 +8,35 @@ review over ours, both read from /proc, so that the machine's speed and the load
 the same where every review is of a workload that was not seen before.
 
 --rate: an open loop, latencies from when a call was due. --workers: how many times the reviews of one worker several
-answer, with the load's own cost beside it, for both share the cores. --reviews: so many in one go, and what
-memory grew.
+answer; the load shares the cores with them, so that workers_limit is what its own cost leaves possible.
+workers_capacity_gain is how many times the reviews of one worker several could answer with a core each, by the CPU
+time of the busiest.
+--reviews: so many in one go, half of them of workloads that were not seen before, and what memory grew.
 """
 
 import argparse
-import asyncio
 import gc
 import os
-import socket
-import ssl
-import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Coroutine, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from certs.files import ensure
-from certs.pair import Wanted
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from tests.bench import admission_load
+from tests.bench.admit_rig import Rig, children_of, cpu_s, rss_mib
+from tests.bench.callers import Callers
 from tests.bench.results import Result, quantile
-from tests.support.processes import Child, Children, until
-from webhook.__main__ import fast_loop
+from tests.support.processes import Child
 from webhook.metrics import Metrics
 from webhook.reviews import Path as ReviewPath
 from webhook.reviews import Reviewer
-
-ROOT = Path(__file__).parents[2]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,18 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class _Load:
-    """What one server did over all rounds."""
+    """What one server did over all rounds; by_process: the CPU time of each of its processes that answer."""
 
     calls: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
     generator_s: float = 0.0
-    latencies_s: list[float] = field(default_factory=list)
+    by_process: dict[int, float] = field(default_factory=dict)
+    latencies_s: "array[float]" = field(default_factory=lambda: array("d"))
+
+    @property
+    def per_s(self) -> float:
+        """Calls a second."""
+        return self.calls / self.seconds
 
     @property
     def cpu_us(self) -> float:
         """CPU time of one call, in microseconds."""
         return self.cpu_s / self.calls * 1e6
+
+    @property
+    def generator_us(self) -> float:
+        """What one call cost on our side."""
+        return self.generator_s / self.calls * 1e6
 
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
@@ -85,182 +89,37 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         "workloads": args.workloads,
         "bytes": len(bodies[0]),
     }
-    unseen = [admission_load.call_of(body) for body in _unseen(_UNSEEN_ON_THE_WIRE)]
-    with tempfile.TemporaryDirectory() as folder, _Rig(Path(folder), args) as rig:
-        found = list(_beside_echo(rig, args, calls, unseen))
-        if args.rate:
-            found += _at_rate(rig, args, calls)
-        if args.reviews:
-            found += _growth(rig, args, calls)
-        if args.workers > 1:
-            found += _several(rig, args, calls)
-    found += [
-        ("mutate_p50_us", round(_in_process(bodies, args.answers), 1), "us"),
-        ("mutate_unseen_p50_us", round(_in_process(_unseen(args.unseen), args.unseen), 1), "us"),
-    ]
-    for metric, value, unit in found:
-        yield Result(metric=metric, value=value, unit=unit, params=params)
+    with tempfile.TemporaryDirectory() as folder, Rig(Path(folder), args) as rig:
+        for figures in _figures(rig, args, calls, bodies):
+            for metric, value, unit in figures:
+                yield Result(metric=metric, value=value, unit=unit, params=params)
 
 
+_Found = tuple[str, float, str]
 # More than a worker remembers: by the time the first comes again it is forgotten.
 _UNSEEN_ON_THE_WIRE: Final = 12_000
 
-_Found = tuple[str, float, str]
+
+def _figures(
+    rig: Rig, args: argparse.Namespace, calls: Sequence[bytes], bodies: Sequence[bytes]
+) -> Iterator[Iterable[_Found]]:
+    yield _in_process(args, bodies)
+    yield _beside_echo(rig, args, calls)
+    if args.rate:
+        yield _at_rate(rig, args, calls)
+    if args.reviews:
+        yield _growth(rig, args, calls)
+    if args.workers > 1:
+        yield _several(rig, args, calls)
 
 
-class _Rig:
-    """The servers, pinned to one core; the load has the other."""
-
-    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
-        self._certs = folder / "certs"
-        ensure(self._certs, Wanted(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
-        self.context = ssl.create_default_context(cafile=self._certs / "ca.crt")
-        self._children = Children(folder / "logs")
-        self._args = args
-        self.cores = sorted(os.sched_getaffinity(0))
-
-    def __enter__(self) -> "_Rig":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        os.sched_setaffinity(0, self.cores)
-        self._children.close()
-
-    def webhook(self, cores: Sequence[int], workers: int = 1) -> tuple[Child, int]:
-        """A webhook and its port."""
-        port, plain = _free_port(), _free_port()
-        argv = [
-            "-m", "webhook", "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{plain}",
-            "--cert-dir", str(self._certs), "--no-inventory", "--drain-s", "0", "--workers", str(workers),
-        ]  # fmt: skip
-        child = self._start(f"webhook-{workers}", cores, argv, port)
-        until("all workers", partial(_missing, plain, workers), deadline_s=30, children=[child])
-        return child, port
-
-    def echo(self, cores: Sequence[int]) -> tuple[Child, int]:
-        """The bare echo and its port."""
-        port = _free_port()
-        pair = str(self._certs / "tls.crt"), str(self._certs / "tls.key")
-        return self._start("echo", cores, ["-m", "tests.bench.admission_load", str(port), *pair], port), port
-
-    def _start(self, name: str, cores: Sequence[int], argv: list[str], port: int) -> Child:
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
-        os.sched_setaffinity(0, cores)
-        try:
-            child = self._children.start(name, [sys.executable, *argv], env=environ, cwd=ROOT)
-            until(name, partial(_closed, port), deadline_s=30, children=[child])
-        finally:
-            os.sched_setaffinity(0, self.cores[-1:])
-        return child
-
-    def stop(self, child: Child) -> None:
-        """End it."""
-        self._children.stop(child)
-
-    def load(self, port: int, calls: Sequence[bytes], seconds: float, reviews: int | None = None) -> list[float]:
-        """Latencies of a closed loop."""
-        return _run(admission_load.load(port, self.context, calls, self._args.connections, seconds, reviews=reviews))
+def _in_process(args: argparse.Namespace, bodies: Sequence[bytes]) -> Iterator[_Found]:
+    unseen = [admission_load.review_of(admission_load.share_pod(10_000 + number)) for number in range(args.unseen)]
+    yield "mutate_p50_us", round(_median_us(bodies, args.answers), 1), "us"
+    yield "mutate_unseen_p50_us", round(_median_us(unseen, args.unseen), 1), "us"
 
 
-def _run(work: Coroutine[Any, Any, list[float]]) -> list[float]:
-    with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        return runner.run(work)
-
-
-def _beside_echo(
-    rig: _Rig, args: argparse.Namespace, calls: Sequence[bytes], unseen: Sequence[bytes]
-) -> Iterator[_Found]:
-    webhook, port = rig.webhook(rig.cores[:1])
-    echo, echo_port = rig.echo(rig.cores[:1])
-    ours, bare, new = _Load(), _Load(), _Load()
-    for one in (port, echo_port):
-        rig.load(one, calls, 0.5)
-    for _ in range(args.rounds):
-        _round(rig, bare, echo, echo_port, calls, args.seconds)
-        _round(rig, ours, webhook, port, calls, args.seconds)
-    # Afterwards, for they fill what is remembered.
-    for _ in range(args.rounds):
-        _round(rig, new, webhook, port, unseen, args.seconds)
-    ours.latencies_s.sort()
-    yield "reviews_per_s", round(ours.calls / ours.seconds), "1/s"
-    yield "echo_per_s", round(bare.calls / bare.seconds), "1/s"
-    yield "cpu_us_per_review", round(ours.cpu_us, 1), "us"
-    yield "cpu_us_per_unseen_review", round(new.cpu_us, 1), "us"
-    yield "cpu_us_per_echo", round(bare.cpu_us, 1), "us"
-    yield "ratio", round(bare.cpu_us / ours.cpu_us, 3), ""
-    yield "ratio_unseen", round(bare.cpu_us / new.cpu_us, 3), ""
-    yield "generator_us", round(ours.generator_s / ours.calls * 1e6, 1), "us"
-    yield "p50_ms", round(quantile(ours.latencies_s, 0.5) * 1e3, 2), "ms"
-    yield "p99_ms", round(quantile(ours.latencies_s, 0.99) * 1e3, 2), "ms"
-    yield "peak_rss_mib", round(webhook.peak_rss_mib(), 1), "MiB"
-    rig.stop(webhook)
-    rig.stop(echo)
-
-
-def _at_rate(rig: _Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    webhook, port = rig.webhook(rig.cores[:1])
-    rig.load(port, calls, 0.5)
-    gc.collect()
-    times = sorted(
-        _run(admission_load.load_at(port, rig.context, calls, args.connections, args.seconds * args.rounds, args.rate))
-    )
-    rig.stop(webhook)
-    yield "open_loop_rate", args.rate, "1/s"
-    yield "open_loop_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
-    yield "open_loop_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
-    yield "open_loop_max_ms", round(times[-1] * 1e3, 3), "ms"
-
-
-def _growth(rig: _Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    webhook, port = rig.webhook(rig.cores[:1])
-    # What a process keeps of its first reviews is no growth.
-    rig.load(port, calls, 0, max(args.reviews // 10, 1))
-    before = _rss_mib(webhook.pid)
-    answered = len(rig.load(port, calls, 0, args.reviews))
-    after = _rss_mib(webhook.pid)
-    rig.stop(webhook)
-    yield "reviews", answered, "1"
-    yield "rss_before_mib", round(before, 1), "MiB"
-    yield "rss_after_mib", round(after, 1), "MiB"
-
-
-def _several(rig: _Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    """One worker and several, each free to use all cores, beside a load that is too."""
-    rates: list[float] = []
-    largest = 0.0
-    for workers in (1, args.workers):
-        webhook, port = rig.webhook(rig.cores, workers)
-        os.sched_setaffinity(0, rig.cores)
-        rig.load(port, calls, 0.5)
-        found = _Load()
-        for _ in range(args.rounds):
-            _round(rig, found, webhook, port, calls, args.seconds)
-        rates.append(found.calls / found.seconds)
-        processes = _children_of(webhook.pid) or [webhook.pid]
-        largest = max(largest, *map(_rss_mib, processes))
-        rig.stop(webhook)
-    yield "one_worker_per_s", round(rates[0]), "1/s"
-    yield f"workers_{args.workers}_per_s", round(rates[1]), "1/s"
-    yield "workers_gain", round(rates[1] / rates[0], 3), ""
-    yield "largest_worker_rss_mib", round(largest, 1), "MiB"
-
-
-def _round(rig: _Rig, found: _Load, child: Child, port: int, calls: Sequence[bytes], seconds: float) -> None:
-    gc.collect()
-    cpu_s, began, own_s = _cpu_s(child.pid), time.perf_counter(), time.process_time()
-    latencies_s = rig.load(port, calls, seconds)
-    found.seconds += time.perf_counter() - began
-    found.generator_s += time.process_time() - own_s
-    found.cpu_s += _cpu_s(child.pid) - cpu_s
-    found.calls += len(latencies_s)
-    found.latencies_s += latencies_s
-
-
-def _unseen(count: int) -> list[bytes]:
-    return [admission_load.review_of(admission_load.share_pod(10_000 + workload)) for workload in range(count)]
-
-
-def _in_process(bodies: Sequence[bytes], answers: int) -> float:
+def _median_us(bodies: Sequence[bytes], answers: int) -> float:
     """The median time from a review's bytes to its answer's, in microseconds; *bodies* in turn."""
     reviewer = Reviewer(rulebook(Settings(), Tables(), standard_catalog()), Metrics())
     times: list[float] = []
@@ -272,43 +131,109 @@ def _in_process(bodies: Sequence[bytes], answers: int) -> float:
     return quantile(times, 0.5) * 1e6
 
 
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of *pid* and of what it started, to the nanosecond. Source: proc(5), schedstat."""
-    found = 0
-    for one in (pid, *_children_of(pid)):
-        for task in Path(f"/proc/{one}/task").iterdir():
-            found += int((task / "schedstat").read_text(encoding="ascii").split()[0])
-    return found / 1e9
+def _beside_echo(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
+    webhook, port = rig.webhook(rig.cores[:1])
+    echo, echo_port = rig.echo(rig.cores[:1])
+    unseen = list(islice(admission_load.unseen_calls(), _UNSEEN_ON_THE_WIRE))
+    ours, bare, new = _Load(), _Load(), _Load()
+    for one in (port, echo_port):
+        rig.load(one, cycle(calls), 0.5)
+    for _ in range(args.rounds):
+        _round(rig, bare, echo, echo_port, cycle(calls), args.seconds)
+        _round(rig, ours, webhook, port, cycle(calls), args.seconds)
+    # Afterwards, for they fill what is remembered.
+    turn = cycle(unseen)
+    for _ in range(args.rounds):
+        _round(rig, new, webhook, port, turn, args.seconds)
+    times = sorted(ours.latencies_s)
+    yield "reviews_per_s", round(ours.per_s), "1/s"
+    yield "echo_per_s", round(bare.per_s), "1/s"
+    yield "cpu_us_per_review", round(ours.cpu_us, 1), "us"
+    yield "cpu_us_per_unseen_review", round(new.cpu_us, 1), "us"
+    yield "cpu_us_per_echo", round(bare.cpu_us, 1), "us"
+    yield "ratio", round(bare.cpu_us / ours.cpu_us, 3), ""
+    yield "ratio_unseen", round(bare.cpu_us / new.cpu_us, 3), ""
+    yield "generator_us", round(ours.generator_us, 1), "us"
+    yield "p50_ms", round(quantile(times, 0.5) * 1e3, 2), "ms"
+    yield "p99_ms", round(quantile(times, 0.99) * 1e3, 2), "ms"
+    yield "peak_rss_mib", round(webhook.peak_rss_mib(), 1), "MiB"
+    rig.stop(webhook)
+    rig.stop(echo)
 
 
-def _children_of(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+def _at_rate(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
+    webhook, port = rig.webhook(rig.cores[:1])
+    rig.load(port, cycle(calls), 0.5)
+    gc.collect()
+    with Callers(port, rig.context, args.connections) as callers:
+        times = sorted(callers.load_at(cycle(calls), args.seconds * args.rounds, args.rate))
+    rig.stop(webhook)
+    yield "open_loop_rate", args.rate, "1/s"
+    yield "open_loop_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
+    yield "open_loop_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
+    yield "open_loop_max_ms", round(times[-1] * 1e3, 3), "ms"
 
 
-def _rss_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
+    webhook, port = rig.webhook(rig.cores[:1], args.workers)
+    workers = _workers_of(webhook)
+    turn = chain.from_iterable(zip(cycle(calls), admission_load.unseen_calls(), strict=False))
+    # What a process keeps of its first reviews is no growth.
+    rig.load(port, turn, reviews=max(args.reviews // 10, 1))
+    before = {pid: rss_mib(pid) for pid in workers}
+    answered = len(rig.load(port, turn, reviews=args.reviews))
+    after = {pid: rss_mib(pid) for pid in workers}
+    rig.stop(webhook)
+    yield "reviews", answered, "1"
+    yield "rss_before_mib", round(max(before.values()), 1), "MiB"
+    yield "rss_after_mib", round(max(after.values()), 1), "MiB"
+    yield "rss_growth_mib", round(max(after[pid] - before[pid] for pid in workers), 1), "MiB"
 
 
-def _missing(plain_port: int, workers: int) -> str:
-    """Why not all workers answer yet, or ""."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{plain_port}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
-    except OSError as e:
-        return str(e)
-    return "" if f"cardshare_webhook_workers {workers}.0" in text else "workers are missing"
+def _several(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
+    """One worker and several, each free to use all cores, beside a load that is too; in turn, for others load them."""
+    started = [rig.webhook(rig.cores, workers) for workers in (1, args.workers)]
+    os.sched_setaffinity(0, rig.cores)
+    loads = one, many = _Load(), _Load()
+    for _, port in started:
+        rig.load(port, cycle(calls), 0.5)
+    for _ in range(args.rounds):
+        for load, (child, port) in zip(loads, started, strict=True):
+            _round(rig, load, child, port, cycle(calls), args.seconds)
+    largest = max(rss_mib(pid) for pid in _workers_of(started[1][0]))
+    for child, _ in started:
+        rig.stop(child)
+    busiest_s = max(many.by_process.values())
+    yield "one_worker_per_s", round(one.per_s), "1/s"
+    yield f"workers_{args.workers}_per_s", round(many.per_s), "1/s"
+    yield "workers_gain", round(many.per_s / one.per_s, 3), ""
+    # One worker takes a core, the load what it needs of another; several share all cores with it.
+    limit = len(rig.cores) * one.cpu_us / (one.cpu_us + one.generator_us)
+    yield "workers_limit", round(min(limit, args.workers), 3), ""
+    yield "workers_capacity_gain", round(many.calls / busiest_s * one.cpu_us / 1e6, 3), ""
+    yield "workers_balance", round(min(many.by_process.values()) / busiest_s, 3), ""
+    yield "one_worker_cpu_us", round(one.cpu_us, 1), "us"
+    yield f"workers_{args.workers}_cpu_us", round(many.cpu_us, 1), "us"
+    yield "workers_generator_us", round(many.generator_us, 1), "us"
+    yield "largest_worker_rss_mib", round(largest, 1), "MiB"
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def _workers_of(child: Child) -> Sequence[int]:
+    return children_of(child.pid) or [child.pid]
 
 
-def _closed(port: int) -> str:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError as e:
-        return str(e)
-    return ""
+def _round(rig: Rig, found: _Load, child: Child, port: int, calls: Iterable[bytes], seconds: float) -> None:
+    gc.collect()
+    workers = _workers_of(child)
+    pids = {child.pid, *workers}
+    before = {pid: cpu_s(pid) for pid in pids}
+    began, own_s = time.perf_counter(), time.process_time()
+    latencies_s = rig.load(port, calls, seconds)
+    found.seconds += time.perf_counter() - began
+    found.generator_s += time.process_time() - own_s
+    used = {pid: cpu_s(pid) - before[pid] for pid in pids}
+    found.cpu_s += sum(used.values())
+    for pid in workers:
+        found.by_process[pid] = found.by_process.get(pid, 0.0) + used[pid]
+    found.calls += len(latencies_s)
+    found.latencies_s += latencies_s

@@ -1,0 +1,116 @@
+"""The servers that the `admit` benchmark measures, and what /proc says of their processes."""
+
+import argparse
+import os
+import socket
+import ssl
+import sys
+import urllib.request
+from array import array
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from certs.files import ensure
+from certs.pair import Wanted
+from tests.bench.callers import Callers
+from tests.support.processes import Child, Children, until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Rig:
+    """The servers, pinned to one core; the load has the other."""
+
+    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
+        self._certs = folder / "certs"
+        ensure(self._certs, Wanted(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
+        self.context = ssl.create_default_context(cafile=self._certs / "ca.crt")
+        self._children = Children(folder / "logs")
+        self._args = args
+        self.cores = sorted(os.sched_getaffinity(0))
+
+    def __enter__(self) -> "Rig":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.sched_setaffinity(0, self.cores)
+        self._children.close()
+
+    def webhook(self, cores: Sequence[int], workers: int = 1) -> tuple[Child, int]:
+        """A webhook and its port."""
+        port, plain = _free_port(), _free_port()
+        argv = [
+            "-m", "webhook", "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{plain}",
+            "--cert-dir", str(self._certs), "--no-inventory", "--drain-s", "0", "--workers", str(workers),
+        ]  # fmt: skip
+        child = self._start(f"webhook-{workers}", cores, argv, port)
+        until("all workers", partial(_missing, plain, workers), deadline_s=30, children=[child])
+        return child, port
+
+    def echo(self, cores: Sequence[int]) -> tuple[Child, int]:
+        """The bare echo and its port."""
+        port = _free_port()
+        pair = str(self._certs / "tls.crt"), str(self._certs / "tls.key")
+        return self._start("echo", cores, ["-m", "tests.bench.admission_load", str(port), *pair], port), port
+
+    def _start(self, name: str, cores: Sequence[int], argv: list[str], port: int) -> Child:
+        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+        os.sched_setaffinity(0, cores)
+        try:
+            child = self._children.start(name, [sys.executable, *argv], env=environ, cwd=ROOT)
+            until(name, partial(_closed, port), deadline_s=30, children=[child])
+        finally:
+            os.sched_setaffinity(0, self.cores[-1:])
+        return child
+
+    def stop(self, child: Child) -> None:
+        """End it."""
+        self._children.stop(child)
+
+    def load(self, port: int, calls: Iterable[bytes], seconds: float = 0.0, reviews: int = 0) -> "array[float]":
+        """Latencies of a closed loop, see `Callers.load`."""
+        with Callers(port, self.context, self._args.connections) as callers:
+            return callers.load(calls, seconds, reviews)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of all threads of *pid*, to the nanosecond. Source: proc(5), schedstat."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that *pid* started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def rss_mib(pid: int) -> float:
+    """The memory that *pid* has now."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+
+def _missing(plain_port: int, workers: int) -> str:
+    """Why not all workers answer yet, or ""."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{plain_port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    except OSError as e:
+        return str(e)
+    return "" if f"cardshare_webhook_workers {workers}.0" in text else "workers are missing"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _closed(port: int) -> str:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError as e:
+        return str(e)
+    return ""
