@@ -3,7 +3,7 @@
 The one place that knows which dialects there are; a new one is added to `standard_catalog`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,13 +72,19 @@ class Catalog:
         if not found:
             return None
         if len(found) > 1:
-            return (_mixed(tuple(name for name, _ in found)),)
+            return (_mixed([self._named(name, pod, tables) for name, _ in found]),)
         name, request = found[0]
         if isinstance(request, tuple) and request and isinstance(request[0], Violation):
             return request
         if name not in settings.dialects:
-            return (_switched_off(name),)
+            return (_switched_off(name, self._named(name, pod, tables)),)
         return Asked(dialect=name, request=request)
+
+    def _named(self, name: DialectName, pod: Pod, tables: Tables) -> str:
+        """A resource by which *pod* asks for cards of dialect *name*."""
+        known = self.dialects[name].resources(tables)
+        amounts = (one for c in (*pod.containers, *pod.init_containers) for one in (c.limits, c.requests))
+        return min((key for one in amounts for key in one if key in known), default=name)
 
     def offers(
         self, node: Node, tables: Tables, settings: Settings
@@ -104,21 +110,22 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*sets)
 
 
-def _mixed(names: tuple[DialectName, ...]) -> Violation:
+def _mixed(resources: Sequence[str]) -> Violation:
     return Violation(
         code="CS201",
         field="resources",
-        found=" and ".join(names),
+        found=" and ".join(resources),
         remedy="one pod uses one way of sharing; ask for the others in pods of their own",
     )
 
 
-def _switched_off(name: DialectName) -> Violation:
+def _switched_off(name: DialectName, resource: str) -> Violation:
     return Violation(
         code="CS202",
         field="resources",
-        found=name,
-        remedy="this way of sharing is switched off in the scheduler's configuration; ask the cluster's operator",
+        found=resource,
+        remedy=f"this way of sharing ({name}) is switched off in the scheduler's configuration; "
+        "ask the cluster's operator",
     )
 
 

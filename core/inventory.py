@@ -2,7 +2,7 @@
 
 Nodes that offer alike are judged once: a handful of layouts stands for thousands of nodes. A verdict is only given
 where it is certain. What could be wrong tomorrow (a card that is unhealthy just now, a node whose data cannot be read)
-gives none.
+gives none: chips whose state stands in ConfigMaps, which nobody watches for admission, count as well.
 """
 
 from collections import Counter
@@ -14,11 +14,9 @@ from typing import Any, Final, NamedTuple
 from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import NodeName, Pod
-from core.port import Complaint, Dialect, Reason, Shortfall, Tally, Violation
+from core.port import Choosing, Complaint, Dialect, Reason, Shortfall, Tally, Unseen, Violation
 from core.settings import DialectName, Policy
 
-# What these nodes offer stands in ConfigMaps, which nobody watches for admission.
-_UNSEEN: Final = frozenset({DialectName.MINDCLUSTER})
 _MAX_SHOWN: Final = 6
 
 
@@ -54,21 +52,37 @@ class Stock:
 
     by_dialect: Mapping[DialectName, Sold]
 
-    def never_fits(self, dialect: Dialect, request: Any, pod: Pod) -> Violation | None:
-        """Why no node could ever take *pod*, which asks *request*, were it empty; None = one could, or who knows."""
-        if dialect.name in _UNSEEN:
-            return None
+    def never_fits(self, dialect: Dialect, request: Any, pod: Pod, resource: str) -> Violation | None:
+        """Why no node could ever take *pod*, which asks *request*, were it empty; None = one could, or who knows.
+
+        resource: by which the pod asks, for people.
+        """
         sold = self.by_dialect.get(dialect.name, _NOTHING)
         if not sold.read:
             return None
         if not sold.layouts:
-            return _no("CS405", f"no node of this cluster offers cards by {dialect.name}", "ask the cluster's operator")
+            return _no("CS405", f"no node of this cluster offers {resource}", "ask the cluster's operator")
         return (
             _unknown_type(pod, sold)
             or _too_many(dialect.width(request), sold)
             or _beyond(dialect.width(request), pod, sold)
             or _too_large(dialect, request, pod, sold)
         )
+
+    def types(self, dialect: Dialect) -> frozenset[str]:
+        """What the cluster's cards are called."""
+        return frozenset(type_.label for type_ in self.by_dialect.get(dialect.name, _NOTHING).nodes)
+
+    def only_way(self, dialect: Dialect, request: Any) -> tuple[str, Any] | None:
+        """The one way in which this cluster can serve *request*, and *request* held to it, where that names none.
+
+        None where there are several ways, none, or where that is not certain.
+        """
+        sold = self.by_dialect.get(dialect.name, _NOTHING)
+        if not isinstance(dialect, Choosing) or not sold.read or not sold.well:
+            return None
+        found = [(word, held) for word, held in dialect.ways(request) if _takes(dialect, held, sold)]
+        return found[0] if len(found) == 1 else None
 
 
 _NOTHING: Final = Sold()
@@ -138,6 +152,10 @@ class Inventory:
 
 
 def _offered(dialect: Dialect, cards: tuple[Any, ...]) -> _Offered:
+    if isinstance(dialect, Unseen):
+        cards = dialect.at_best(cards)
+        types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
+        return _Offered(cards, cards, types, well=True)
     rooms = dialect.room(cards).rooms
     types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
     layout = (frozenset(Counter(room.kind for room in rooms).items()), frozenset(Counter(types).items()))
@@ -216,7 +234,7 @@ def _beyond(width: int, pod: Pod, sold: Sold) -> Violation | None:
 
 def _too_large(dialect: Dialect, request: Any, pod: Pod, sold: Sold) -> Violation | None:
     """CS401: more of one card than the largest has; CS405: whatever else no empty node can do."""
-    if any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in sold.layouts):
+    if _takes(dialect, request, sold):
         return None
     # Layouts stand for nodes with other ids and positions than theirs: of these nothing is known here.
     if _names_cards(pod):
@@ -226,8 +244,28 @@ def _too_large(dialect: Dialect, request: Any, pod: Pod, sold: Sold) -> Violatio
     memory = _memory(short, tallies, sold)
     if memory is not None or not sold.well:
         return memory
+    return _too_few(short) or _impossible(short)
+
+
+def _too_few(short: Sequence[Sequence[Shortfall]]) -> Violation | None:
+    """CS404, if it is their number that every node lacks."""
+    few = [one for some in short for one in some if one.reason is Reason.CARD_COUNT]
+    if len(few) != len(short):
+        return None
+    best = max(few, key=lambda one: one.free)
+    unit = best.unit.removeprefix("idle ")
+    what = f"no node has {best.wanted} {unit} that could take it; the most is {best.free}"
+    return _no("CS404", what, f"ask for {best.free} {unit} or fewer" if best.free else "ask for less")
+
+
+def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
     told = ", ".join(dict.fromkeys(_reason(one) for some in short for one in some))
     return _no("CS405", f"no node could take it, not even an empty one ({told})", "ask for less, or for other cards")
+
+
+def _takes(dialect: Dialect, request: Any, sold: Sold) -> bool:
+    """Whether an empty node takes *request*."""
+    return any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in sold.layouts)
 
 
 def _memory(short: Sequence[Sequence[Shortfall]], tallies: Sequence[Sequence[Tally]], sold: Sold) -> Violation | None:
@@ -264,7 +302,9 @@ def _counted_in_pools(sold: Sold) -> bool:
 
 
 def _reason(one: Shortfall) -> str:
-    return f"{one.reason.value}: {one.wanted} {one.unit} of {one.free}" if one.wanted else one.reason.value
+    if one.wanted:
+        return f"{one.reason.value}: {one.wanted} {one.unit} of {one.free}"
+    return f"{one.reason.value}: {one.detail}" if one.reason is Reason.TEMPLATE and one.detail else one.reason.value
 
 
 def _no(code: str, what: str, remedy: str) -> Violation:

@@ -56,12 +56,15 @@ class Room(NamedTuple):
 
     kind: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
     free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
-    dimension (percent of cores; constant where a protocol has none).
+    dimension (percent of cores; constant where a protocol has none). narrow: a kind within *kind*, of which `want`
+    tells more, where what a share takes depends on more than *free*; asked for requests for one card only, because
+    cards of several kinds on one node have no bound together. None where *kind* says all.
     """
 
     kind: Hashable
     free: int
     spare: int
+    narrow: Hashable = None
 
 
 class Want(NamedTuple):
@@ -351,4 +354,13 @@ class Choosing(Protocol):
 
     def way(self, assignment: Any, cards: Sequence[Any]) -> str:
         """The way in which *assignment* is served, "" where its cards are gone."""
+        ...
+
+
+@runtime_checkable
+class Unseen(Protocol):
+    """What a dialect adds whose nodes say elsewhere, beside the node, which of their cards can be used."""
+
+    def at_best(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
+        """*cards*, nothing in use, as they are at their best: every one there and well."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
-from core.admission.mutate import mutate, unreadable
+from core.admission.mutate import judge_at_once, unreadable
 from core.admission.rulebook import Rulebook
 from core.admission.templates import judge_workload
 from core.admission.verdict import Verdict
@@ -85,7 +85,7 @@ def _judge(one: Manifest | Unreadable, where: str, book: Rulebook, namespace: st
 def _verdict(review: bytes, namespace: str, book: Rulebook, *, is_pod: bool) -> Verdict:
     try:
         return (
-            mutate(decode_review(review), book)[0]
+            judge_at_once(decode_review(review), book)
             if is_pod
             else judge_workload(decode_workload(review), namespace, book)
         )

@@ -1,15 +1,18 @@
-"""What is said of a pod that is admitted as it is."""
+"""What is said of the final state of a pod: what can never fit, and what is told of a pod that is admitted as it is."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
+from core.admission import effects, rules, spelling
 from core.admission.rulebook import Rulebook
-from core.admission.verdict import Notice
+from core.admission.verdict import Judged, Notice, Verdict
 from core.catalog import Asked
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import is_soft
-from core.dialects.vgpu import advice
+from core.dialects.vgpu import advice, keys
+from core.errors import quoted
 from core.model import Pod
 from core.settings import DialectName
 
@@ -17,10 +20,23 @@ from core.settings import DialectName
 _MODELS_MAX: Final = 3
 
 
-def told(pod: Pod, asked: Asked, rules: Rulebook) -> Iterator[Notice]:
-    """All that is said of *pod*, which asks *asked*."""
-    yield from slices(asked, rules)
-    yield from templates(pod, asked, rules)
+def spoken(judged: Judged, book: Rulebook) -> Verdict:
+    """The verdict of *judged* with all that is to be said of the pod, if it is admitted so far."""
+    verdict, pod, asked, before = judged
+    if pod is None or not verdict.allowed:
+        return verdict
+    notices = [*verdict.notices, *spelling.strange(pod, before, book)]
+    if asked is not None:
+        never = rules.never_fits(pod, asked, book)
+        if never is not None and rules.denies_what_never_fits(pod, book):
+            return replace(verdict, violations=(never,))
+        if never is not None:
+            notices.append(rules.warned(never))
+        notices += slices(asked, book)
+        notices += templates(pod, asked, book)
+    if before is None or asked is not None:
+        notices += effects.lost(pod, asked, book)
+    return replace(verdict, notices=tuple(notices)) if len(notices) > len(verdict.notices) else verdict
 
 
 def templates(pod: Pod, asked: Asked, rules: Rulebook) -> Iterator[Notice]:
@@ -37,16 +53,28 @@ def templates(pod: Pod, asked: Asked, rules: Rulebook) -> Iterator[Notice]:
             cut = trim(chip, wanted_mib) if wanted_mib else None
             if cut is not None and cut.memory_mib > wanted_mib:
                 given = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})"
-                yield Notice("CS114", f'container "{one.name}": {chip.memory_resource} {text} gets {given}')
+                place = f'container "{one.name}": limit {chip.memory_resource}'
+                why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
+                yield Notice("CS114", f"{place}: {why}; write {cut.memory_mib} to ask for just that")
 
 
-def slices(asked: Asked, rules: Rulebook) -> Iterator[Notice]:
-    """CS113: in mode mig a card gives whole slices, which may be larger than what was asked for."""
+def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:
+    """CS113: MIG gives whole slices, which may be larger than what was asked for.
+
+    Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
+    """
     if asked.dialect is not DialectName.VGPU:
         return
+    request, why, there = asked.request, "mode mig gives whole slices only", None
+    if book.stock is not None:
+        dialect = book.catalog.dialects[asked.dialect]
+        there = book.stock.types(dialect)
+        way = None if request.mode else book.stock.only_way(dialect, request)
+        if way is not None and way[0] == keys.MIG:
+            request, why = way[1], "only cards in mode mig can take it here, and these give whole slices"
     for wanted_mib, grants in groupby(
-        advice.larger_slices(asked.request, rules.tables.vgpu), lambda one: one.wanted_mib
+        advice.larger_slices(request, book.tables.vgpu, there), lambda one: one.wanted_mib
     ):
         told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in grants]
         text = ", or ".join(told[:_MODELS_MAX])
-        yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: mode mig gives whole slices only")
+        yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")

@@ -8,7 +8,8 @@ from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
 from core.admission.subresources import judge_ephemeral, judge_resize
 from core.admission.update import judge_change
-from core.admission.verdict import ANNOTATIONS, NOTHING, Verdict, edits_between
+from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
+from core.catalog import Asked
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port import Violation
@@ -20,21 +21,17 @@ from core.wire.reviews import Review
 def mutate(review: Review, book: Rulebook) -> tuple[Verdict, bytes]:
     """(the verdict on *review*, the JSON patch of its edits or b""); asked again after the patch, it has none.
 
-    Anything but the creation or change of a pod itself is admitted as it is.
+    Anything but the creation or change of a pod itself is admitted as it is. What there is to be told of a pod that is
+    admitted as it is, `validate` tells.
     """
-    found, old = review.object, review.old_object
-    if review.is_new_pod and found is not None:
-        verdict = judge_new(pod_of(found, review.namespace), review.user_name, book)
-    elif review.is_changed_pod and found is not None and old is not None:
-        namespace = review.namespace
-        verdict = judge_change(pod_of(old, namespace), pod_of(found, namespace), review.user_name, book)
-    else:
-        return NOTHING, b""
-    return verdict, encode_patch(verdict.edits, present_in(found)) if verdict.edits else b""
+    found, verdict = review.object, judge(review, book).verdict
+    return verdict, encode_patch(verdict.edits, present_in(found)) if verdict.edits and found is not None else b""
 
 
 def validate(review: Review, book: Rulebook) -> Verdict:
     """The verdict on the final state of the pod that *review* is about; workloads are `templates.judge_workload`'s.
+
+    What can never fit, and what is to be told of a pod that is admitted, is said here alone, so that it is once.
 
     Of accounts that write assignments there is nothing to judge here: whatever is left to complete was not theirs.
     """
@@ -46,7 +43,23 @@ def validate(review: Review, book: Rulebook) -> Verdict:
         return judge_resize(old, found, namespace, book)
     if review.is_changed_pod and found is not None and book.may_assign(review.user_name, pod_of(found)):
         return NOTHING
-    return final(mutate(review, book)[0], book)
+    judged = judge(review, book)
+    return advice.spoken(judged._replace(verdict=final(judged.verdict, book)), book)
+
+
+def judge_at_once(review: Review, book: Rulebook) -> Verdict:
+    """What `mutate`, and then `validate`, say of *review*: for those who ask once, without an API server."""
+    return advice.spoken(judge(review, book), book)
+
+
+def judge(review: Review, book: Rulebook) -> Judged:
+    """The verdict on the creation or change of a pod, and what is left to be told of it."""
+    found, old, namespace = review.object, review.old_object, review.namespace
+    if found is not None and review.is_new_pod:
+        return judge_new(pod_of(found, namespace), review.user_name, book)
+    if found is not None and old is not None and review.is_changed_pod:
+        return judge_change(pod_of(old, namespace), pod_of(found, namespace), review.user_name, book)
+    return UNSPOKEN
 
 
 def final(verdict: Verdict, book: Rulebook) -> Verdict:
@@ -65,35 +78,27 @@ def unreadable(error: InvalidRequestError) -> Verdict:
     return Verdict(violations=(violation,))
 
 
-def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Verdict:
+def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *pod*, which *user_name* creates."""
     if not book.is_concerned_with(pod):
-        return NOTHING
+        return Judged(NOTHING, pod)
     if rules.is_mirror(pod, user_name):
         # It runs already, whatever is answered: only a forged assignment is worth taking away.
         stripped, notices = mends.strip_assignment(pod, book)
-        return Verdict(edits=edits_between(pod, stripped), notices=notices)
+        return Judged(Verdict(edits=edits_between(pod, stripped), notices=notices))
     mended, notices = mends.complete(pod, book)
+    asked: Asked | None = None
     if book.asks_cards(pod):
         found, asked = rules.examine(mended, book)
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
-        never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
-        if never is not None:
-            if rules.denies_what_never_fits(pod, book):
-                violations = (never,)
-            else:
-                notices = (*notices, rules.warned(never))
-        if violations:
-            return Verdict(violations=violations, notices=notices)
-        if asked is not None:
+        if asked is not None and not violations:
             claimed = mends.claim(mended, book)
             # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
             violations = rules.examine(claimed, book)[0] if claimed is not mended else ()
-            if violations:
-                return Verdict(violations=violations, notices=notices)
             mended = claimed
-            notices = (*notices, *advice.told(mended, asked, book))
-    return Verdict(edits=edits_between(pod, mended), notices=notices)
+        if violations:
+            return Judged(Verdict(violations=violations, notices=notices))
+    return Judged(Verdict(edits=edits_between(pod, mended), notices=notices), mended, asked)
 
 
 def _forged(key: str) -> Violation:

@@ -32,15 +32,9 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 NODE_PREFIX: Final = "system:node:"
 
 
-def judge(pod: Pod, rules: Rulebook) -> tuple[Violations, bool]:
-    """(what is wrong with the cards that *pod* asks for, whether it asks for shares that we place)."""
-    violations, asked = examine(pod, rules)
-    return violations, asked is not None
-
-
 def examine(pod: Pod, rules: Rulebook) -> tuple[Violations, Asked | None]:
     """(what is wrong with the cards that *pod* asks for, what it asks for if we place it)."""
-    asked = rules.catalog.request_of(pod, rules.tables, rules.settings)
+    asked = rules.catalog.request_of(pod, rules.tables, rules.settings, rules.dialects_of(pod))
     if asked is None:
         return _values(pod), None
     if isinstance(asked, Asked):
@@ -52,7 +46,19 @@ def never_fits(pod: Pod, asked: Asked, rules: Rulebook) -> Violation | None:
     """CS401 to CS405: what no node of the cluster could take, were it empty; None where that is not certain."""
     if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
         return None
-    return rules.stock.never_fits(rules.catalog.dialects[asked.dialect], asked.request, pod)
+    dialect = rules.catalog.dialects[asked.dialect]
+    return rules.stock.never_fits(dialect, asked.request, pod, asked_resource(pod, rules))
+
+
+def asked_resource(pod: Pod, rules: Rulebook) -> str:
+    """A resource of cards of which *pod* asks for more than 0, "" if there is none."""
+    found = {
+        key
+        for one in (*pod.containers, *pod.init_containers)
+        for key in rules.resources.intersection((*one.limits, *one.requests))
+        if plain(one.limits.get(key) or one.requests.get(key) or "0") != "0"
+    }
+    return min(found, default="")
 
 
 def warned(found: Violation) -> Notice:

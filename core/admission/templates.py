@@ -4,13 +4,12 @@ Nothing of a workload is changed: its pods are mended when they are made. What w
 no mending could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from core.admission import mends, rules
+from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
-from core.admission.verdict import NOTHING, Notice, Verdict
+from core.admission.verdict import NOTHING, Judged, Notice, Verdict
 from core.model import Pod
 from core.port import Violation
 from core.wire.pods import pod_of
@@ -46,28 +45,21 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
 
 def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[Notice], list[Violation]]:
     """(what is told of *template*, what is wrong with it), each with where it stands."""
-    pod = pod_of(template.pod, namespace)
     # A template may name the namespace of its pods, or none; either way they are made where the workload is.
-    pod = replace(pod, namespace=namespace)
-    if not book.is_concerned_with(pod):
-        return [], []
-    mended, notices = mends.complete(pod, book)
-    told = [Notice(one.code, f"{template.field}: {one.text}") for one in notices]
-    return told, [
+    pod = replace(pod_of(template.pod, namespace), namespace=namespace)
+    verdict = advice.spoken(_judged(pod, book), book)
+    return [Notice(one.code, f"{template.field}: {one.text}") for one in verdict.notices], [
         Violation(code=one.code, field=f"{template.field}: {one.field}", found=one.found, remedy=one.remedy)
-        for one in _wrong(pod, mended, told, template.field, book)
+        for one in verdict.violations
     ]
 
 
-def _wrong(pod: Pod, mended: Pod, told: list[Notice], place: str, book: Rulebook) -> Iterator[Violation]:
+def _judged(pod: Pod, book: Rulebook) -> Judged:
+    if not book.is_concerned_with(pod):
+        return Judged(NOTHING, pod)
+    mended, notices = mends.complete(pod, book)
     if not book.asks_cards(pod):
-        return
+        return Judged(Verdict(notices=notices), mended)
     found, asked = rules.examine(mended, book)
     violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
-    yield from violations
-    never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
-    if never is not None and rules.denies_what_never_fits(mended, book):
-        yield never
-    elif never is not None:
-        one = rules.warned(never)
-        told.append(Notice(one.code, f"{place}: {one.text}"))
+    return Judged(Verdict(violations=violations, notices=notices), mended, asked)

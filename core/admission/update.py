@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from core import names
 from core.admission import mends, rules
 from core.admission.rulebook import MOVED, SELECTORS, Rulebook
-from core.admission.verdict import ANNOTATIONS, NOTHING, Notice, Verdict, edits_between
+from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Notice, Verdict, edits_between
+from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, Pod
 from core.port import Rotating, Violation
@@ -14,28 +15,30 @@ from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 
 
-def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Verdict:
+def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *user_name* making *new* of *old*.
 
     The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. An object that
     is being deleted is always admitted, but what only machines write stays as it was.
     """
-    if _unchanged(old, new) or not (book.is_concerned_with(old) or book.is_concerned_with(new)):
-        return NOTHING
+    if _unchanged(old, new):
+        return UNSPOKEN
     if book.may_assign(user_name, old):
-        return rotation(old, new, book) if book.is_plugin(user_name) else NOTHING
+        return Judged(rotation(old, new, book)) if book.is_plugin(user_name) else UNSPOKEN
+    if not (book.is_concerned_with(old) or book.is_concerned_with(new)):
+        return Judged(NOTHING, new, None, old)
     guarded = protect(old, new, book)
     if new.deleting:
-        return Verdict(edits=edits_between(new, guarded.pod), notices=guarded.notices)
-    pod, notices, violations = guarded.pod, guarded.notices, guarded.violations
+        return Judged(Verdict(edits=edits_between(new, guarded.pod), notices=guarded.notices))
+    pod, notices, violations, asked = guarded.pod, guarded.notices, guarded.violations, None
     if book.asks_cards(old) or book.asks_cards(new):
         pod = change_back(old, pod, book)
         wishes = wish(old, pod, book)
-        pod, notices = wishes.pod, notices + wishes.notices
+        pod, notices, asked = wishes.pod, notices + wishes.notices, wishes.asked
         violations += wishes.violations
     if violations:
-        return Verdict(violations=violations, notices=notices)
-    return Verdict(edits=edits_between(new, pod), notices=notices)
+        return Judged(Verdict(violations=violations, notices=notices))
+    return Judged(Verdict(edits=edits_between(new, pod), notices=notices), pod, asked, old)
 
 
 def rotation(old: Pod, new: Pod, book: Rulebook) -> Verdict:
@@ -52,11 +55,15 @@ def rotation(old: Pod, new: Pod, book: Rulebook) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The pod as it may be stored; notices on what was put back, violations on what may not be asked."""
+    """The pod as it may be stored; notices on what was put back, violations on what may not be asked.
+
+    asked: what it asks of cards, None where that is nothing, or what it asked before.
+    """
 
     pod: Pod
     notices: tuple[Notice, ...] = ()
     violations: tuple[Violation, ...] = ()
+    asked: Asked | None = None
 
 
 def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
@@ -85,17 +92,12 @@ def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
         return _frozen(old, new, book)
     moved = _moved(old, new)
     mended, notices = mends.normalise_mode(moved.pod, book)
-    violations = moved.violations
+    violations, asked = moved.violations, None
     if _selectors(old, mended) or mended.containers != old.containers:
-        before = frozenset(rules.judge(old, book)[0])
+        before = frozenset(rules.examine(old, book)[0])
         found, asked = rules.examine(mended, book)
         violations += tuple(one for one in found if one not in before)
-        never = rules.never_fits(mended, asked, book) if asked is not None and not violations else None
-        if never is not None and rules.denies_what_never_fits(mended, book):
-            violations = (never,)
-        elif never is not None:
-            notices = (*notices, rules.warned(never))
-    return Held(mended, moved.notices + notices, violations)
+    return Held(mended, moved.notices + notices, violations, asked)
 
 
 def change_back(old: Pod, new: Pod, book: Rulebook) -> Pod:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from core.catalog import Asked
 from core.model import Container, Pod
 from core.port import Violation
 from core.wire.patches import Edit
@@ -44,7 +45,21 @@ class Verdict:
         return tuple(dict.fromkeys(found))
 
 
+class Judged(NamedTuple):
+    """A verdict, and what the final state is told by.
+
+    pod: as it is to be stored, None where it is not to be spoken of. asked: what it asks of cards, None where it asks
+    nothing that we place, or nothing else than before. before: the pod that it was, None of a new one.
+    """
+
+    verdict: Verdict
+    pod: Pod | None = None
+    asked: Asked | None = None
+    before: Pod | None = None
+
+
 NOTHING: Final = Verdict()
+UNSPOKEN: Final = Judged(NOTHING)
 ANNOTATIONS: Final = ("metadata", "annotations")
 
 

@@ -145,9 +145,44 @@ async def test_what_no_node_could_take_is_told_with_the_clusters_figures(install
     async with as_person(installed) as person:
         answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
         assert answer.status == 201, answer
-        assert any("CS401 this pod can never be placed" in one and "98304 MiB" in one for one in answer.warnings), (
-            answer
-        )
+        told = [one for one in answer.warnings if "CS401 this pod can never be placed" in one and "98304 MiB" in one]
+        assert len(told) == 1, answer
+
+
+NEARLY = {
+    "a resource of a plugin": ({"huawei.com/npu-cores": "2"}, {}, "did you mean huawei.com/npu-core?"),
+    "a key on a pod of others": ({"cpu": "1"}, {"nvidia.com/use-gputyp": "A100"}, "nvidia.com/use-gputype?"),
+    "a key on a pod with cards": (VGPU, {"volcano.sh/vgpu-mod": "mig"}, "did you mean volcano.sh/vgpu-mode?"),
+}
+
+
+@pytest.mark.parametrize(("limits", "annotations", "words"), NEARLY.values(), ids=NEARLY)
+async def test_what_only_looks_like_a_key_is_told_of_pods_and_of_templates(
+    installed: Installed, limits: dict[str, str], annotations: dict[str, str], words: str
+):
+    found = template(limits, annotations, schedulerName="nobody")
+    pod = {"metadata": {"name": "entry", "annotations": annotations}, "spec": found["spec"]}
+    deployed = selected(template(limits, annotations))
+    async with as_person(installed) as person:
+        for path, body in ((f"{CORE}/pods", pod), (f"{APPS}/deployments", deployed)):
+            answer = await person.post(f"{path}?dryRun=All", body)
+            assert answer.status == 201, answer
+            assert len([one for one in answer.warnings if "CS115" in one and words in one]) == 1, answer
+
+
+async def test_while_the_webhook_is_away_what_only_looks_like_a_key_holds_up_nobody(installed: Installed):
+    webhook = installed.stage.product.webhook
+    pod = {
+        "metadata": {"name": "entry"},
+        "spec": template({"huawei.com/npu-cores": "2"}, schedulerName="nobody")["spec"],
+    }
+    async with as_person(installed) as person:
+        webhook.signal(signal.SIGSTOP)
+        try:
+            answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
+            assert answer.status == 201, answer
+        finally:
+            webhook.signal(signal.SIGCONT)
 
 
 async def test_while_the_webhook_is_away_plugins_serve_pods_of_one_container(installed: Installed):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from core.admission.mutate import mutate, unreadable
+from core.admission.mutate import judge_at_once, mutate, unreadable
 from core.admission.rulebook import Rulebook
 from core.admission.subresources import judge_resize
 from core.admission.verdict import Verdict
@@ -138,7 +138,8 @@ def _ask(operation: str, new: Json, old: Json | None, book: Rulebook) -> tuple[V
         "oldObject": old,
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return mutate(decode_review(json.dumps(body).encode()), book)
+    review = decode_review(json.dumps(body).encode())
+    return judge_at_once(review, book), mutate(review, book)[1]
 
 
 def _without_manifest(rule: Rule) -> Verdict:

@@ -128,8 +128,8 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
     if number is None and memory is None:
         return None
     if number == 0:
-        if memory:
-            read.wrong("CS101", chip.resource, "write 1 or more, or leave the memory out too")
+        if memory or cores:
+            read.wrong("CS203", chip.resource, f"write {chip.resource}: 1, or leave out its memory and cores as well")
         return None
     if len(violations) > before:
         return Ask(position, 1, None, 0)
@@ -193,6 +193,14 @@ def _selection(pod: Pod, chip: AscendChip, violations: list[Violation]) -> CardS
 def _unservable(pod: Pod, chip: AscendChip) -> Iterable[Violation]:
     """What kubelet or the plugin would not do as asked: no count, memory that is no plain MiB, cores of a template."""
     soft = is_soft(pod)
+    both = _items(pod, keys.use_uuids(chip.common_word)) & _items(pod, keys.no_use_uuids(chip.common_word))
+    if both:
+        yield Violation(
+            code="CS206",
+            field=f"annotations {keys.use_uuids(chip.common_word)} and {keys.no_use_uuids(chip.common_word)}",
+            found=quoted(", ".join(sorted(both))),
+            remedy="name each in one of the two only",
+        )
     for role, container in _containers(pod):
         limits, requests = container.limits, container.requests
         memory = limits.get(chip.memory_resource, requests.get(chip.memory_resource))
@@ -220,6 +228,13 @@ def _unservable(pod: Pod, chip: AscendChip) -> Iterable[Violation]:
                 found="",
                 remedy=f"write {chip.resource}: 1 as well; kubelet gives the container no chip without it",
             )
+
+
+def _items(pod: Pod, key: str) -> frozenset[str]:
+    try:
+        return selection.decode_items(pod.annotations.get(key, ""), "")
+    except InvalidRequestError:  # told by `_selection`
+        return frozenset()
 
 
 def _containers(pod: Pod) -> Iterable[tuple[str, Container]]:

@@ -55,6 +55,10 @@ class MindCluster:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request_of(pod, tables)
 
+    def at_best(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
+        """The chips as if all of them were listed and well."""
+        return tuple([_chips.chip(one.fixed._replace(fault=None, listed=True)) for one in cards])
+
     def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         del cards, tables

@@ -3,6 +3,7 @@
 Source: protocol reference, nvidia 3.6.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from core.dialects.vgpu import keys
@@ -20,11 +21,11 @@ class Grant(NamedTuple):
     model: str
 
 
-def larger_slices(request: Request, table: VgpuTable) -> tuple[Grant, ...]:
+def larger_slices(request: Request, table: VgpuTable, there: Collection[str] | None = None) -> tuple[Grant, ...]:
     """What each container's memory becomes on the card models that the pod accepts, where that is more.
 
     Only for pods of mode mig; one entry per profile and wanted figure, smallest slice first. A percentage depends on
-    the card and is left out.
+    the card and is left out. *there* are the types of the cluster's cards, None where they are not known.
     """
     if request.mode != keys.MIG:
         return ()
@@ -34,7 +35,10 @@ def larger_slices(request: Request, table: VgpuTable) -> tuple[Grant, ...]:
         wanted_mib = ask.memory * factor
         for geometry in table.geometries if not ask.percent else ():
             models = [
-                model for model in geometry.models if request.selection.accepts_type(type_words(f"NVIDIA-{model}"))
+                model
+                for model in geometry.models
+                if request.selection.accepts_type(type_words(f"NVIDIA-{model}"))
+                and (there is None or any(model in one for one in there))
             ]
             first = _first_fit(geometry, wanted_mib)
             if models and first is not None and first[0] > wanted_mib:

@@ -3,8 +3,8 @@
 Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25 done as they say.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from core import names, selection
 from core.dialects.vgpu import keys
@@ -49,7 +49,7 @@ def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
     asked = readable_request(pod, tables)
     if asked is None:
-        waiting = _init_violations(pod, tables.vgpu)
+        waiting = (*_init_violations(pod, tables.vgpu), *_cardless(pod, tables.vgpu))
         return waiting or None
     violations = (*(asked if not isinstance(asked, Request) else ()), *_unservable(pod, tables.vgpu))
     if violations:
@@ -158,35 +158,33 @@ class _Figures:
             place = "request"
         if text is None:
             return None
-        field = f'container "{self._container.name}": {place} {resource}'
         try:
-            value = parse_count(text, field, maximum)
+            value = parse_count(text, "", maximum)
         except InvalidRequestError as error:
             # The commonest mistake of all: other memory of a pod is written with a suffix.
             remedy = (
                 "the unit is MiB already; write a whole number such as '8192'" if text[-1:] == "i" else error.remedy
             )
-            self._wrong(code, error.field, error.found, remedy)
+            self._wrong(code, f"{place} {resource}", text, remedy)
             return minimum or 1
         if value < minimum:
-            self._wrong(code, field, quoted(text), f"write a whole number from {minimum} to {maximum}")
+            self._wrong(code, f"{place} {resource}", text, f"write a whole number from {minimum} to {maximum}")
             return minimum
         return value
 
-    def _wrong(self, code: str, field: str, found: str, remedy: str) -> None:
-        self.violations.append(Violation(code=code, field=field, found=found, remedy=remedy))
+    def _wrong(self, code: str, place: str, text: str, remedy: str) -> None:
+        field = f'container "{self._container.name}": {place}'
+        self.violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
 
 
 def _mentions(container: Container, table: VgpuTable) -> bool:
-    limits, requests = container.limits, container.requests
-    return any(
-        resource in limits or resource in requests
-        for resource in (table.number_resource, table.memory_resource, table.cores_resource, table.percentage_resource)
-        if resource
-    )
+    resources = table.resources
+    return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
 
 
 def _selection(annotations: Mapping[str, str]) -> tuple[CardSelection, tuple[Violation, ...]]:
+    if _SELECTING.isdisjoint(annotations):
+        return ANY_CARD, ()
     wrong: list[Violation] = []
     empty: frozenset[str] = frozenset()
     no_types: frozenset[selection.TypePattern] = frozenset()
@@ -201,6 +199,18 @@ def _selection(annotations: Mapping[str, str]) -> tuple[CardSelection, tuple[Vio
         avoided_indices=avoided[1],
     )
     return (ANY_CARD if found == ANY_CARD else found), tuple(wrong)
+
+
+_SELECTING: Final = frozenset(
+    {
+        keys.USE_UUID,
+        keys.NO_USE_UUID,
+        names.USE_GPU_TYPE,
+        names.NO_USE_GPU_TYPE,
+        names.WISHED_INDICES,
+        names.AVOIDED_CARDS,
+    }
+)
 
 
 def _read(
@@ -218,7 +228,7 @@ def _read(
 
 def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
     """What the plugin could not be told: cards without a number, init containers."""
-    violations = list(_init_violations(pod, table))
+    violations = [*_init_violations(pod, table), *_cardless(pod, table)]
     asking = [one for one in pod.containers if _mentions(one, table) and not _asks_nothing(one, table)]
     violations += [
         Violation(
@@ -231,6 +241,24 @@ def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
         if table.number_resource not in one.limits
     ]
     return tuple(violations)
+
+
+def _cardless(pod: Pod, table: VgpuTable) -> Iterator[Violation]:
+    """Shares of no card: kubelet gives the container none (S21), and a node none of its shares."""
+    shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
+    for one in pod.containers:
+        given = [key for key in shares if _is_more_than_none(one.limits.get(key) or one.requests.get(key))]
+        if given and _asks_nothing(one, table):
+            yield Violation(
+                code="CS203",
+                field=f'container "{one.name}": limit {table.number_resource}',
+                found=quoted(one.limits[table.number_resource]),
+                remedy=f"write {table.number_resource}: 1, or leave out {', '.join(given)} as well",
+            )
+
+
+def _is_more_than_none(text: str | None) -> bool:
+    return text is not None and bool(text.strip("0"))
 
 
 def _asks_nothing(container: Container, table: VgpuTable) -> bool:

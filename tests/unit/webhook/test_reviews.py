@@ -7,7 +7,8 @@ from structlog.testing import capture_logs
 from core.admission.rulebook import rulebook
 from core.catalog import Catalog, standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import AdmissionSettings, Settings, Tables
+from core.inventory import Inventory
+from core.settings import AdmissionSettings, NeverFits, Settings, Tables
 from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 
@@ -15,7 +16,7 @@ from webhook.reviews import Path, Reviewer
 class BrokenCatalog(Catalog):
     """A catalog that fails when it is asked."""
 
-    def request_of(self, pod, tables, settings):
+    def request_of(self, pod, tables, settings, among=None):
         raise RuntimeError("broken")
 
 
@@ -78,6 +79,26 @@ def test_an_assignment_that_came_after_us_is_denied_in_the_final_state():
     response = ask(reviewer(), forged, Path.VALIDATE)
     assert not response["allowed"]
     assert response["status"]["message"].startswith("CS301 annotation volcano.sh/vgpu-ids-new: remove it")
+
+
+def test_what_is_told_of_the_final_state_is_told_and_counted_once():
+    found = reviewer()
+    text = body({**SHARE, "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-memory-percentage": "50"})
+    assert "warnings" not in ask(found, text)
+    (warning,) = ask(found, text, Path.VALIDATE)["warnings"]
+    assert warning.startswith("CS116 ")
+    assert found.metrics.codes == {"CS116": 1}
+
+
+def test_what_can_never_fit_is_denied_in_the_final_state_alone():
+    found = reviewer(Settings(admission=AdmissionSettings(never_fits={"*": NeverFits.DENY})))
+    found.know(Inventory().stock())
+    assert ask(found, body(SHARE))["allowed"]
+    response = ask(found, body(SHARE), Path.VALIDATE)
+    assert response["status"]["message"].startswith(
+        "CS405 cards: no node of this cluster offers volcano.sh/vgpu-number"
+    )
+    assert found.metrics.codes == {"CS405": 1}
 
 
 def test_a_failure_of_ours_is_a_denial_with_its_uid():

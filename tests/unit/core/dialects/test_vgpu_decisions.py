@@ -94,7 +94,7 @@ def test_a_card_named_twice_is_sold_once():
 
 def test_a_pod_that_asks_for_nothing_is_nobodys():
     assert VGPU.request(pod(Container(name="c", limits={"cpu": "1"})), TABLES) is None
-    assert VGPU.request(pod(container(number=0, memory=5)), TABLES) is None
+    assert VGPU.request(pod(container(number=0)), TABLES) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""Whatever of a pod silently has no effect is told, with what holds instead."""
+
+import pytest
+
+from core.admission.advice import spoken
+from core.admission.mutate import judge_new
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.model import Container, Pod, PodUid
+from core.settings import Settings, Tables
+
+BOOK = rulebook(Settings(), Tables(), standard_catalog())
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+PERCENT, MODE = "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-mode"
+CHIP, CHIP_MEMORY, SLICING = "huawei.com/Ascend310P", "huawei.com/Ascend310P-memory", "huawei.com/vnpu-mode"
+NPU, SHARE, PLAIN = "huawei.com/npu-core", "volcano.sh/gpu-memory", "nvidia.com/gpu"
+LEVEL, DVPP, CONTROLLER = "vnpu-level", "vnpu-dvpp", {"ring-controller.atlas": "ascend-310P"}
+TYPES, INDEX, AVOID = "nvidia.com/use-gputype", "cardshare.io/gpu-index", "cardshare.io/avoid-cards"
+
+
+def pod(limits, annotations=None, labels=None):
+    main = Container(name="main", limits={key: str(value) for key, value in limits.items()})
+    labels = {**(CONTROLLER if NPU in limits else {}), **(labels or {})}
+    return Pod(
+        uid=PodUid("u"), namespace="n", name="p", annotations=annotations or {}, labels=labels, containers=(main,)
+    )
+
+
+def told(asked):
+    verdict = spoken(judge_new(asked, "dana", BOOK), BOOK)
+    assert verdict.allowed, verdict.message
+    return [one.text for one in verdict.notices if one.code == "CS116"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "place", "words"),
+    [
+        (pod({NUMBER: 1, MEMORY: 3000, PERCENT: 50}), f'container "main": limit {MEMORY}: found \'3000\'',
+         f"{PERCENT} 50 holds over it"),
+        (pod({NUMBER: 1, MEMORY: 0}), f'container "main": limit {MEMORY}: found \'0\'', "all memory of the card"),
+        (pod({CHIP: 1, CHIP_MEMORY: 0}), f'container "main": limit {CHIP_MEMORY}: found \'0\'', "all memory"),
+        (pod({NUMBER: 1, CORES: 30}, {MODE: "mig"}), f'container "main": limit {CORES}: found \'30\'', "mode mig"),
+        (pod({NUMBER: 1}, {"volcano.sh/vgpu-podgroup-policy": "pack"}),
+         "annotation volcano.sh/vgpu-podgroup-policy: found 'pack'", "write spread"),
+        (pod({CHIP: 1}, {SLICING: "hami-cor"}), f"annotation {SLICING}: found 'hami-cor'", "write hami-core"),
+        (pod({SHARE: 5}, {TYPES: "A100"}), f"annotation {TYPES}: found 'A100'", f"pods that ask for {SHARE}"),
+        (pod({SHARE: 5}, {AVOID: "GPU-1,2"}), f"annotation {AVOID}: found 'GPU-1'", "positions such as '0,2'"),
+        (pod({PLAIN: 1}, {MODE: "mig"}), f"annotation {MODE}: found 'mig'", f"pods that ask for {PLAIN}"),
+        (pod({CHIP: 1}, {INDEX: "0"}), f"annotation {INDEX}: found '0'", f"pods that ask for {CHIP}"),
+        (pod({CHIP: 1}, {"hami.io/use-Ascend910A-uuid": "A"}), "annotation hami.io/use-Ascend910A-uuid", CHIP),
+        (pod({NPU: 2}, {MODE: "mig"}), f"annotation {MODE}: found 'mig'", f"pods that ask for {NPU}"),
+        (pod({NPU: 2}, {LEVEL: "high"}), f"annotation {LEVEL}: found 'high'", "as a label only"),
+        (pod({NUMBER: 1}, {MEMORY: "3000"}), f"annotation {MEMORY}: found '3000'", "among a container's limits"),
+        (pod({NUMBER: 1}, labels={MODE: "mig"}), f"label {MODE}: found 'mig'", "as an annotation only"),
+        (pod({NUMBER: 1}, labels={LEVEL: "high"}), f"label {LEVEL}: found 'high'", f"only pods with {NPU}"),
+        (pod({NPU: 8}, labels={LEVEL: "high"}), f"label {LEVEL}: found 'high'", "8 AI cores are whole chips"),
+        (pod({NPU: 8}, labels={DVPP: "maybe"}), f"label {DVPP}: found 'maybe'", "8 AI cores are whole chips"),
+        (pod({NPU: 2}, labels={LEVEL: "High"}), f"label {LEVEL}: found 'High'", "it is read as low"),
+        (pod({NPU: 1}, labels={LEVEL: "high"}), f"label {LEVEL}: found 'high'", "is vir01 at any level"),
+        (pod({NPU: 4}, labels={LEVEL: "high", DVPP: "yes"}), f"label {LEVEL}: found 'high'", "vir04_4c_dvpp at any"),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_has_no_effect_is_told_with_what_holds(asked, place, words):
+    (text,) = told(asked)
+    assert text.startswith(place)
+    assert "it has no effect, because" in text
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pod({NUMBER: 2, MEMORY: 3000, CORES: 30}, {MODE: "hami-core", TYPES: "A100", INDEX: "0,1", AVOID: "GPU-7"}),
+        pod({NUMBER: 1, PERCENT: 50}, {"volcano.sh/vgpu-podgroup-policy": "spread"}),
+        pod({NUMBER: 1, CORES: 0}, {MODE: "mig"}),
+        pod({SHARE: 5}, {INDEX: "0,1", AVOID: "2"}),
+        pod({PLAIN: 1}, {TYPES: "A100"}),
+        pod({CHIP: 1, CHIP_MEMORY: 3072}, {"hami.io/use-Ascend310P-uuid": "A", SLICING: "hami-core"}),
+        pod({NPU: 2}, labels={LEVEL: "high", DVPP: "null"}),
+        pod({NPU: 4}, labels={LEVEL: "low", DVPP: "no"}),
+        pod({NPU: 8}, labels={LEVEL: "low", DVPP: "null"}),
+        pod({NUMBER: 0}, {MODE: "mig"}),
+        pod({"cpu": 1}, {MODE: "mig"}),
+        pod({SHARE: 5}, {MODE: ""}),
+        pod({"cpu": 1}, labels={LEVEL: "high"}),
+    ],
+)
+def test_what_has_its_effect_is_not_spoken_of(asked):
+    assert told(asked) == []
+
+
+@pytest.mark.parametrize("share", [{MEMORY: 3000}, {CORES: 30}, {PERCENT: 50}])
+def test_shares_of_no_card_are_denied(share):
+    verdict = judge_new(pod({NUMBER: 0, **share}), "dana", BOOK).verdict
+    (name,) = share
+    assert verdict.message == (
+        f"CS203 container \"main\": limit {NUMBER}: found '0'; write {NUMBER}: 1, or leave out {name} as well"
+    )
+
+
+def test_a_chip_wanted_and_refused_is_denied():
+    asked = pod({CHIP: 1}, {"hami.io/use-Ascend310P-uuid": "A,B", "hami.io/no-use-Ascend310P-uuid": "B"})
+    verdict = judge_new(asked, "dana", BOOK).verdict
+    assert verdict.codes == ("CS206",)
+    assert "found 'B'" in verdict.message

@@ -1,0 +1,117 @@
+"""What looks like a key of ours and is none is told with the one that was meant; keys of others are let be."""
+
+import pytest
+
+from core.admission.advice import spoken
+from core.admission.mutate import judge_new
+from core.admission.rulebook import rulebook
+from core.admission.spelling import strange
+from core.catalog import standard_catalog
+from core.model import Container, Pod, PodUid
+from core.settings import Settings, Tables
+
+BOOK = rulebook(Settings(), Tables(), standard_catalog())
+
+
+def pod(annotations=(), limits=(), requests=()):
+    main = Container(name="main", limits=dict.fromkeys(limits, "1"), requests=dict.fromkeys(requests, "1"))
+    return Pod(
+        uid=PodUid("u"), namespace="n", name="p", annotations=dict.fromkeys(annotations, "1"), containers=(main,)
+    )
+
+
+def told(asked, before=None):
+    return [one.text for one in strange(asked, before, BOOK)]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("cardshare.io/gpu-indx", "cardshare.io/gpu-index"),
+        ("volcano.sh/vgpu-mod", "volcano.sh/vgpu-mode"),
+        ("volcano.sh/vgpu-Mode", "volcano.sh/vgpu-mode"),
+        ("nvidia.com/use-gputyp", "nvidia.com/use-gputype"),
+        ("nvidia.com/nouse-gputypes", "nvidia.com/nouse-gputype"),
+        ("volcano.sh/vgpu-use-gpuuid", "volcano.sh/vgpu-use-gpuuuid"),
+        ("huawei.com/vnpu-mod", "huawei.com/vnpu-mode"),
+        ("hami.io/use-Ascend910B4-1-uid", "hami.io/use-Ascend910B4-1-uuid"),
+    ],
+)
+def test_an_annotation_is_told_with_the_key_that_was_meant(key, meant):
+    assert told(pod([key])) == [f"annotation {key}: nobody reads this key; did you mean {meant}?"]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("volcano.sh/vgpu-memroy", "volcano.sh/vgpu-memory"),
+        ("volcano.sh/vgpu-mem", "volcano.sh/vgpu-memory"),
+        ("volcano.sh/vgpu-core", "volcano.sh/vgpu-cores"),
+        ("huawei.com/Ascend910B4-memry", "huawei.com/Ascend910B4-memory"),
+        ("huawei.com/Ascend910b4", "huawei.com/Ascend910B4"),
+        ("huawei.com/Ascned310P", "huawei.com/Ascend310P"),
+        ("huawei.com/npu-cores", "huawei.com/npu-core"),
+    ],
+)
+def test_a_resource_is_told_with_the_one_that_was_meant(key, meant):
+    words = "no device plugin is known to offer this resource"
+    assert told(pod(limits=[key], requests=[key])) == [f'container "main": limit {key}: {words}; did you mean {meant}?']
+
+
+def test_under_our_own_prefix_every_strange_key_is_told():
+    (text,) = told(pod(["cardshare.io/x"]))
+    assert text.endswith("nobody reads this key; write one of cardshare.io/avoid-cards, cardshare.io/gpu-index")
+
+
+OF_OTHERS = [
+    # Volcano's own, on pods of its jobs and of its schedulers.
+    "volcano.sh/job-name", "volcano.sh/job-namespace", "volcano.sh/job-version", "volcano.sh/job-retry-count",
+    "volcano.sh/queue-name", "volcano.sh/task-spec", "volcano.sh/task-index", "volcano.sh/template-uid",
+    "volcano.sh/createdByJobTemplate", "volcano.sh/preemptable", "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/numa-topology-policy", "volcano.sh/qos-level", "volcano.sh/network-topology-mode",
+    "volcano.sh/network-topology-highest-tier", "volcano.sh/role-name", "volcano.sh/mutex.lock",
+    # HAMi's.
+    "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage", "nvidia.com/priority",
+    "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", "nvidia.com/vgpu-mode", "nvidia.com/cuda-compat",
+    "hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy", "hami.io/resource-pool",
+    "hami.io/use-Ascend910D-uuid", "hami.io/mutex.lock",
+    # NVIDIA's: device plugin, operator, sandboxed workloads.
+    "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-7g.80gb",
+    "nvidia.com/gpu.product", "nvidia.com/gpu.workload.config", "nvidia.com/vgpu", "nvidia.com/pgpu",
+    "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/GRID_T4-1Q", "nvidia.com/gpu-driver-upgrade-drain.skip",
+    "nvidia.com/mig.config", "nvidia.com/imex-channel",
+    # MindCluster's: whole cards, cards cut in advance, and their reports.
+    "huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Ascend310P-1c", "huawei.com/Ascend310P-2c.1cpu",
+    "huawei.com/Ascend310P-4c.3cpu.ndvpp", "huawei.com/Ascend310P-V", "huawei.com/Ascend310P-VPro",
+    "huawei.com/Ascend310P-IPro", "huawei.com/Ascend910-16c", "huawei.com/Ascend910B", "huawei.com/Ascend910D",
+    "huawei.com/npu", "huawei.com/npu-memory-usage", "huawei.com/recover_policy_path", "huawei.com/schedule_policy",
+    "huawei.com/kltDev", "huawei.com/AscendReal",
+    # What people write themselves.
+    "example.com/gpu-index", "gpu-index", "app.kubernetes.io/name", "prometheus.io/scrape",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OF_OTHERS)
+def test_keys_of_others_are_let_be(key):
+    assert told(pod([key], limits=[key])) == []
+
+
+def test_all_that_cardshare_reads_is_known():
+    assert told(pod(BOOK.wishes | BOOK.protected, limits=BOOK.resources)) == []
+
+
+def test_of_a_changed_pod_only_what_is_new_is_told():
+    before = pod(["volcano.sh/vgpu-mod"], limits=["volcano.sh/vgpu-memroy"])
+    after = pod(["volcano.sh/vgpu-mod", "cardshare.io/gpu-indx"], limits=["volcano.sh/vgpu-memroy"])
+    assert [one.partition(":")[0] for one in told(after, before)] == ["annotation cardshare.io/gpu-indx"]
+
+
+def test_a_pod_of_nothing_but_strange_keys_is_told_of_the_first_ones():
+    assert len(told(pod([f"cardshare.io/{i}" for i in range(10_000)]))) == 4
+
+
+def test_a_pod_that_asks_for_no_card_by_a_slip_is_told():
+    asked = pod(limits=["huawei.com/npu-cores"])
+    verdict = spoken(judge_new(asked, "dana", BOOK), BOOK)
+    assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS115",))
