@@ -15,7 +15,7 @@ from certs.options import Ensure, EnsureInCluster, Status, parse
 from certs.pair import describe, judge
 from core.errors import ConfigError
 from kube.calls import Calls
-from kube.credentials import choose_source
+from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, CredentialsError, UndecodableError
 from kube.transport import Transport
 
@@ -54,6 +54,9 @@ def _ensure(options: Ensure, now: datetime) -> int:
 
 def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> int:
     place = options.place
+    if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
+        print(f"certs: {mistake}", file=sys.stderr)
+        return 2
     try:
         kept = asyncio.run(_keep(options, environ, now))
         copied = options.directory is not None and publish(options.directory, kept.stored)

@@ -42,7 +42,7 @@ from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
 from kube.backoff import Backoff
 from kube.calls import Calls
-from kube.credentials import choose_source
+from kube.credentials import choose_source, mistake_in
 from kube.errors import CredentialsError
 from kube.reflector import Reflector
 from kube.transport import Transport
@@ -74,7 +74,7 @@ class Controller:
         """
         self._config = config
         self._environ = environ
-        self._standing: Final = Standing(config, self._announce)
+        self._standing: Final = self._load()
         self._metrics = Metrics()
         self._started_s = time.monotonic()
         self._inbox = Inbox(time.monotonic)
@@ -96,6 +96,17 @@ class Controller:
         self._following: tuple[tuple[str, str], asyncio.Task[None]] | None = None
         self._synced = False
         self._stopping = False
+
+    def _load(self) -> Standing:
+        mistake = mistake_in(kubeconfig=self._config.kubeconfig, environ=self._environ)
+        problems = [mistake] if mistake else []
+        try:
+            standing = Standing(self._config, self._announce)
+        except ConfigError as e:
+            raise ConfigError([*problems, *e.problems]) from e
+        if problems:
+            raise ConfigError(problems)
+        return standing
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then let what is in flight end.

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Final, Protocol
 
 from kube.errors import CredentialsError, printable
+from kube.kubeconfig import problem_of
 
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # An exec plugin may ask a person or a cloud; longer than this it is taken to hang.
@@ -128,6 +129,10 @@ class KubeconfigSource:
         # A loop of its own in a thread: the loader reads files, and its import alone stalls for a quarter of a second.
         return await asyncio.to_thread(asyncio.run, self._read(rejected=rejected))
 
+    def mistake(self) -> str:
+        """Why these files can never be used as they are, or ""."""
+        return problem_of(self._paths, self._context)
+
     async def _read(self, *, rejected: bool) -> Credentials:
         # Lazy: see the module's docstring.
         from kubernetes_asyncio.config import ConfigException, kube_config  # noqa: PLC0415
@@ -135,7 +140,8 @@ class KubeconfigSource:
 
         if self._from_plugin and not rejected and not _expires_soon(self._plugin_expiry):
             return self._from_plugin
-        _require_a_file(self._paths)
+        if problem := self.mistake():
+            raise CredentialsError(problem)
         landing = SimpleNamespace(api_key={})
         try:
             async with asyncio.timeout(KUBECONFIG_DEADLINE_S):
@@ -198,10 +204,24 @@ def choose_source(
     raise CredentialsError("no API server is named; give --kubeconfig FILE, or set KUBECONFIG")
 
 
-def _require_a_file(paths: str) -> None:
-    # Of several, those that are missing are passed over, as kubectl does.
-    if not any(Path(path).expanduser().is_file() for path in paths.split(":") if path):
-        raise CredentialsError(f"kubeconfig {paths}: no such file; check the path")
+def mistake_in(
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    environ: Mapping[str, str],
+    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
+) -> str:
+    """Why nobody can log in by what `choose_source` is told, until a person changes that; "" if it may be waited for.
+
+    A pod's token may come later, and a server may come back: those are no mistakes.
+    """
+    try:
+        source = choose_source(
+            kubeconfig=kubeconfig, context=context, environ=environ, service_account_dir=service_account_dir
+        )
+    except CredentialsError as e:
+        return "" if environ.get("KUBERNETES_SERVICE_HOST") else str(e)
+    return source.mistake() if isinstance(source, KubeconfigSource) else ""
 
 
 def _from_landing(landing: SimpleNamespace, loader: object) -> Credentials:

@@ -55,6 +55,11 @@ class Options:
     preview_token: Path | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def names_a_kubeconfig(self) -> bool:
+        """Whether somebody said where the API server is; without, an inventory is done without."""
+        return bool(self.kubeconfig or self.cluster.get("KUBECONFIG"))
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Read flags, and ``CARDSHARE_<FLAG>`` for those not given.

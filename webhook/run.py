@@ -10,6 +10,7 @@ import structlog
 
 from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
+from kube.credentials import mistake_in
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
 from webhook.identity import Identity
@@ -136,7 +137,10 @@ class Webhook:
             identity = Identity(self._options.cert_dir, self._options.client_ca, self._metrics)
         except ConfigError as e:
             problems += e.problems
-        if identity is None or standing is None:
+        if self._options.inventory and self._options.names_a_kubeconfig:
+            mistake = mistake_in(kubeconfig=self._options.kubeconfig, environ=self._options.cluster)
+            problems += [f"{mistake}; or give --no-inventory"] if mistake else []
+        if identity is None or standing is None or problems:
             raise ConfigError(problems)
         return standing, identity
 

@@ -152,3 +152,9 @@ async def test_an_api_server_that_is_not_there_is_one_clear_line(tmp_path):
     assert code == 1
     assert err.count("\n") == 1
     assert "Traceback" not in err
+
+
+async def test_a_kubeconfig_that_is_not_there_is_one_clear_line_and_exits_2(tmp_path):
+    code, out, err = await ensure(tmp_path / "missing")
+    assert (code, out) == (2, "")
+    assert err == f"certs: kubeconfig {tmp_path / 'missing'}: there is no such file; check the path\n"

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import aiohttp
 import pytest
 
 from sandbox.client import ApiStatusError
@@ -181,25 +182,47 @@ async def test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem
         assert "--start-delay: found 'soon'" in running.log_tail(100)
 
 
-@pytest.mark.parametrize("text", ["", "{{{"], ids=["no such file", "not YAML"])
-async def test_a_wrong_kubeconfig_is_said_in_one_line_and_tried_again(rig, text):
-    async with rig(nodes=()) as world:
-        wrong = world.folder / "wrong"
-        if text:
-            wrong.write_text(text)
-        running = await world.controller(kubeconfig=wrong, wait=False)
-        await world.not_ready_because("credentials: ")
-        assert (await world.http("/healthz"))[0] == 200
+KUBECONFIG = """
+current-context: here
+contexts: [{name: here, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
 
-        async def said():
-            return "not ready" in running.log_tail(100)
 
-        await world.until(said)
-        assert "Traceback" not in running.log_tail(100)
-        assert running.log_tail(100).count("not ready") == 1
-        wrong.write_text(await world.kubeconfig())
-        await world.processes.ready(running, f"{world.url}/readyz")
-        assert await world.processes.stop(running) == 0
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "there is no such file; check the path"),
+        ("{{{", "it is not YAML"),
+        (
+            KUBECONFIG.replace("context: here", "context: there"),
+            "there is no context 'there'; its contexts are: 'here'",
+        ),
+    ],
+    ids=["no such file", "no YAML", "no such context"],
+)
+async def test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line(tmp_path, text, words):
+    wrong = tmp_path / "wrong"
+    if text:
+        wrong.write_text(text)
+    async with Processes(tmp_path / "logs", os.environ) as processes:
+        running = await processes.start("controller", "controller", ("--kubeconfig", str(wrong)))
+        assert await running.process.wait() == 2
+        (line,) = running.log_tail(100).splitlines()
+    assert line.startswith(f"controller: kubeconfig {wrong}: ")
+    assert words in line
+
+
+async def test_a_token_of_the_pod_that_is_not_there_yet_is_waited_for(tmp_path):
+    listen = f"127.0.0.1:{free_port()}"
+    async with Processes(tmp_path / "logs", os.environ) as processes, aiohttp.ClientSession() as session:
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+        running = await processes.start("controller", "controller", ("--listen", listen), environ)
+        await processes.ready(running, f"http://{listen}/healthz")
+        async with session.get(f"http://{listen}/readyz") as answer:
+            assert (answer.status, "credentials: in a pod, but " in await answer.text()) == (503, True)
+        assert await processes.stop(running) == 0
 
 
 async def test_an_api_server_that_is_not_there_is_said_and_waited_for(rig):

@@ -342,6 +342,19 @@ def test_a_bad_configuration_ends_with_2_and_every_problem(tmp_path):
     assert len(lines) == 3, ran.stderr
 
 
+def test_a_kubeconfig_that_cannot_be_right_ends_with_2_unless_no_inventory_is_wanted(children, tmp_path):
+    missing = tmp_path / "missing"
+    ensure(tmp_path / "certs", WANTED, datetime.now(UTC))
+    ran = subprocess.run(
+        [sys.executable, "-m", "webhook", "--cert-dir", tmp_path / "certs", "--kubeconfig", missing],
+        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
+    )  # fmt: skip
+    told = f"webhook: kubeconfig {missing}: there is no such file; check the path; or give --no-inventory"
+    assert (ran.returncode, ran.stderr.splitlines()) == (2, [told])
+    webhook = Webhook(children, tmp_path, "--kubeconfig", missing)  # with --no-inventory, as all here
+    assert allowed(webhook.call(review()))
+
+
 def test_the_process_loads_no_client_library():
     code = (
         "import sys, webhook.__main__; "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.credentials import InClusterSource, KubeconfigSource, choose_source
+from kube.credentials import InClusterSource, KubeconfigSource, choose_source, mistake_in
 from kube.errors import CredentialsError
 
 
@@ -141,12 +141,12 @@ async def test_what_is_missing_is_named(tmp_path, change, words):
 
 async def test_a_wrong_context_is_named(tmp_path):
     path = kubeconfig(tmp_path / "config")
-    with pytest.raises(CredentialsError, match=r"context elsewhere: .*elsewhere"):
+    with pytest.raises(CredentialsError, match=r"there is no context 'elsewhere'; its contexts are: 'here'"):
         await KubeconfigSource(path, context="elsewhere").read()
 
 
 async def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(CredentialsError, match=r"none: no such file; check the path"):
+    with pytest.raises(CredentialsError, match=r"none: there is no such file; check the path"):
         await KubeconfigSource(str(tmp_path / "none")).read()
 
 
@@ -177,6 +177,63 @@ def test_an_ipv6_service_address_is_bracketed(tmp_path):
 def test_without_any_the_remedy_is_told(tmp_path, environ, words):
     with pytest.raises(CredentialsError, match=words):
         choose_source(environ=environ, service_account_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"current-context": ""}, "it has no current-context; set it to one of its contexts: 'here'"),
+        ({"current-context": "x"}, "there is no context 'x'; its contexts are: 'here'"),
+        ({"clusters": []}, "context 'here' names cluster 'c', which is not there; its clusters are: none"),
+        ({"users": []}, "context 'here' names user 'u', which is not there; its users are: none"),
+        ({"contexts": [{"name": "here"}]}, "context 'here' names no cluster; its clusters are: 'c'"),
+        ({"contexts": 7}, "contexts: write a list of entries with a name each"),
+        ({"cluster": {"server": ""}}, "cluster 'c' has no server; write its URL"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_kubeconfig_that_cannot_be_right_is_told_with_what_it_has(tmp_path, change, words):
+    path = kubeconfig(tmp_path / "config", **change)
+    assert mistake_in(kubeconfig=path, environ={}) == f"kubeconfig {path}: {words}"
+
+
+def test_a_kubeconfig_that_may_be_right_is_no_mistake(tmp_path):
+    path = kubeconfig(tmp_path / "config")
+    assert mistake_in(kubeconfig=path, environ={}) == ""
+    assert mistake_in(kubeconfig=path, context="nope", environ={}).endswith("its contexts are: 'here'")
+    assert mistake_in(environ={"KUBECONFIG": f"{tmp_path}/none:{path}"}) == ""
+    nobody = [{"name": "here", "context": {"cluster": "c"}}]
+    assert mistake_in(kubeconfig=kubeconfig(tmp_path / "nobody", contexts=nobody), environ={}) == ""
+
+
+def test_the_first_of_several_files_counts(tmp_path):
+    first = kubeconfig(tmp_path / "first", clusters=[{"name": "c", "cluster": {}}])
+    second = kubeconfig(tmp_path / "second")
+    assert "has no server" in mistake_in(kubeconfig=f"{first}:{second}", environ={})
+    assert mistake_in(kubeconfig=f"{second}:{first}", environ={}) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is no kubeconfig"),
+        ("a: 1\n{{{", "it is not YAML (line "),
+        ("\x00", "it is not YAML"),
+        ("[" * 5000, "it is not YAML"),
+    ],
+    ids=["empty", "no YAML", "control", "deep"],
+)
+def test_a_text_that_is_no_kubeconfig_is_told_in_one_line(tmp_path, text, words):
+    (tmp_path / "config").write_text(text)
+    told = mistake_in(kubeconfig=str(tmp_path / "config"), environ={})
+    assert words in told
+    assert told.isprintable()
+
+
+def test_a_folder_and_nothing_at_all_are_mistakes_and_a_token_that_comes_later_is_none(tmp_path):
+    assert "is a directory; name a file" in mistake_in(kubeconfig=str(tmp_path), environ={})
+    assert "give --kubeconfig FILE" in mistake_in(environ={}, service_account_dir=tmp_path)
+    assert mistake_in(environ={"KUBERNETES_SERVICE_HOST": "h"}, service_account_dir=tmp_path) == ""
 
 
 def test_the_client_library_is_not_loaded_before_a_kubeconfig_is_read():

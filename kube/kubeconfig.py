@@ -1,0 +1,102 @@
+"""Whether a kubeconfig can be used at all, before anybody waits for a server: its files, and the context in them.
+
+Reading credentials out of it is left to the client library, which says less of what is wrong. Source: Kubernetes
+documentation, "Organizing Cluster Access Using kubeconfig Files"; the first file wins that names something.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from core.errors import escaped, quoted
+
+_SHOWN: Final = 8
+
+
+def problem_of(paths: str, context: str = "") -> str:
+    """Why the files in *paths*, joined by colons, have no usable context; "" if they have one.
+
+    Args:
+        paths: of several files, those that are missing are passed over, as kubectl does.
+        context: the one to use; "" for the current one.
+    """
+    try:
+        found = _merged([Path(path).expanduser() for path in paths.split(":") if path])
+        _check(found, context)
+    except _UnusableError as e:
+        return f"kubeconfig {escaped(paths)}: {e}"
+    return ""
+
+
+class _UnusableError(ValueError):
+    """What is wrong, and what to do."""
+
+
+def _merged(files: Iterable[Path]) -> dict[str, Any]:
+    there = [path for path in files if path.exists()]
+    if not there:
+        raise _UnusableError("there is no such file; check the path")
+    merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}, "users": {}}
+    for path in there:
+        found = _read(path)
+        merged["current-context"] = merged["current-context"] or str(found.get("current-context") or "")
+        for kind in ("contexts", "clusters", "users"):
+            merged[kind] = _named(found.get(kind), kind) | merged[kind]
+    return merged
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if path.is_dir():
+        raise _UnusableError(f"{path.name or path} is a directory; name a file")
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    except OSError as e:
+        raise _UnusableError(f"it cannot be read: {(e.strerror or str(e)).lower()}; check who may read it") from e
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        raise _UnusableError(f"it is not YAML{_line_of(e)}; correct the file") from e
+    if not isinstance(found, dict):
+        raise _UnusableError("it is no kubeconfig: write a mapping with contexts, clusters and users")
+    return found
+
+
+def _line_of(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f" (line {mark.line + 1})" if mark is not None else ""
+
+
+def _named(found: object, kind: str) -> dict[str, Any]:
+    entries = found or []
+    if not isinstance(entries, list) or not all(isinstance(one, dict) and "name" in one for one in entries):
+        raise _UnusableError(f"{kind}: write a list of entries with a name each")
+    # Of two entries with one name the first counts.
+    return {str(one["name"]): one.get(kind.removesuffix("s")) or {} for one in reversed(entries)}
+
+
+def _check(found: Mapping[str, Any], wanted: str) -> None:
+    contexts = found["contexts"]
+    name = wanted or found["current-context"]
+    if not name:
+        raise _UnusableError(f"it has no current-context; set it to one of its contexts: {_list(contexts)}")
+    if name not in contexts:
+        raise _UnusableError(f"there is no context {quoted(name)}; its contexts are: {_list(contexts)}")
+    for kind in ("cluster", "user"):
+        named = contexts[name].get(kind) if isinstance(contexts[name], dict) else None
+        if named is None and kind == "user":
+            continue  # a server that asks for nobody
+        if named is None or str(named) not in found[f"{kind}s"]:
+            told = f"names {kind} {quoted(str(named))}, which is not there" if named is not None else f"names no {kind}"
+            raise _UnusableError(f"context {quoted(name)} {told}; its {kind}s are: {_list(found[f'{kind}s'])}")
+        if kind == "cluster" and not _server(found["clusters"][str(named)]):
+            raise _UnusableError(f"cluster {quoted(str(named))} has no server; write its URL")
+
+
+def _server(cluster: object) -> object:
+    return cluster.get("server") if isinstance(cluster, dict) else None
+
+
+def _list(names: Iterable[str]) -> str:
+    known = [quoted(name) for name in names]
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return (", ".join(known[:_SHOWN]) or "none") + more
