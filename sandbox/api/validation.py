@@ -13,7 +13,7 @@ from typing import Any, Final
 from sandbox.api.conditions import MAX_CONDITIONS, ExpressionError, check_expression
 from sandbox.api.defaults import CONTAINER_LISTS, template_of
 from sandbox.api.errors import StatusError, conflict, invalid, not_found
-from sandbox.api.quantities import QuantityError, value_of
+from sandbox.api.quantities import QuantityError, is_whole, value_of
 from sandbox.api.resources import ResourceType
 
 Json = dict[str, Any]
@@ -350,7 +350,7 @@ def _quantity(where: str, name: str, text: Any) -> Iterator[str]:
         return
     if value < 0:
         yield f'{where}: Invalid value: "{text}": must be greater than or equal to 0'
-    elif is_extended(name) and value != value.to_integral_value():
+    elif is_extended(name) and not is_whole(value):
         yield f'{where}: Invalid value: "{text}": must be an integer'
 
 

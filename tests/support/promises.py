@@ -5,8 +5,8 @@ different at every run (ids, times, versions, the namespace) has a fixed word. S
 compared, and those of the real one kept in `tests/data/promises.json`, beside which the sandbox's server is tested
 where no real one is. `python -m tests.support.promises_compare --write` writes that file anew.
 
-The checks themselves are in `promises_binding`, `promises_writing`, `promises_life`, `promises_reading`,
-`promises_webhooks`, `promises_conditions` and `promises_kubectl`.
+The checks themselves are in `promises_binding`, `promises_writing`, `promises_quantities`, `promises_life`,
+`promises_reading`, `promises_webhooks`, `promises_conditions` and `promises_kubectl`.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any, Final
 from tests.support.rest import Answer, Rest, connect
 
 KEPT: Final = Path(__file__).parents[1] / "data" / "promises.json"
-_MODULES: Final = ("binding", "writing", "life", "reading", "webhooks", "conditions", "kubectl")
+_MODULES: Final = ("binding", "writing", "quantities", "life", "reading", "webhooks", "conditions", "kubectl")
 
 Rows = list[Any]
 Json = dict[str, Any]

@@ -1,17 +1,13 @@
-"""Promises of create, replace and patch: conflicts, kinds of patches, defaults, quantities, validation."""
+"""Promises of create, replace and patch: conflicts, kinds of patches, defaults, validation."""
 
 import asyncio
 import json
-from typing import Any, Final
+from typing import Any
 
 from tests.support.promises import Json, Rows, World, pod, promise, refused_fields, said
 from tests.support.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, eventually
 
 # facts 2.3: what is written, and what is then there, differ only sometimes.
-_QUANTITIES: Final = (
-    *("1", "1024", "1e3", "+1", "1E", "1Ki", "9223372036854775808", "1e308", "1.10", "0.5Gi", "1024.000Mi", "1000k"),
-    *("1n", " 1", "-0", "0", "1.5", "500m", "-1", "", "x", "1e", "0x10", "1_000", "inf", "1Kx", "1k", "1M", "1500m"),
-)
 
 
 @promise
@@ -144,21 +140,6 @@ async def a_priority_comes_from_its_class(world: World) -> Rows:
         answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p", {"priorityClassName": name}))
         found = answer.body.get("spec") or {}
         rows.append([name, *said(answer), found.get("priority"), found.get("preemptionPolicy")])
-    return rows
-
-
-@promise
-async def quantities_are_stored_as_measured(world: World) -> Rows:
-    rows: Rows = []
-    for resource in ("example.com/x", "memory"):
-        for text in _QUANTITIES:
-            container = {"name": "c", "image": "i", "resources": {"limits": {resource: text}}}
-            answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p", {"containers": [container]}))
-            if answer.status >= 400:
-                rows.append([resource, text, answer.status])
-                continue
-            stored = answer.body["spec"]["containers"][0]["resources"]
-            rows.append([resource, text, answer.status, stored["limits"], stored["requests"]])
     return rows
 
 

@@ -41,7 +41,7 @@ def test_a_number_is_a_quantity():
     assert canonical(2) == "2"
 
 
-@pytest.mark.parametrize("text", ["", "1x", "1 Gi", "Gi", "1e", "--1", "0x10", None, True, [1], "1e9999", "\uff11"])
+@pytest.mark.parametrize("text", ["", "1x", "1 Gi", "Gi", "1e", "--1", "0x10", None, True, [1], "1e99999", "\uff11"])
 def test_what_is_no_quantity_is_refused(text):
     with pytest.raises(QuantityError):
         value_of(text)
