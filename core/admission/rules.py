@@ -98,7 +98,9 @@ def contradictions(pod: Pod) -> Iterator[Violation]:
         (names.WISHED_INDICES, names.AVOIDED_CARDS),
         (vgpu_keys.USE_UUID, names.AVOIDED_CARDS),
     ):
-        both = _items(pod, use) & _items(pod, no_use)
+        if use not in pod.annotations or no_use not in pod.annotations:
+            continue
+        both = items_of(pod.annotations[use]) & items_of(pod.annotations[no_use])
         if both:
             yield Violation(
                 code="CS206",
@@ -120,19 +122,24 @@ def moved_twice(pod: Pod) -> Iterator[Violation]:
 
 def lists(pod: Pod) -> Iterator[Violation]:
     """CS107, CS108: items of a list of cards or types that can be none."""
-    for key in (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS):
+    for key in _CARD_LISTS:
         if key in pod.annotations:
             yield from _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
-    for key in (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE):
+    for key in _TYPE_LISTS:
         if key in pod.annotations:
             yield from _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
+
+
+_CARD_LISTS: Final = (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS)
+_TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
+_LISTS: Final = frozenset({*_CARD_LISTS, *_TYPE_LISTS, names.WISHED_INDICES})
 
 
 def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
     """CS207: cards cannot be overcommitted, so a request is its limit."""
     for key in rules.resources.intersection(container.limits, container.requests):
         limit, request = container.limits[key], container.requests[key]
-        if plain(limit) != plain(request):
+        if limit != request and plain(limit) != plain(request):
             yield Violation(
                 code="CS207",
                 field=f'container "{container.name}": request {key}',
@@ -154,14 +161,14 @@ def privileged(container: Container) -> Iterator[Violation]:
 
 def evading(container: Container) -> Iterator[Violation]:
     """CS304: variables that override what the device plugin sets to hold a container to its share."""
-    for name in dict.fromkeys(container.env_names):
-        if name in _EVADING_NAMES or name.startswith(_EVADING_PREFIX):
-            yield Violation(
-                code="CS304",
-                field=f'container "{container.name}": env',
-                found=quoted(name),
-                remedy="leave it out; the device plugin sets what belongs to the share",
-            )
+    found = [name for name in container.env_names if name in _EVADING_NAMES or name.startswith(_EVADING_PREFIX)]
+    for name in dict.fromkeys(found):
+        yield Violation(
+            code="CS304",
+            field=f'container "{container.name}": env',
+            found=quoted(name),
+            remedy="leave it out; the device plugin sets what belongs to the share",
+        )
 
 
 def escaping(container: Container, rules: Rulebook) -> Violations:
@@ -174,7 +181,7 @@ def escaping(container: Container, rules: Rulebook) -> Violations:
 
 
 def _values(pod: Pod) -> Violations:
-    if not pod.annotations:
+    if _LISTS.isdisjoint(pod.annotations):
         return ()
     return (*lists(pod), *contradictions(pod))
 
@@ -201,18 +208,10 @@ def _with_suggestion(one: Violation) -> Violation:
 
 
 def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
-    for item in sorted(_items(pod, key)):
+    for item in sorted(items_of(pod.annotations[key])):
         if not grammar.fullmatch(item):
             yield Violation(code=code, field=f"annotation {key}", found=quoted(item), remedy=remedy)
             return
-
-
-def _items(pod: Pod, key: str) -> frozenset[str]:
-    text = pod.annotations.get(key)
-    return items_of(text) if text else _NO_ITEMS
-
-
-_NO_ITEMS: Final[frozenset[str]] = frozenset()
 
 
 def items_of(text: str) -> frozenset[str]:

@@ -57,16 +57,16 @@ def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> b
         parent, name = path[:-1], path[-1]
         known = parents.get(parent)
         if known is None:
-            known = parents[parent] = (present(parent), pointer(parent))
+            known = parents[parent] = (present(parent), pointer(parent) + "/")
         (depth, names), place = known
         if depth < len(parent):
             if value is not None:
                 # The first that is missing is made once, with all that belongs into it.
                 _put(made.setdefault(path[: depth + 1], {}), path[depth + 1 :], value)
         elif value is not None:
-            operations.append(_Put("replace" if name in names else "add", place + pointer((name,)), value))
+            operations.append(_Put("replace" if name in names else "add", place + _escaped(name), value))
         elif name in names:
-            operations.append(_Remove(place + pointer((name,))))
+            operations.append(_Remove(place + _escaped(name)))
     operations += [_Put("add", pointer(path), value) for path, value in made.items()]
     return _encoder.encode(operations) if operations else b""
 
@@ -79,7 +79,11 @@ def _put(mapping: dict[str, Any], path: Path, value: str) -> None:
 
 def pointer(path: Path) -> str:
     """*path* as a JSON pointer. Source: RFC 6901, 3."""
-    return "".join([f"/{name.replace('~', '~0').replace('/', '~1')}" for name in path])
+    return "".join(["/" + _escaped(name) for name in path])
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:

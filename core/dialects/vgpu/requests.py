@@ -229,7 +229,6 @@ def _read(
 def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
     """What the plugin could not be told: cards without a number, init containers."""
     violations = [*_init_violations(pod, table), *_cardless(pod, table)]
-    asking = [one for one in pod.containers if _mentions(one, table) and not _asks_nothing(one, table)]
     violations += [
         Violation(
             code="CS203",
@@ -237,8 +236,8 @@ def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
             found="",
             remedy=f"write {table.number_resource}: 1 as well; kubelet gives the container no card without it",
         )
-        for one in asking
-        if table.number_resource not in one.limits
+        for one in pod.containers
+        if table.number_resource not in one.limits and _mentions(one, table)
     ]
     return tuple(violations)
 
@@ -247,8 +246,10 @@ def _cardless(pod: Pod, table: VgpuTable) -> Iterator[Violation]:
     """Shares of no card: kubelet gives the container none (S21), and a node none of its shares."""
     shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
     for one in pod.containers:
+        if not _asks_nothing(one, table):
+            continue
         given = [key for key in shares if _is_more_than_none(one.limits.get(key) or one.requests.get(key))]
-        if given and _asks_nothing(one, table):
+        if given:
             yield Violation(
                 code="CS203",
                 field=f'container "{one.name}": limit {table.number_resource}',
@@ -263,8 +264,10 @@ def _is_more_than_none(text: str | None) -> bool:
 
 def _asks_nothing(container: Container, table: VgpuTable) -> bool:
     text = container.limits.get(table.number_resource)
+    if text is None or text == "1":
+        return False
     try:
-        return text is not None and parse_count(text, "") == 0
+        return parse_count(text, "") == 0
     except InvalidRequestError:
         return False
 
