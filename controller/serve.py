@@ -21,6 +21,7 @@ from controller.metrics import Metrics
 from controller.owner import Owner
 from core.errors import ConfigError, InvalidRequestError
 from kube.errors import ApiError
+from kube.listening import cannot_listen
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREVIEW: Final = "/v1/preview"
@@ -79,7 +80,7 @@ class Port:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as e:
             await self._runner.cleanup()
-            raise ConfigError([f"--listen {host}:{port}: {e.strerror or e}; choose another address"]) from e
+            raise ConfigError([cannot_listen("--listen", f"{host}:{port}", e)]) from e
         taken: int = self._runner.addresses[0][1]
         return taken
 
@@ -161,7 +162,7 @@ class TrustedPort:
             await web.TCPSite(self._runner, host, port, ssl_context=context).start()
         except OSError as e:
             await self._runner.cleanup()
-            raise ConfigError([f"--preview-listen {host}:{port}: {e.strerror or e}; choose another address"]) from e
+            raise ConfigError([cannot_listen("--preview-listen", f"{host}:{port}", e)]) from e
         taken: int = self._runner.addresses[0][1]
         return taken
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import structlog
 
+from core.errors import quoted
+from kube.listening import cannot_listen
 from sandbox.client import ApiStatusError
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.join import KubeconfigError, WrittenRecords, client_of, joined
@@ -50,12 +52,14 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _settings(arguments: argparse.Namespace) -> ClusterSettings:
-    host, _, port = arguments.listen.rpartition(":")
+    host, colon, port = arguments.listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"--listen: found {quoted(arguments.listen)}; write an address such as '127.0.0.1:6443'")
     players = {"all": None, "none": frozenset[str]()}.get(
         arguments.players, frozenset(kind.strip() for kind in arguments.players.split(","))
     )
     return ClusterSettings(
-        host=host or "127.0.0.1",
+        host=host.strip("[]") or "127.0.0.1",
         port=int(port),
         enforces_rbac=arguments.authorization == "rbac",
         players=players,
@@ -125,7 +129,8 @@ def main() -> int:
         print(f"sandbox: {arguments.nodes}: {e}", file=sys.stderr)
         return 2
     except OSError as e:
-        print(f"sandbox: {arguments.listen}: {e}", file=sys.stderr)
+        told = f"{e.filename}: {e.strerror}" if e.filename else cannot_listen("--listen", arguments.listen, e)
+        print(f"sandbox: {told}", file=sys.stderr)
         return 2
     return 0
 

@@ -114,7 +114,7 @@ class Port:
         self.large = 0
         self.large_waiting: deque[_Connection] = deque()
         self.connections: set[_Connection] = set()
-        self._address = address
+        self.address = address
         self._context = context
         self._max_connections = max_connections
         self._shared = shared
@@ -129,10 +129,10 @@ class Port:
         Raises:
             OSError: the address cannot be had.
         """
-        self._socket = bound(self._address, shared=self._shared)
+        self._socket = bound(self.address, shared=self._shared)
         await self._serve()
         self._sweeper = asyncio.create_task(self._sweep(), name="sweep")
-        return Address(host=self._address.host, port=self._socket.getsockname()[1])
+        return Address(host=self.address.host, port=self._socket.getsockname()[1])
 
     async def renew(self, context: ssl.SSLContext) -> None:
         """Serve new connections by *context*. The listening socket stays, so that none is turned away meanwhile."""

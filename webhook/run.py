@@ -11,12 +11,13 @@ import structlog
 from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
 from kube.credentials import mistake_in
+from kube.listening import cannot_listen
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
 from webhook.metrics import Metrics
-from webhook.options import Options
+from webhook.options import Address, Options
 from webhook.preview import ControllerSource, Previewer
 from webhook.reviews import Reviewer
 from webhook.standing import Standing
@@ -72,9 +73,10 @@ class Webhook:
             loop.add_signal_handler(number, stop.set)
         plain = Port(PlainCalls(self._exposition, self._why_not_ready), self._options.metrics_listen)
         try:
-            listen = await _start(self._reviews)
+            listen = await start(self._reviews, "--listen")
             if self._channel is None:
-                _log.info("webhook serving", listen=str(listen), metrics_listen=str(await _start(plain)))
+                metrics_listen = await start(plain, "--metrics-listen")
+                _log.info("webhook serving", listen=str(listen), metrics_listen=str(metrics_listen))
             self._freeze()
             await self._serve(stop)
         finally:
@@ -168,8 +170,13 @@ def _previewer(options: Options, metrics: Metrics) -> Previewer | None:
     return Previewer(ControllerSource(options.preview_url, options.preview_ca, options.preview_token), metrics)
 
 
-async def _start(server: Port) -> object:
+async def start(port: Port, flag: str) -> Address:
+    """Have *port*, which *flag* named, listen.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
     try:
-        return await server.start()
+        return await port.start()
     except OSError as e:
-        raise ConfigError([f"it cannot listen: {e}"]) from e
+        raise ConfigError([cannot_listen(flag, port.address, e)]) from e

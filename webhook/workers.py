@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from core.errors import ConfigError
+from kube.listening import cannot_listen
 from webhook.app import Port, bound
 from webhook.calls import PlainCalls
 from webhook.metrics import Metrics
@@ -111,9 +112,13 @@ class Keeper:
         try:
             # Nobody listens on it: it holds the port for the workers, also while none of them runs.
             held = bound(self._options.listen, shared=True)
+        except OSError as e:
+            raise ConfigError([cannot_listen("--listen", self._options.listen, e)]) from e
+        try:
             metrics_listen = await plain.start()
         except OSError as e:
-            raise ConfigError([f"it cannot listen: {e}"]) from e
+            held.close()
+            raise ConfigError([cannot_listen("--metrics-listen", self._options.metrics_listen, e)]) from e
         listen = Address(host=self._options.listen.host, port=held.getsockname()[1])
         _log.info("webhook serving", listen=str(listen), metrics_listen=str(metrics_listen), workers=len(self._workers))
         try:

@@ -71,7 +71,11 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Serve on *host*; *port* 0 takes a free one. Returns the port."""
+        """Serve on *host*; *port* 0 takes a free one. Returns the port.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
         await self._caller.open()
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
@@ -80,7 +84,11 @@ class ApiServer:
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls)
-        await site.start()
+        try:
+            await site.start()
+        except OSError:
+            await self.stop()
+            raise
         taken: int = self._runner.addresses[0][1]
         return taken
 

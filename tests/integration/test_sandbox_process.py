@@ -57,7 +57,16 @@ async def test_a_missing_file_and_a_taken_port_end_it_with_2(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, _, err = await ended(CARDSHARE_LISTEN=address)
     assert code == 2
-    assert f"sandbox: {address}: " in err
+    assert err == (
+        f"sandbox: --listen: cannot listen on {address}: address already in use; "
+        "end what listens there, or choose another port\n"
+    )
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:x"])
+async def test_what_is_no_address_is_told(listen):
+    code, _, err = await ended("--listen", listen)
+    assert (code, err) == (2, f"sandbox: --listen: found '{listen}'; write an address such as '127.0.0.1:6443'\n")
 
 
 async def test_it_stops_clean_and_its_kubeconfig_is_private(tmp_path):
