@@ -85,6 +85,7 @@ class Pod:
 
     created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
     no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
+    runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     """
 
@@ -96,6 +97,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
     node_name: str = ""
+    runtime_class: str = ""
     phase: Phase = Phase.PENDING
     deleting: bool = False
     gated: bool = False

@@ -86,7 +86,10 @@ class AscendTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscendChip:
-    """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1)."""
+    """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1).
+
+    runtime_class: that pods with such chips are given, "" for none.
+    """
 
     chip_name: str
     common_word: str
@@ -97,6 +100,7 @@ class AscendChip:
     ai_core: int
     ai_cpu: int
     templates: tuple[AscendTemplate, ...]
+    runtime_class: str = ""
 
     @property
     def core_resource(self) -> str:

@@ -37,6 +37,7 @@ def likeness(found: PodObject, namespace: str, user_name: str) -> Hashable:
         _texts(meta.labels),
         spec.scheduler_name,
         spec.node_name,
+        spec.runtime_class_name,
         None if spec.containers is None else tuple([_container(one) for one in spec.containers]),
         None if spec.init_containers is None else tuple([_container(one) for one in spec.init_containers]),
     )

@@ -94,8 +94,10 @@ def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
         if asked is not None and not violations:
             claimed = mends.claim(mended, book)
             # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
-            violations = rules.examine(claimed, book)[0] if claimed is not mended else ()
-            mended = claimed
+            several = claimed is not mended and len(book.dialects_of(claimed)) > 1
+            violations = rules.examine(claimed, book)[0] if several else ()
+            mended, furnished = mends.furnish(claimed, asked, book)
+            notices += furnished
         if violations:
             return Judged(Verdict(violations=violations, notices=notices))
     return Judged(Verdict(edits=edits_between(pod, mended), notices=notices), mended, asked)

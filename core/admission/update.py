@@ -107,6 +107,8 @@ def change_back(old: Pod, new: Pod, book: Rulebook) -> Pod:
     """
     if new.scheduler_name in mends.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
         new = replace(new, scheduler_name=old.scheduler_name)
+    if not new.runtime_class and old.runtime_class in {one.runtime_class for one in book.tables.ascend.chips}:
+        new = replace(new, runtime_class=old.runtime_class)
     return replace(
         new,
         containers=_resources_back(old.containers, new.containers, book),
@@ -184,6 +186,7 @@ def _unchanged(old: Pod, new: Pod) -> bool:
         and old.containers == new.containers
         and old.init_containers == new.init_containers
         and old.scheduler_name == new.scheduler_name
+        and old.runtime_class == new.runtime_class
     )
 
 

@@ -61,15 +61,23 @@ class Judged(NamedTuple):
 NOTHING: Final = Verdict()
 UNSPOKEN: Final = Judged(NOTHING)
 ANNOTATIONS: Final = ("metadata", "annotations")
+_LABELS: Final = ("metadata", "labels")
 
 
 def edits_between(old: Pod, new: Pod) -> tuple[Edit, ...]:
-    """What turns *old* into *new*, in what admission may change: annotations, scheduler name, container resources."""
+    """What turns *old* into *new*, in what admission may change.
+
+    Annotations and labels, the names of scheduler and runtime class, containers' resources.
+    """
     edits: list[Edit] = []
     if old.annotations is not new.annotations:
         _mapping(edits, ANNOTATIONS, old.annotations, new.annotations)
+    if old.labels is not new.labels:
+        _mapping(edits, _LABELS, old.labels, new.labels)
     if old.scheduler_name != new.scheduler_name:
         edits.append(Edit(("spec", "schedulerName"), new.scheduler_name))
+    if old.runtime_class != new.runtime_class:
+        edits.append(Edit(("spec", "runtimeClassName"), new.runtime_class))
     _containers(edits, "containers", zip(old.containers, new.containers, strict=True))
     _containers(edits, "initContainers", zip(old.init_containers, new.init_containers, strict=True))
     return tuple(edits)

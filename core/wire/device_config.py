@@ -170,4 +170,7 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         ai_core=whole("aiCore", 0),
         ai_cpu=whole("aiCPU", 0),
         templates=tuple(sorted(templates, key=lambda template: template.memory_mib)),
+        runtime_class=checks.text(found["runtimeClassName"], f"{place}.runtimeClassName")
+        if found.get("runtimeClassName")
+        else "",
     )

@@ -127,6 +127,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ephemeral_containers: tuple[ContainerObject, ...] | None = None
     node_name: str | None = ""
     scheduler_name: str | None = None
+    runtime_class_name: str | None = None
     priority: int | None = 0
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
@@ -194,6 +195,7 @@ def pod_of(found: PodObject, namespace: str = "") -> Pod:
         annotations=meta.annotations or reading.EMPTY,
         scheduler_name=spec.scheduler_name or "",
         node_name=spec.node_name or "",
+        runtime_class=spec.runtime_class_name or "",
         deleting=meta.deletion_timestamp is not None,
         containers=_judged(spec.containers),
         init_containers=_judged(spec.init_containers),
@@ -442,13 +444,14 @@ def present_in(found: PodObject) -> Callable[[Path], Present]:
 
     def present(path: Path) -> Present:
         if path[0] == "metadata":
-            annotations = found.metadata.annotations
-            return Present(1, ()) if annotations is None else Present(2, annotations)
+            texts = found.metadata.annotations if path[1] == "annotations" else found.metadata.labels
+            return Present(1, ()) if texts is None else Present(2, texts)
         spec = found.spec
         if spec is None:
             return Present(0, ())
         if len(path) == 1:
-            return Present(1, () if spec.scheduler_name is None else ("schedulerName",))
+            written = (("schedulerName", spec.scheduler_name), ("runtimeClassName", spec.runtime_class_name))
+            return Present(1, [name for name, value in written if value is not None])
         containers = spec.containers if path[1] == "containers" else spec.init_containers
         return Present(1, ()) if containers is None else _present_in_container(containers[int(path[2])], path[4])
 

@@ -42,6 +42,9 @@ NODES: Final[list[Json]] = [
 ]
 _USER: Final = "dana"
 _DONE: Final = ("denied", "mended", "warned")
+_TEXTS: Final = ("settings", "scheduler", "devices", "bound", "then", "kubectl")
+# What is put right without a word, and where.
+SILENT: Final = {"CS112": 'container "main"', "CS118": "metadata.labels"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class Rule:
     manifest: Json | None
     settings: str = ""
     scheduler: str = ""
+    devices: str = ""
     bound: bool = False
     then: Mapping[str, str] = field(default_factory=dict)
     kubectl: str = ""
@@ -72,7 +76,7 @@ def _rules(found: Sequence[Json]) -> Iterator[Rule]:
         assert done in _DONE, one
         seen[code] = seen.get(code, 0) + 1
         name = f"{code.lower()}-{seen[code]}" if seen[code] > 1 else code.lower()
-        plain = {key: one[key] for key in ("settings", "scheduler", "bound", "then", "kubectl") if key in one}
+        plain = {key: one[key] for key in _TEXTS if key in one}
         manifest = None if "kubectl" in one else _pod(name, one)
         yield Rule(name=name, code=code, rule=one["rule"], done=done, manifest=manifest, **plain)
 
@@ -106,13 +110,18 @@ def verdict_of(rule: Rule) -> Verdict:
 
 def book_of(rule: Rule) -> Rulebook:
     """The rulebook of the texts that are in force for *rule*, and of the cluster of the examples."""
-    texts = Texts(settings=rule.settings, scheduler=rule.scheduler, devices=DEVICES.read_text(encoding="utf-8"))
+    texts = Texts(settings=rule.settings, scheduler=rule.scheduler, devices=devices_of(rule))
     book = judge(texts, standard_catalog(), 0).book
     inventory = Inventory()
     for node in map(_node, NODES):
         offers, complaints = book.catalog.offers(node, book.tables, book.settings)
         inventory.put(node.name, offers, complaints, book.catalog.dialects)
     return book.with_stock(inventory.stock())
+
+
+def devices_of(rule: Rule) -> str:
+    """The device-config.yaml that is in force for *rule*."""
+    return f"{DEVICES.read_text(encoding='utf-8')}\n{rule.devices}"
 
 
 def _node(found: Json) -> Node:
@@ -189,9 +198,9 @@ def _row(rule: Rule, verdict: Verdict) -> str:
             return _cells(rule, violation.field, violation.found, violation.remedy)
     assert rule.done != "denied", (rule, verdict)
     notices = [one.text for one in verdict.notices if one.code == rule.code]
-    if rule.code == "CS112":
+    if rule.code in SILENT:
         assert verdict.edits, rule
-        return _cells(rule, 'container "main"', "", "nothing; it is done without a word")
+        return _cells(rule, SILENT[rule.code], "", "nothing; it is done without a word")
     (text,) = notices
     return _cells(rule, "", "", text)
 
@@ -230,7 +239,11 @@ def _section(rule: Rule, said: Sequence[Said]) -> str:
         return f"{head}No output: {rule.kubectl}.\n"
     under = "".join(
         f"With {name}:\n\n```yaml\n{text.rstrip()}\n```\n\n"
-        for name, text in (("`cardshare.yaml`", rule.settings), ("`volcano-scheduler.conf`", rule.scheduler))
+        for name, text in (
+            ("`cardshare.yaml`", rule.settings),
+            ("`volcano-scheduler.conf`", rule.scheduler),
+            ("`device-config.yaml`, beside what ships", rule.devices),
+        )
         if text
     )
     manifest = yaml.safe_dump(rule.manifest, sort_keys=False, width=110).rstrip()

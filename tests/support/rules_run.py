@@ -23,7 +23,7 @@ from sandbox.cluster import Cluster, ClusterSettings, running_cluster
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import registration, shipped
 from sandbox.nodes import nodefile
-from tests.support.rules import DEVICES, NODES, Rule, Said
+from tests.support.rules import DEVICES, NODES, Rule, Said, devices_of
 
 _HOST: Final = "127.0.0.1"
 _PERSON: Final = User(name="dana", groups=("system:masters",))
@@ -43,13 +43,13 @@ async def play(rules: Sequence[Rule], folder: Path, kubectl: str) -> dict[str, l
     """What *kubectl* says of the example of each rule, by the rule's name; files go to *folder*."""
     said: dict[str, list[Said]] = {}
     async with _stage(folder) as stage:
-        texts = ("", "")
+        texts = ("", "", "")
         for rule in rules:
             if rule.manifest is None:
                 continue
-            if (rule.settings, rule.scheduler) != texts:
-                texts = (rule.settings, rule.scheduler)
-                await _configure(stage, *texts)
+            if (rule.settings, rule.scheduler, rule.devices) != texts:
+                texts = (rule.settings, rule.scheduler, rule.devices)
+                await _configure(stage, rule)
             said[rule.name] = [one async for one in _play(rule, stage, kubectl)]
     return said
 
@@ -91,6 +91,7 @@ async def _stage(folder: Path) -> AsyncIterator[_Stage]:
     settings.mkdir(parents=True)
     (settings / "cardshare.yaml").write_text("", encoding="utf-8")
     (settings / "volcano-scheduler.conf").write_text("", encoding="utf-8")
+    (settings / "device-config.yaml").write_text(DEVICES.read_text(encoding="utf-8"), encoding="utf-8")
     wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=7, ca_days=7)
     ensure(folder / "certs", wanted, datetime.now(UTC))
     async with (
@@ -101,7 +102,7 @@ async def _stage(folder: Path) -> AsyncIterator[_Stage]:
         kubeconfig.write_text(cluster.kubeconfig(_PERSON), encoding="utf-8")
         reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
         flags = ("--listen", reviews, "--metrics-listen", plain, "--cert-dir", str(folder / "certs"), "--drain-s", "0")
-        reading = ("--settings", str(settings), "--device-config", str(DEVICES), "--kubeconfig", str(kubeconfig))
+        reading = ("--settings", str(settings), "--device-config", str(settings), "--kubeconfig", str(kubeconfig))
         webhook = await processes.start("webhook", "webhook", (*flags, *reading))
         await processes.ready(webhook, f"http://{plain}/readyz")
         ca_pem = (folder / "certs" / CA_FILE).read_bytes()
@@ -119,11 +120,12 @@ async def _stage(folder: Path) -> AsyncIterator[_Stage]:
         yield stage
 
 
-async def _configure(stage: _Stage, settings: str, scheduler: str) -> None:
-    """Put the texts in force, and wait until the webhook has taken them and knows the cards again."""
+async def _configure(stage: _Stage, rule: Rule) -> None:
+    """Put the texts of *rule* in force, and wait until the webhook has taken them and knows the cards again."""
     before = await _reloads(stage)
-    (stage.settings / "volcano-scheduler.conf").write_text(scheduler, encoding="utf-8")
-    (stage.settings / "cardshare.yaml").write_text(settings, encoding="utf-8")
+    (stage.settings / "device-config.yaml").write_text(devices_of(rule), encoding="utf-8")
+    (stage.settings / "volcano-scheduler.conf").write_text(rule.scheduler, encoding="utf-8")
+    (stage.settings / "cardshare.yaml").write_text(rule.settings, encoding="utf-8")
     async with asyncio.timeout(_WITHIN_S):
         while await _reloads(stage) == before:  # noqa: ASYNC110 (another process is polled)
             await asyncio.sleep(0.1)

@@ -1,6 +1,7 @@
 """Admission as the API server sees it: a review in, a pod out, applied by a library that is not ours."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -10,7 +11,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import AdmissionSettings, Settings, Tables
+from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, Settings, Tables
 from core.wire.reviews import decode_review
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -201,6 +202,56 @@ def test_the_namespaces_mode_is_the_default():
     assert create(pod(VGPU), book=book).annotations[MODE] == "mig"
     assert create(pod(VGPU, annotations={MODE: "mps"}), book=book).annotations[MODE] == "mps"
     assert create(pod({"volcano.sh/gpu-memory": "1"}), book=book).annotations == {}
+
+
+NPU = {"ring-controller.atlas": "ascend-310P"}
+CHIP = {"huawei.com/Ascend310P": "1"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "after"),
+    [
+        (NPU, {**NPU, "vnpu-level": "low", "vnpu-dvpp": "null"}),
+        ({**NPU, "vnpu-level": "high"}, {**NPU, "vnpu-level": "high", "vnpu-dvpp": "null"}),
+        ({**NPU, "vnpu-level": "low", "vnpu-dvpp": "null"}, {**NPU, "vnpu-level": "low", "vnpu-dvpp": "null"}),
+    ],
+    ids=["none", "one", "both"],
+)
+def test_a_slice_of_an_npu_says_by_labels_what_it_is(labels, after):
+    answer = create(pod({"huawei.com/npu-core": "2"}, labels=labels))
+    assert answer.pod["metadata"]["labels"] == after
+    assert answer.warnings == []
+
+
+def test_whole_npus_have_no_labels_to_choose_by():
+    assert create(pod({"huawei.com/npu-core": "8"}, labels=NPU)).pod["metadata"]["labels"] == NPU
+
+
+def with_runtime_class(name):
+    chips = tuple(replace(one, runtime_class=name) for one in SHIPPED_CHIPS if one.common_word == "Ascend310P")
+    return rulebook(Settings(), Tables(ascend=AscendTable(chips=chips)), standard_catalog())
+
+
+def test_a_pod_with_chips_gets_the_runtime_class_of_its_chip_type():
+    answer = create(pod(CHIP), book=with_runtime_class("ascend"))
+    assert answer.pod["spec"]["runtimeClassName"] == "ascend"
+    assert answer.warnings == [
+        "CS117 spec.runtimeClassName: ascend was added, as device-config.yaml has it for Ascend310P"
+    ]
+
+
+def test_a_runtime_class_is_kept_and_none_is_made_up():
+    own = pod(CHIP)
+    own["spec"]["runtimeClassName"] = "mine"
+    assert create(own, book=with_runtime_class("ascend")).pod["spec"]["runtimeClassName"] == "mine"
+    assert "runtimeClassName" not in create(pod(CHIP)).pod["spec"]
+    assert "runtimeClassName" not in create(pod(VGPU), book=with_runtime_class("ascend")).pod["spec"]
+
+
+def test_a_manifest_without_the_runtime_class_can_replace_the_pod():
+    book = with_runtime_class("ascend")
+    old = create(pod(CHIP), book=book).pod
+    assert update(old, pod(CHIP), book=book).pod["spec"]["runtimeClassName"] == "ascend"
 
 
 # Protecting

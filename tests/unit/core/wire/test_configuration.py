@@ -62,6 +62,12 @@ def test_both_shapes_of_the_chips_are_read(text, soft):
     assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
 
 
+def test_a_chip_type_may_name_a_runtime_class():
+    for more, found in (("", ""), (", runtimeClassName: ''", ""), (", runtimeClassName: ascend", "ascend")):
+        (chip,) = decode_device_config(f"vnpus:\n- {CHIP[:-1]}{more}}}\n").ascend.chips
+        assert chip.runtime_class == found
+
+
 def test_every_problem_of_a_device_configuration_is_listed():
     with pytest.raises(ConfigError) as caught:
         decode_device_config(
