@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from core.catalog import standard_catalog
 from core.dialects.gpushare import grammar
-from core.dialects.gpushare import memory as memory_mode
-from core.dialects.gpushare import number as number_mode
 from core.dialects.gpushare.cards import Card, cards_of, held, take
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
@@ -153,9 +151,9 @@ def _used(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], mode: str)
     return cards
 
 
-def _request(pod: Mapping[str, Any], mode: str) -> Any:
-    read = memory_mode.readable_request if mode == "memory" else number_mode.readable_request
-    return read(pod_of(pod))
+def _request(pod: Mapping[str, Any], mode: str) -> grammar.Request | None:
+    resource = grammar.MEMORY_RESOURCE if mode == "memory" else grammar.NUMBER_RESOURCE
+    return grammar.readable_request(pod_of(pod), resource)
 
 
 def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) -> Placed | None:
@@ -206,13 +204,16 @@ def _properties(
         demand(placed is None, "a node that cannot be read is used")
         return
     request = _request(pod, mode)
+    if request is None:
+        demand(placed is None, "cards are given to a pod that asks for none")
+        return
     usable = [card for card in cards if card.fault is not Reason.UNHEALTHY]
     if mode == "memory":
-        fitting = [c.position for c in usable if c.memory - c.used_memory >= request.memory]
+        fitting = [c.position for c in usable if c.memory - c.used_memory >= request.total]
         wanted = 1
     else:
         fitting = [c.position for c in usable if not c.pods]
-        wanted = request.cards
+        wanted = request.total
     if placed is None:
         demand(len(fitting) < wanted, f"refused although {len(fitting)} cards fit")
         return

@@ -42,6 +42,14 @@ class Capacity(NamedTuple):
     unhealthy: frozenset[int]
 
 
+class Request(NamedTuple):
+    """What a pod asks of one resource, for all containers together; amounts: of each of them that asks."""
+
+    total: int
+    amounts: tuple[int, ...]
+    selection: CardSelection = ANY_CARD
+
+
 def decode_gpu_index(text: str) -> GpuIndex:
     """Read ``gpu-index``; blanks are not allowed for, as upstream does not.
 
@@ -108,6 +116,19 @@ def total_of(pod: Pod, resource: str) -> int:
     if total > MAX_AMOUNT:
         raise InvalidRequestError(f"containers: {resource}", str(total), f"ask for no more than {MAX_AMOUNT} in all")
     return max((total, *(amount_of(one, resource) for one in pod.init_containers)))
+
+
+def readable_request(pod: Pod, resource: str) -> Request | None:
+    """What *pod* asks of *resource*, its containers as many as they are; None if nothing.
+
+    Raises:
+        InvalidRequestError: a figure or a list of cards cannot be read.
+    """
+    total = total_of(pod, resource)
+    if not total:
+        return None
+    amounts = tuple(amount for one in pod.containers if (amount := amount_of(one, resource)))
+    return Request(total, amounts, wish_of(pod.annotations))
 
 
 def readable_total(pod: Pod, resource: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.dialects.gpushare import memory, number
+from core.dialects.gpushare import grammar
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
@@ -26,7 +26,6 @@ VGPU = [one for one in EXAMPLES["examples"] if "device" not in one]
 SHARE = [one for one in EXAMPLES["examples"] if "device" in one]
 STAMP = Stamp(node=NodeName("node-a"), now_s=1, order=2)
 DIALECTS: dict[str, Any] = {"gpu-memory": GpuMemory(), "gpu-number": GpuNumber()}
-REQUESTS: dict[str, Any] = {"gpu-memory": memory.readable_request, "gpu-number": number.readable_request}
 
 
 def tables(example: dict[str, Any]) -> Tables:
@@ -167,7 +166,7 @@ def test_a_share_example_is_placed_as_the_reference_wants_it(example):
             held = dialect.held(held_pod, cards, config)
             assert held is not None
             cards = dialect.take(cards, held.assignment)
-        request = REQUESTS[example["device"]](pod_json(step, {}))
+        request = grammar.readable_request(pod_json(step, {}), DIALECTS[example["device"]].resource)
         placed = dialect.place(cards, request, Policy.INDEX)
         if want.get("fit") is False:
             assert placed is None
