@@ -8,6 +8,7 @@ from typing import Final
 
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.usage import Assignment
+from core.errors import escaped
 from core.ledger import Ledger, NodeState
 from core.settings import DialectName
 
@@ -22,7 +23,9 @@ _POD_SERIES: Final = (
     ("memory_allocation_for_a_certain_pod", "The vgpu device memory allocated for a certain pod."),
     ("core_allocation_for_a_certain_pod", "The vgpu device core allocated for a certain pod."),
 )
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\""})
+# Ids are what device plugins write, and a register has room for one of a megabyte; those in the field have 40.
+_LABEL_MAX: Final = 128
 
 
 def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
@@ -42,7 +45,11 @@ def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
 def _of_cards(name: str, at: int, state: NodeState) -> str:
     node = _escaped(state.facts.name)
     cards: tuple[Card, ...] = state.offers.get(DialectName.VGPU, ())
-    return "".join(f'{name}{{devID="{_escaped(c.fixed.uuid)}",NodeName="{node}"}} {_figures(c)[at]}\n' for c in cards)
+    # A card that is named twice has one series, as every set of labels has.
+    figures = {_escaped(card.fixed.uuid): _figures(card)[at] for card in reversed(cards)}
+    return "".join(
+        f'{name}{{devID="{card}",NodeName="{node}"}} {figure}\n' for card, figure in reversed(figures.items())
+    )
 
 
 def _figures(card: Card) -> tuple[int, int, int, int]:
@@ -57,14 +64,16 @@ def _of_pods(name: str, at: int, state: NodeState) -> str:
             continue
         sums: dict[str, tuple[int, int]] = {}
         for entry in holding.assignment.entries:
-            memory, cores = sums.get(entry.uuid, (0, 0))
-            sums[entry.uuid] = memory + entry.charge, cores + entry.cores
+            card = _escaped(entry.uuid)
+            memory, cores = sums.get(card, (0, 0))
+            sums[card] = memory + entry.charge, cores + entry.cores
         lines += [
-            f'{name}{{devID="{_escaped(uuid)}",NodeName="{node}",podName="{_escaped(holding.key)}"}} {figures[at]}\n'
-            for uuid, figures in sums.items()
+            f'{name}{{devID="{card}",NodeName="{node}",podName="{_escaped(holding.key)}"}} {figures[at]}\n'
+            for card, figures in sums.items()
         ]
     return "".join(lines)
 
 
 def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)
+    """*text* as the value of a label: whatever it is, one line of printable characters."""
+    return escaped(text if len(text) <= _LABEL_MAX else f"{text[:_LABEL_MAX]}…").translate(_ESCAPES)

@@ -23,6 +23,7 @@ from controller.queue import Entry, Stage
 from controller.record import Recorder
 from core import explain
 from core.candidates import Shape
+from core.errors import escaped
 from core.explain import NodeRefusal, Refused
 from core.model import PodUid
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
@@ -243,6 +244,8 @@ class Teller:
 
 
 def _cut(text: str) -> str:
+    """*text*, of which device plugins wrote a part, as a terminal may show it."""
+    text = escaped(text)
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
 
 

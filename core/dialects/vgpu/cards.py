@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
-from core.errors import InvalidRequestError
+from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port import Complaint, Offer, Reason
 from core.selection import Words, type_words
@@ -28,7 +28,8 @@ class Fixed(NamedTuple):
     """All of a card that does not change as it fills.
 
     slots: how many shares it may hold. memory: in register units of *factor* MiB. fault: why the card takes
-    nothing, None if it does; problem: the same for people. ordered: whether position means the same card tomorrow.
+    nothing, None if it does; problem: the same for people, or what else they should know. ordered: whether position
+    means the same card tomorrow.
     """
 
     uuid: str
@@ -88,7 +89,7 @@ def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
         return Complaint(dialect=_NAME, field=f"annotation {keys.REGISTER}", problem="it names no card")
     cards = cards_of(records, table, ordered=keys.HANDSHAKE not in node.annotations)
     complaints = tuple(
-        Complaint(dialect=_NAME, field=f"card {card.fixed.uuid}", problem=card.fixed.problem)
+        Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
         for card in cards
         if card.fixed.fault is Reason.UNUSABLE
     )
@@ -132,16 +133,19 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
     if repeated or not record.uuid:
         return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
     if "NVIDIA" not in record.type:
-        return Reason.UNUSABLE, f"its type '{record.type}' is no NVIDIA card"
+        return Reason.UNUSABLE, f"its type {quoted(record.type)} is no NVIDIA card"
     if record.healthy is False:
         return Reason.UNHEALTHY, "the device plugin says that it is unhealthy"
     if (record.mode == keys.MIG) != node_in_mig:
-        return Reason.MODE, f"it is in mode '{record.mode}', the node's other cards are not"
+        return Reason.MODE, f"it is in mode {quoted(record.mode)}, the node's other cards are not"
     if node_in_mig and not layout:
         return (
             Reason.UNUSABLE,
-            f"no known MIG geometry is for '{record.type}'; add its model to knownMigGeometries",
+            f"no known MIG geometry is for {quoted(record.type)}; add its model to knownMigGeometries",
         )
+    if record.mode not in keys.MODES:
+        # Plugin and scheduler alike take every word but mig for hami-core (nvidia 1.7, 2.6).
+        return None, f"mode {quoted(record.mode)} is unknown and taken for {keys.HAMI_CORE}"
     return None, ""
 
 

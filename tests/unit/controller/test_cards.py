@@ -1,3 +1,6 @@
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
 from controller.answers import answer
 from controller.cards import card_series
 from tests.support.world import World, node, pod
@@ -45,3 +48,39 @@ async def test_the_answer_for_a_pod_that_waits_names_stage_place_and_reason():
     assert (found["state"], found["node"], found["cards"]) == ("turn", "n1", [{"card": "n1-0", "share": "1000 MiB"}])
     assert "waits until the device plugin there has served" in found["text"]
     assert await answer(world.owner, nothing, "default/nobody") is None
+
+
+HOSTILE = (
+    'GPU-"quoted"',
+    "GPU-back\\slash",
+    "GPU-line\nbreak",
+    "GPU-return\rhere",
+    "GPU-\x00\x1b[31mred",
+    'GPU-"} 1\nforged{x="y',
+    "GPU-\u2028separator\u202eturned",
+    "GPU-\ud800alone",
+    "GPU-" + "long" * 5000,
+    "GPU-" + "long" * 5000 + "er",
+    " ",
+    "{}",
+)
+
+
+@pytest.mark.parametrize("per_pod", [False, True])
+def test_whatever_a_register_says_the_exposition_can_be_parsed(per_pod):
+    register = "".join(f"{uuid},10,10000,NVIDIA-T4,true,hami-core:" for uuid in (*HOSTILE, HOSTILE[0], ""))
+    world = World(node("n1", annotations={"volcano.sh/node-vgpu-register": register}), node("n2"))
+    if per_pod:
+        world.adds(*[pod(f"p{i}", memory=9000) for i in range(len(HOSTILE) + 1)])
+        world.placed()
+    text = "".join(card_series(world.ledger, per_pod=per_pod))
+    assert max(map(len, text.splitlines())) < 1000
+    assert all(line.isprintable() for line in text.split("\n"))
+    found = [*text_string_to_metric_families(text.encode().decode())]
+    assert len(found) == (6 if per_pod else 4)
+    for family in found:
+        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(labels) == len(set(labels))
+        assert all(sample.name == family.name for sample in family.samples)
+    assert 'GPU-"quoted"' in {sample.labels["devID"] for sample in found[0].samples}
+    assert {sample.labels["NodeName"] for sample in found[0].samples} == {"n1", "n2"}

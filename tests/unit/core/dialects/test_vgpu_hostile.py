@@ -1,0 +1,39 @@
+"""What a register says that no grammar holds it to: modes, types and ids of any text and length."""
+
+import pytest
+
+from core.dialects.vgpu import keys
+from core.dialects.vgpu.cards import offer
+from core.model import Node, NodeName
+from core.port import Offer
+from core.settings import Tables
+
+HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
+
+
+def offered(register: str) -> Offer:
+    found = offer(Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=HAVE), Tables())
+    assert isinstance(found, Offer)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "MIG", "", "hami-core "])
+def test_an_unknown_mode_is_taken_for_hami_core_as_plugin_and_scheduler_do_and_said(mode):
+    (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
+    assert (card.fixed.mode, card.fixed.fault) == (keys.HAMI_CORE, None)
+    assert card.fixed.problem == f"mode '{mode}' is unknown and taken for hami-core"
+
+
+@pytest.mark.parametrize("mode", keys.MODES[::2])
+def test_a_known_mode_needs_no_word(mode):
+    (card,) = offered(f"GPU-a,10,1000,NVIDIA-T4,true,{mode}:").cards
+    assert (card.fixed.mode, card.fixed.problem) == (mode, "")
+
+
+def test_what_is_said_of_a_card_is_short_and_printable_whatever_its_register_says():
+    odd = "\x1b[2J" + "x" * 10_000
+    register = f"{odd},0,1,{odd},true,{odd}:u,1,1,{odd},true,{odd}:w,1,1,NVIDIA-{odd},true,{odd}:"
+    found = offered(register)
+    said = [*(f"{one.field}: {one.problem}" for one in found.complaints), *(c.fixed.problem for c in found.cards)]
+    assert len(found.complaints) == 2
+    assert all(text.isprintable() and len(text) < 300 for text in said)
