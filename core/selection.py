@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
-from core.names import MAX_POD_ANNOTATION_BYTES
 from core.port import Reason
+from core.wire.reading import check_length
 
 _SEPARATORS: Final = str.maketrans("-_\t", "   ")
 
@@ -123,8 +123,7 @@ def decode_items(text: str, field: str) -> frozenset[str]:
     Raises:
         InvalidRequestError: longer than an annotation of ours may be.
     """
-    if len(text) > MAX_POD_ANNOTATION_BYTES:
-        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
+    check_length(text, field)
     return frozenset(item for item in map(str.strip, text.split(",")) if item)
 
 

@@ -1,4 +1,4 @@
-"""What every codec of Kubernetes' JSON shares: one way to fail, and one copy of text that many objects repeat.
+"""What codecs share: one way to fail, one bound, and one copy of text that many objects repeat.
 
 The memos below are pure: equal values in, one of them out. They are bounded, so that an odd cluster costs time and
 not memory.
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from core.errors import InvalidRequestError
+from core.names import MAX_POD_ANNOTATION_BYTES
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -26,6 +27,16 @@ _MAX_SHARED_CHARS: Final = 2048
 
 # Kubernetes writes quantities as text; people's manifests write numbers too.
 Quantity = str | int | float
+
+
+def check_length(text: str, field: str) -> None:
+    """Refuse text that is longer than an annotation of ours may be.
+
+    Raises:
+        InvalidRequestError: as said; names *field*.
+    """
+    if len(text) > MAX_POD_ANNOTATION_BYTES:
+        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
 
 
 def reader(what: str, struct: type[_T], build: Callable[[_T], _V]) -> Callable[[bytes], _V]:

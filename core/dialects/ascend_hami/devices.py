@@ -6,9 +6,9 @@ Source: protocol reference, ascend 1.10 ``devices``: every device closed by ``:`
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from core.errors import InvalidRequestError
-from core.names import MAX_POD_ANNOTATION_BYTES
 from core.units import MAX_INT32
+from core.wire.entries import Entry, Unread, entries, text_of
+from core.wire.reading import check_length
 
 
 class Assigned(NamedTuple):
@@ -38,17 +38,16 @@ def decode_devices(text: str, field: str) -> tuple[Segment, ...]:
     Raises:
         InvalidRequestError: longer than an annotation of ours may be.
     """
-    if len(text) > MAX_POD_ANNOTATION_BYTES:
-        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
+    check_length(text, field)
     pieces = text.split(_SEPARATOR)
     if not pieces[-1].strip():
         pieces.pop()
-    return tuple(tuple(_entries(piece)) for piece in pieces)
+    return tuple(tuple(map(_read, entries(piece, MAX_INT32))) for piece in pieces)
 
 
 def encode_devices(segments: Iterable[Sequence[Assigned]]) -> str:
     """Write *segments*, one per container of the pod, empty ones included."""
-    return "".join("".join(f"{a.uuid},{a.type},{a.memory_mib},{a.cores}:" for a in one) + ";" for one in segments)
+    return "".join(text_of(one) + _SEPARATOR for one in segments)
 
 
 def devices_left(text: str) -> bool:
@@ -56,21 +55,5 @@ def devices_left(text: str) -> bool:
     return "," in text
 
 
-def _entries(segment: str) -> Iterable[Assigned | Unreadable]:
-    for piece in segment.split(":"):
-        if not piece.strip():
-            continue
-        fields = piece.split(",")
-        memory = _figure(fields[2]) if len(fields) >= 4 else None
-        cores = _figure(fields[3]) if len(fields) >= 4 else None
-        if memory is None or cores is None:
-            yield Unreadable(fields[0], piece)
-        else:
-            yield Assigned(fields[0], fields[1], memory, cores)
-
-
-def _figure(text: str) -> int | None:
-    if text.isascii() and text.isdigit() and len(text) <= 64:
-        value = int(text)
-        return value if value <= MAX_INT32 else None
-    return None
+def _read(entry: Entry | Unread) -> Assigned | Unreadable:
+    return Assigned(*entry) if isinstance(entry, Entry) else Unreadable(*entry)

@@ -13,6 +13,7 @@ from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATI
 from core.port import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.units import MAX_AMOUNT, parse_amount, parse_count
+from core.wire.reading import check_length
 
 MEMORY_RESOURCE: Final = "volcano.sh/gpu-memory"
 NUMBER_RESOURCE: Final = "volcano.sh/gpu-number"
@@ -56,9 +57,7 @@ def decode_gpu_index(text: str) -> GpuIndex:
     Raises:
         InvalidRequestError: longer than an annotation of ours may be.
     """
-    if len(text) > MAX_POD_ANNOTATION_BYTES:
-        field = f"annotation {GPU_INDEX}"
-        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
+    check_length(text, f"annotation {GPU_INDEX}")
     found = [_whole(piece) for piece in text.split(",")]
     return GpuIndex(tuple(index for index in found if index is not None), None in found)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu.keys import IDS
-from core.errors import InvalidRequestError
-from core.names import MAX_POD_ANNOTATION_BYTES
+from core.wire.entries import Entry, Unread, entries, text_of
+from core.wire.reading import check_length
 
 _MAX_UINT32: Final = 2**32 - 1
 NVIDIA: Final = "NVIDIA"
@@ -41,14 +41,13 @@ def decode_pod_devices(text: str, field: str = f"annotation {IDS}") -> tuple[Seg
     """
     if not text:
         return ()
-    if len(text) > MAX_POD_ANNOTATION_BYTES:
-        raise InvalidRequestError(field, text, f"write no more than {MAX_POD_ANNOTATION_BYTES} characters")
-    return tuple(tuple(_entries(segment)) for segment in text.split(";"))
+    check_length(text, field)
+    return tuple(tuple(map(_read, entries(segment, _MAX_UINT32))) for segment in text.split(";"))
 
 
 def encode_pod_devices(segments: Iterable[Sequence[Assigned]]) -> str:
     """Write *segments*: every entry closed by ``:``, segments parted by ``;``."""
-    return ";".join("".join(f"{a.card_id},{a.type},{a.memory},{a.cores}:" for a in segment) for segment in segments)
+    return ";".join(map(text_of, segments))
 
 
 def readable(segments: Iterable[Segment]) -> tuple[tuple[Assigned, ...], ...]:
@@ -61,21 +60,5 @@ def devices_left(text: str) -> int:
     return sum(1 for segment in text.split(";") for piece in segment.split(":") if "," in piece)
 
 
-def _entries(segment: str) -> Iterable[Assigned | Unreadable]:
-    for piece in segment.split(":"):
-        if not piece.strip():
-            continue
-        fields = piece.split(",")
-        memory = _figure(fields[2]) if len(fields) >= 4 else None
-        cores = _figure(fields[3]) if len(fields) >= 4 else None
-        if memory is None or cores is None:
-            yield Unreadable(fields[0], piece)
-        else:
-            yield Assigned(fields[0], fields[1], memory, cores)
-
-
-def _figure(text: str) -> int | None:
-    if text.isascii() and text.isdigit() and len(text) <= 64:
-        value = int(text)
-        return value if value <= _MAX_UINT32 else None
-    return None
+def _read(entry: Entry | Unread) -> Assigned | Unreadable:
+    return Assigned(*entry) if isinstance(entry, Entry) else Unreadable(*entry)
