@@ -1,5 +1,7 @@
 """The chips of a node in the HAMi protocol, what is in use on them, and the templates that cut them."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
@@ -123,12 +125,27 @@ def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
             complaints.append(Complaint(dialect=_NAME, field=f"allocatable {keys.NPU_CORE}", problem=_clash(node)))
     if not cards:
         return complaints[0] if complaints else None
+    cards = _told_apart(cards)
     complaints += [
         Complaint(dialect=_NAME, field=f"card {card.fixed.uuid}", problem=card.fixed.problem)
         for card in cards
         if card.fixed.fault is Reason.UNUSABLE
     ]
     return Offer(cards=tuple(cards), complaints=tuple(complaints))
+
+
+def _told_apart(cards: Sequence[Card]) -> list[Card]:
+    """*cards*, where those take nothing whose id stands in the registers of several types.
+
+    They are one chip, which would be sold once for each register, and what is held could not be told apart.
+    """
+    count = Counter(card.fixed.uuid for card in cards)
+    return [card if count[card.fixed.uuid] == 1 else _set_aside(card) for card in cards]
+
+
+def _set_aside(card: Card) -> Card:
+    problem = "its id is in several registers; remove the one of the device plugin that does not run there any more"
+    return card._replace(fixed=card.fixed._replace(fault=Reason.UNUSABLE, problem=problem))
 
 
 def soft_node(node: Node, tables: Tables) -> bool:

@@ -95,6 +95,22 @@ def test_a_node_may_have_chips_of_several_types():
     assert ascend.text(ascend.placed(cards, ascend.pod(P, [1, 1])), P) == "U0,Ascend310P,3072,0:;"
 
 
+def test_a_chip_that_stands_in_two_registers_is_not_sold_twice():
+    first, second = ascend.node("Ascend910B4", ["U0", "U1"]), ascend.node("Ascend910B4-1", ["U0"])
+    both = replace(
+        first,
+        annotations={**first.annotations, **second.annotations},
+        allocatable={**first.allocatable, **second.allocatable},
+    )
+    offer = DIALECT.offer(both, TABLES)
+    assert isinstance(offer, Offer)
+    assert [one.field for one in offer.complaints] == ["card U0", "card U0"]
+    assert ascend.placed(offer.cards, ascend.pod("Ascend910B4-1", [1])) is None
+    assert ascend.text(ascend.placed(offer.cards, ascend.pod("Ascend910B4", [1])), "Ascend910B4") == (
+        "U1,Ascend910B4,32768,0:;"
+    )
+
+
 # ---------------------------------------------------------------------- what fits
 
 
