@@ -1,5 +1,5 @@
 """Everything here runs against a real API server."""
 
-from tests.support.fixtures_realapi import admin, installed, namespace, node, prepared, realapi, rig
+from tests.support.fixtures_realapi import admin, installed, namespace, node, prepared, realapi, rig, staged
 
-__all__ = ["admin", "installed", "namespace", "node", "prepared", "realapi", "rig"]
+__all__ = ["admin", "installed", "namespace", "node", "prepared", "realapi", "rig", "staged"]

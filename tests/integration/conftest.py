@@ -1,11 +1,13 @@
 """Scenarios are played on the embedded cluster here; those of a real API server are in e2e/."""
 
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.controller_rig import OpensRig
+from sandbox.demo.stage import running_stage
+from tests.support.controller_rig import OpensRig, OpensStage
 from tests.support.rig_double import double_rig
 
 
@@ -13,3 +15,9 @@ from tests.support.rig_double import double_rig
 def rig(tmp_path: Path) -> OpensRig:
     """See `tests.support.controller_rig`."""
     return partial(double_rig, tmp_path)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> OpensStage:
+    """See `tests.support.controller_rig`."""
+    return partial(running_stage, tmp_path, os.environ)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.demo.examples import find
-from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.stage import Stage
 
 _EXAMPLES = find([Path(__file__).parents[2] / "docs" / "examples"])
 _WITHIN_S = 30.0
@@ -27,7 +26,7 @@ async def settled(stage: Stage) -> dict[str, dict[str, Any]]:
     before: dict[str, Any] = {}
     async with asyncio.timeout(_WITHIN_S):
         while True:
-            pods = {p["metadata"]["name"]: p for p in await stage.admin.list("/api/v1/pods")}
+            pods = {p["metadata"]["name"]: p for p in await stage.admin.list("/api/v1/namespaces/default/pods")}
             versions = {name: p["metadata"]["resourceVersion"] for name, p in pods.items()}
             if versions == before:
                 return pods
@@ -36,8 +35,8 @@ async def settled(stage: Stage) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.timeout(120)
-async def test_every_example_is_taken_again_before_and_after_it_is_bound(tmp_path):
-    async with running_stage(tmp_path, os.environ) as stage:
+async def test_every_example_is_taken_again_before_and_after_it_is_bound(staged):
+    async with staged() as stage:
         manifests = [manifest for example in _EXAMPLES for manifest in example.manifests]
         taken = [one for one in manifests if not await apply(stage, [one])]
         assert len(taken) > len(manifests) // 2

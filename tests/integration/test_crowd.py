@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
 
 from sandbox.demo.assigned import cards_of
 from sandbox.demo.picture import cards
-from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.mig import visible_ids
 
 _VGPU_PODS = 60
 _SHARE_PODS = 12
 _WITHIN_S = 45.0
+PODS = "/api/v1/namespaces/default/pods"
 
 
 def pod(name: str, limits: dict[str, int], image: str = "i") -> dict[str, Any]:
@@ -44,14 +44,14 @@ async def all_settled(stage: Stage) -> list[dict[str, Any]]:
     async with asyncio.timeout(_WITHIN_S):
         while not pods or any(p["status"]["phase"] == "Pending" for p in pods):
             await asyncio.sleep(0.1)
-            pods = list(await stage.admin.list("/api/v1/pods"))
+            pods = list(await stage.admin.list(PODS))
     return pods
 
 
 @pytest.mark.parametrize("order", list(AdmissionOrder))
-async def test_no_container_receives_what_another_pod_was_promised(tmp_path, order):
+async def test_no_container_receives_what_another_pod_was_promised(staged, order):
     settings = KubeletSettings(order=order, seed=7, admission_delay_s=0.01)
-    async with running_stage(tmp_path, os.environ, settings) as stage:
+    async with staged(settings) as stage:
         await apply_all(stage, crowd())
         pods = await all_settled(stage)
         assert {p["metadata"]["name"] for p in pods if p["status"]["phase"] != "Running"} == set()
@@ -60,6 +60,33 @@ async def test_no_container_receives_what_another_pod_was_promised(tmp_path, ord
         bars = cards(await stage.admin.list("/api/v1/nodes"), pods)
         assert [bar for bar in bars if bar.overcommitted] == []
         assert sum(len(bar.parts) for bar in bars) == _SHARE_PODS + _VGPU_PODS * 3 // 2
+
+
+async def test_of_pods_that_race_for_cards_exactly_as_many_get_one_as_there_are(staged):
+    async with staged() as stage:
+        free = cards(await stage.admin.list("/api/v1/nodes"), ())
+        count = len([bar for bar in free if "T4" in bar.label and bar.unit == "MiB"])
+        assert count > 0
+        manifests = [pod(f"race-{i:02}", {"vgpu-number": 1, "vgpu-memory": 15000}) for i in range(3 * count)]
+        for manifest in manifests:
+            manifest["metadata"]["annotations"] = {"nvidia.com/use-gputype": "T4"}
+        await apply_all(stage, manifests)
+        async with asyncio.timeout(_WITHIN_S):
+            while not all(map(is_decided, pods := await stage.admin.list(PODS))):  # noqa: ASYNC110 (nobody tells)
+                await asyncio.sleep(0.1)
+        bound = [each for each in pods if each["spec"].get("nodeName")]
+        assert len(bound) == count
+        assert [bar for bar in cards(await stage.admin.list("/api/v1/nodes"), pods) if bar.overcommitted] == []
+        assert all(condition(each).get("message") for each in pods if each not in bound)
+
+
+def condition(found: dict[str, Any]) -> dict[str, Any]:
+    conditions = found["status"].get("conditions") or []
+    return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+
+
+def is_decided(found: dict[str, Any]) -> bool:
+    return found["status"]["phase"] == "Running" or condition(found).get("status") == "False"
 
 
 def mistaken(stage: Stage, found: dict[str, Any]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sandbox.demo.outcomes import Sighting
-from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.stage import Stage
 
 VGPU = {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
 SHARE = {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}}
@@ -51,8 +50,8 @@ async def seen(stage: Stage, name: str, wanted: Callable[[Sighting], bool], with
         pytest.param(SHARE, "gpu-memory", "VOLCANO_GPU_ALLOCATED", "9001", id="share"),
     ],
 )
-async def test_the_next_pod_gets_its_own_share_after_a_failed_call(tmp_path, node, resource, limit, mine):
-    async with running_stage(tmp_path, os.environ, nodes=[with_fault(node, fail_next=1)]) as stage:
+async def test_the_next_pod_gets_its_own_share_after_a_failed_call(staged, node, resource, limit, mine):
+    async with staged(nodes=[with_fault(node, fail_next=1)]) as stage:
         await apply(stage, pod("unlucky", resource, 9000))
         failed = await seen(stage, "unlucky", lambda s: s.phase == "Failed")
         assert failed.pod is not None
@@ -63,8 +62,8 @@ async def test_the_next_pod_gets_its_own_share_after_a_failed_call(tmp_path, nod
         assert served.env_by_container["c"][limit] == mine
 
 
-async def test_a_slow_plugin_is_waited_for_and_serves_each_pod_its_own(tmp_path):
-    async with running_stage(tmp_path, os.environ, nodes=[with_fault(VGPU, delay_s=0.4)]) as stage:
+async def test_a_slow_plugin_is_waited_for_and_serves_each_pod_its_own(staged):
+    async with staged(nodes=[with_fault(VGPU, delay_s=0.4)]) as stage:
         for amount in (1001, 1002, 1003):
             await apply(stage, pod(f"p{amount}", "vgpu-memory", amount))
         for amount in (1001, 1002, 1003):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from sandbox.demo.picture import cards
-from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 
 _VGPU_PODS = 170
@@ -66,14 +65,14 @@ async def settled(stage: Stage) -> list[dict[str, Any]]:
     async with asyncio.timeout(_WITHIN_S):
         while not pods or any(p["status"]["phase"] == "Pending" for p in pods):
             await asyncio.sleep(0.2)
-            pods = list(await stage.admin.list("/api/v1/pods"))
+            pods = list(await stage.admin.list("/api/v1/namespaces/default/pods"))
     return pods
 
 
 @pytest.mark.timeout(180)
-async def test_every_container_of_two_hundred_pods_receives_what_it_was_promised(tmp_path):
+async def test_every_container_of_two_hundred_pods_receives_what_it_was_promised(staged):
     settings = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=11)
-    async with running_stage(tmp_path, os.environ, settings, NODES) as stage:
+    async with staged(settings, NODES) as stage:
         manifests = [*map(vgpu_pod, range(_VGPU_PODS)), *map(share_pod, range(_SHARE_PODS))]
         await apply_all(stage, manifests)
         pods = await settled(stage)

@@ -16,7 +16,8 @@ the fixture `rig` makes it one:
 `rig(nodes=..., kubelet=KubeletSettings(...))` opens a `Rig`: the nodes are played, the shipped rights are there, no
 controller runs yet. A scenario reaches the cluster through its `Rig` alone, and all that it makes there goes when it
 ends. No two tests of the room have one name. What cannot be played on a real server is listed, with the reason, in
-`tests.support.scenarios`.
+`tests.support.scenarios`. A scenario in which the webhook takes part asks for the fixture `staged` instead:
+`staged(nodes=..., kubelet=...)` opens a `sandbox.demo.stage.Stage`, with webhook and controller running and registered.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ from sandbox.client import ApiClient, ApiStatusError
 from sandbox.cluster import kubeconfig_text
 from sandbox.demo.processes import Processes
 from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, apply
+from sandbox.demo.stage import NODES as STAGE_NODES
+from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.records import Records
 
@@ -171,6 +174,14 @@ class OpensRig(Protocol):
     def __call__(
         self, nodes: Sequence[Mapping[str, Any]] = NODES, *, kubelet: KubeletSettings | None = None
     ) -> AbstractAsyncContextManager[Rig]: ...
+
+
+class OpensStage(Protocol):
+    """What the fixture `staged` is: opens a cluster with *nodes* and the product installed."""
+
+    def __call__(
+        self, kubelet: KubeletSettings | None = None, nodes: Sequence[Mapping[str, Any]] = STAGE_NODES
+    ) -> AbstractAsyncContextManager[Stage]: ...
 
 
 def promised(found):

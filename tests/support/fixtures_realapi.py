@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.controller_rig import OpensRig
+from tests.support.controller_rig import OpensRig, OpensStage
+from tests.support.prepared import Prepared, prepare
 from tests.support.realapi import RealApi
 from tests.support.realapi_binaries import Binaries, RealApiUnavailable, find
 from tests.support.request_log import write_policy
 from tests.support.rest import Rest, connect
-from tests.support.rig_realapi import Prepared, prepare, real_rig
+from tests.support.rig_realapi import real_rig
+from tests.support.stage_prepared import real_stage
 from tests.support.stage_realapi import Installed, installed_stage
 
 
@@ -61,6 +63,12 @@ async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
 def rig(prepared: Prepared, tmp_path: Path, request: pytest.FixtureRequest) -> OpensRig:
     """See `tests.support.controller_rig`."""
     return partial(real_rig, prepared, tmp_path, request.node.name)
+
+
+@pytest.fixture
+def staged(prepared: Prepared, tmp_path: Path, request: pytest.FixtureRequest) -> OpensStage:
+    """See `tests.support.controller_rig`."""
+    return partial(real_stage, prepared, tmp_path, request.node.name)
 
 
 def binaries_or_skip() -> Binaries:

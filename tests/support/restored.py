@@ -19,6 +19,8 @@ _NAMESPACES: Final = ("/api/v1", "namespaces")
 _KINDS: Final = (
     (_ADMISSION, "mutatingwebhookconfigurations"),
     (_ADMISSION, "validatingwebhookconfigurations"),
+    *(("/apis/apps/v1", plural) for plural in ("deployments", "statefulsets", "daemonsets")),
+    *(("/apis/batch/v1", plural) for plural in ("jobs", "cronjobs")),
     ("/api/v1", "pods"),
     ("/api/v1", "nodes"),
     ("/api/v1", "events"),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 Test = Callable[..., Any]
 
-OPENERS: Final = frozenset({"rig"})
+OPENERS: Final = frozenset({"rig", "staged"})
 _ROOM: Final = Path(__file__).parents[1] / "integration"
 
 # Modules ("test_x") and single tests ("test_x::test_y") that a real API server has no part in.

@@ -26,7 +26,7 @@ from tests.support.realapi import RealApi
 
 # The webhook asks the controller at this address, where a cluster has a name for it.
 CERTS_MORE = ("--ip=127.0.0.1",)
-_PERSON = "dana"
+PERSON = "dana"
 _READY_WITHIN_S = 30.0
 
 
@@ -89,8 +89,9 @@ async def installed_stage(
         applied, complaints = await kubectl(api, "apply", "-f", "-", text=text_of(documents))
         await _copy_device_config(admin)
         certificates = await runner.finish("certs", find(documents, "Job", "cardshare-certs"), CERTS_MORE)
-        product = await _start(runner, documents, reviews)
-        token = await _person(admin, api)
+        product = await start_product(runner, documents, reviews)
+        await make_person(admin)
+        token = await api.token_for(PERSON, "default")
         person = await stack.enter_async_context(KubectlUser(server=api.url, token=token, ca_pem=ca_pem))
         shown = Stage(
             url=api.url,
@@ -138,29 +139,36 @@ async def _until_said(running: Running, text: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _start(runner: Runner, documents: Sequence[Json], reviews: int) -> Product:
-    controller, ports = await runner.start("controller", find(documents, "Deployment", "cardshare-controller"))
+async def start_product(runner: Runner, documents: Sequence[Json], reviews: int, more: Sequence[str] = ()) -> Product:
+    """Start the processes, the webhook on port *reviews*, and wait until they are ready.
+
+    Args:
+        runner: who runs them.
+        documents: the manifests.
+        reviews: where the webhook's Service leads.
+        more: further flags of the controller.
+    """
+    controller, ports = await runner.start("controller", find(documents, "Deployment", "cardshare-controller"), more)
     controller_url = f"http://127.0.0.1:{ports['plain']}"
     # Listened to where the Service leads; the controller's name leads nowhere here; and nobody routes calls who would
     # have to learn of an end first.
     previews = f"--preview-url=https://127.0.0.1:{ports['preview']}"
-    more = (f"--listen=127.0.0.1:{reviews}", previews, "--drain-s=0")
-    webhook, ports = await runner.start("webhook", find(documents, "Deployment", "cardshare-webhook"), more)
+    flags = (f"--listen=127.0.0.1:{reviews}", previews, "--drain-s=0")
+    webhook, ports = await runner.start("webhook", find(documents, "Deployment", "cardshare-webhook"), flags)
     webhook_url = f"http://127.0.0.1:{ports['plain']}"
     await runner.processes.ready(webhook, f"{webhook_url}/readyz", within_s=_READY_WITHIN_S)
     await runner.processes.ready(controller, f"{controller_url}/readyz", within_s=_READY_WITHIN_S)
     return Product(webhook=webhook, controller=controller, webhook_url=webhook_url, controller_url=controller_url)
 
 
-async def _person(admin: ApiClient, api: RealApi) -> str:
-    """A token of somebody who may do everything, and whom admission does not trust."""
-    account = {"metadata": {"name": _PERSON}}
+async def make_person(admin: ApiClient) -> None:
+    """Make the account of somebody who may do everything, and whom admission does not trust."""
+    account = {"metadata": {"name": PERSON}}
     await admin.create("/api/v1/namespaces/default/serviceaccounts", account)
     group = "rbac.authorization.k8s.io"
     binding = {
-        "metadata": {"name": f"person-{_PERSON}"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": _PERSON}],
+        "metadata": {"name": f"person-{PERSON}"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": PERSON}],
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
     }
     await admin.create(f"/apis/{group}/v1/clusterrolebindings", binding)
-    return await api.token_for(_PERSON, "default")
