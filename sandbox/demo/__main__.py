@@ -27,7 +27,7 @@ from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
 from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import Play, Verdict
-from sandbox.demo.processes import ProcessFailedError
+from sandbox.demo.processes import ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -94,7 +94,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
         print(f"\nThe demo is not over after {options.seconds:g} s; --seconds allows more. Logs: {folder / 'logs'}")
         code = 1
     except ProcessFailedError as e:
-        print(f"\n{e}")
+        print(f"\n{e}\nThe demo is over.")
+        code = 1
     finally:
         if code == 0 and options.logs is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -187,13 +188,17 @@ def _sum_up(count: int, wrong: Sequence[Verdict], drifted: Sequence[Verdict], ov
 
 
 async def _keep(stage: Stage) -> None:
-    """Print how to reach the cluster and wait for Ctrl-C."""
+    """Print how to reach the cluster and wait for Ctrl-C.
+
+    Raises:
+        ProcessFailedError: webhook or controller ended; what stays up would not be what was shown.
+    """
     print(
         f"\nThe cluster stays up. In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n"
     )
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)
-    await asyncio.Event().wait()
+    await watch(stage.product.webhook, stage.product.controller)
 
 
 def _shown(path: Path) -> Path:

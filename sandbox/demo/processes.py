@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 import aiohttp
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _STOP_WITHIN_S: Final = 8.0
+_LOOK_S: Final = 0.3
 
 
 class ProcessFailedError(Exception):
@@ -129,6 +130,21 @@ class Processes:
     def _tell_guard(self, line: str) -> None:
         if self._guard is not None and self._guard.stdin is not None and self._guard.returncode is None:
             self._guard.stdin.write(f"{line}\n".encode("ascii"))
+
+
+async def watch(*watched: Running) -> NoReturn:
+    """Wait until one of them ends, which none should.
+
+    Raises:
+        ProcessFailedError: it did.
+    """
+    while True:
+        for running in watched:
+            code = running.process.returncode
+            if code is not None:
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+                raise ProcessFailedError(f"{running.name} {how}; its log says at last:\n{running.log_tail()}")
+        await asyncio.sleep(_LOOK_S)
 
 
 def free_port() -> int:

@@ -124,6 +124,21 @@ async def test_a_kept_demo_serves_until_told_to_stop_and_leaves_nothing_running(
 
 
 @needs_proc
+@pytest.mark.parametrize(("name", "number"), [("controller", signal.SIGKILL), ("webhook", signal.SIGTERM)])
+async def test_a_kept_demo_says_when_one_of_its_processes_ends_and_ends_with_1(tmp_path, name, number):
+    async with kept_demo(tmp_path) as process:
+        mark = {"controller": "controller.kubeconfig", "webhook": "certs"}[name]
+        (pid,) = running_with(str(tmp_path / "kept" / mark))
+        os.kill(pid, number)
+        rest = await output(process)
+    assert process.returncode == 1, rest
+    how = "was ended by SIGKILL" if number is signal.SIGKILL else "ended with code 0"
+    assert f"{name} {how}; its log says at last:" in rest
+    assert f"Logs and kubeconfigs are in {tmp_path / 'kept'}" in rest
+    assert left_running(tmp_path) == []
+
+
+@needs_proc
 async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
     async with kept_demo(tmp_path) as process:
         process.kill()
