@@ -1,31 +1,28 @@
 """core/v1 events for users: merged by pod and reason, few at a time, and never in the way of a Binding."""
 
 import asyncio
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from controller.deeds import Announce, Subject
+from controller.deeds import Announce
 from controller.metrics import Metrics
 from kube.calls import Calls, namespace_path
-from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, printable
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
+from kube.events import About, Told, event, event_name, message_text, time_text
 
 _log = structlog.get_logger()
 
-_COMPONENT: Final = "cardshare"
 _WAITING_MAX: Final = 2048
 _KNOWN_MAX: Final = 4096
 # The API server pays about as much for an event as for a Binding.
 _PER_S: Final = 40.0
 _BURST: Final = 200.0
-_MESSAGE_MAX: Final = 1024
 _NODE_NAMESPACE: Final = "default"
 
 Key = tuple[str, str]
@@ -121,7 +118,7 @@ class Recorder:
         self._forbidden = False
 
     async def _create_or_count(self, key: Key, one: _Waiting) -> None:
-        about, name = one.announce.about, _name(key, one.announce.about)
+        about, name = one.announce.about, event_name(one.announce.about.name, *key)
         namespace = about.namespace or _NODE_NAMESPACE
         count = self._known.pop(key, 0)
         if not count:
@@ -136,8 +133,8 @@ class Recorder:
                 return
         changes = {
             "count": count + one.times,
-            "lastTimestamp": self._now(),
-            "message": printable(one.announce.message, _MESSAGE_MAX),
+            "lastTimestamp": time_text(self._wall()),
+            "message": message_text(one.announce.message),
         }
         try:
             await self._calls.patch_event(namespace, name, changes)
@@ -152,38 +149,10 @@ class Recorder:
             self._known.popitem(last=False)
 
     def _event(self, one: _Waiting, namespace: str, name: str) -> dict[str, Any]:
-        announce, now = one.announce, self._now()
-        about = announce.about
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": about.kind,
-                "name": about.name,
-                "namespace": about.namespace,
-                "uid": about.uid,
-            },
-            "type": "Warning" if announce.warning else "Normal",
-            "reason": announce.reason,
-            "message": printable(announce.message, _MESSAGE_MAX),
-            "source": {"component": _COMPONENT},
-            "reportingComponent": _COMPONENT,
-            "reportingInstance": self._instance,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": one.times,
-        }
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _name(key: Key, about: Subject) -> str:
-    """The same for the same object and reason, also after a restart."""
-    digest = hashlib.blake2s("\n".join(key).encode(), digest_size=8).hexdigest()
-    return f"{about.name[:200].rstrip('.-')}.{digest}"
+        announce = one.announce
+        about = About(announce.about.kind, announce.about.name, announce.about.uid, announce.about.namespace)
+        told = Told(announce.reason, announce.message, announce.warning, self._instance)
+        return event(about, told, name=name, namespace=namespace, at_s=self._wall(), count=one.times)
 
 
 def _count(text: bytes) -> int:

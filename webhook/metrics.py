@@ -80,6 +80,7 @@ class Metrics(Collector):
         self.dropped_connections = 0
         self.failed_handshakes = 0
         self.previews: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
         self.certificate_expires_s = 0.0
         self.workers = 1
         self.worker_restarts = 0
@@ -99,6 +100,7 @@ class Metrics(Collector):
             "reload_failures": dict(self.reload_failures),
             "reloads": dict(self.reloads),
             "previews": dict(self.previews),
+            "events": dict(self.events),
             "seconds": [self.seconds.counts, self.seconds.total],
             "patch_bytes": [self.patch_bytes.counts, self.patch_bytes.total],
             "certificate_expires_s": self.certificate_expires_s,
@@ -111,7 +113,7 @@ class Metrics(Collector):
             self.reviews[path, operation, verdict] += count
         for status, count in found["refused_calls"]:
             self.refused_calls[status] += count
-        for name in ("codes", "reload_failures", "reloads", "previews"):
+        for name in ("codes", "reload_failures", "reloads", "previews", "events"):
             getattr(self, name).update(found[name])
         self.seconds.add(*found["seconds"])
         self.patch_bytes.add(*found["patch_bytes"])
@@ -182,6 +184,12 @@ class Metrics(Collector):
             "Dry runs that wanted a preview, by outcome.",
             ("outcome",),
             (((outcome,), count) for outcome, count in self.previews.items()),
+        )
+        yield _counter(
+            "cardshare_webhook_events",
+            "Events on pods whose assignment a service account tried to write, by what became of them.",
+            ("outcome",),
+            (((outcome,), count) for outcome, count in self.events.items()),
         )
         yield GaugeMetricFamily("cardshare_webhook_workers", "Processes that answer reviews.", value=self.workers)
         yield GaugeMetricFamily(

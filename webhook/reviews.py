@@ -1,7 +1,7 @@
 """One review in, one answer out: the core's verdict, put into words, counted and, where denied, logged."""
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -48,8 +48,11 @@ class Reviewer:
     What is done about new pods is remembered by likeness: the thousand pods of a Job are judged once.
     """
 
-    def __init__(self, book: Rulebook, metrics: Metrics) -> None:
+    def __init__(
+        self, book: Rulebook, metrics: Metrics, denied: Callable[[Review, Verdict], None] | None = None
+    ) -> None:
         self.metrics = metrics
+        self._denied = denied
         self._book = book
         self._mutated: dict[Hashable, _Outcome] = {}
         self._validated: dict[Hashable, _Outcome] = {}
@@ -149,6 +152,8 @@ class Reviewer:
                 codes=",".join(verdict.codes),
                 review_uid=review.uid,
             )
+            if self._denied is not None:
+                self._denied(review, verdict)
 
     def _failed(self) -> _Outcome:
         if self._book.settings.admission.admit_on_failure:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,10 +11,12 @@ import structlog
 
 from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
+from kube.calls import Calls
 from kube.credentials import mistake_in
 from kube.listening import cannot_listen
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
+from webhook.denials import Denials, connect
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
 from webhook.metrics import Metrics
@@ -50,7 +53,9 @@ class Webhook:
         self._draining = False
         self._channel = channel
         self._standing, self._identity = self._load()
-        self._reviewer = Reviewer(self._standing.book, self._metrics)
+        self._denials = Denials(self._metrics)
+        heard = self._denials.note if options.inventory else None
+        self._reviewer = Reviewer(self._standing.book, self._metrics, heard)
         self._previewer = _previewer(options, self._metrics)
         self._reviews = Port(
             ReviewCalls(self._reviewer, self._previewer),
@@ -97,6 +102,7 @@ class Webhook:
                     tell=self._reviewer.know,
                 )
                 watching.append(tasks.create_task(inventory.run(), name="inventory"))
+                watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             if self._channel is not None:
                 watching.append(tasks.create_task(report(self._channel, self._told, stop.set), name="report"))
             await stop.wait()
@@ -108,6 +114,9 @@ class Webhook:
             await asyncio.sleep(self._options.drain_s)
             for task in watching:
                 task.cancel()
+
+    async def _calls(self, stack: AsyncExitStack) -> Calls:
+        return await connect(stack, self._options.kubeconfig, self._options.cluster)
 
     def _stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What ended outside of a call: mostly sessions that never stood, which the world tries all the time."""

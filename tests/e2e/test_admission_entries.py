@@ -185,6 +185,29 @@ async def test_while_the_webhook_is_away_what_only_looks_like_a_key_holds_up_nob
             webhook.signal(signal.SIGCONT)
 
 
+async def test_a_service_account_that_writes_an_assignment_is_told_of_on_the_pod(installed: Installed):
+    pod = {"metadata": {"name": "forged"}, "spec": template(VGPU, schedulerName="nobody")["spec"]}
+    path = f"{CORE}/pods/forged"
+    key = "volcano.sh/vgpu-ids-new"
+    async with as_person(installed) as person:
+        await person.made(f"{CORE}/pods", pod)
+        try:
+            body = {"metadata": {"annotations": {key: "GPU-0,NVIDIA,1,1:"}}}
+            for query in ("?dryRun=All", ""):
+                denied = await person.patch(f"{path}{query}", body, STRATEGIC_PATCH)
+                assert denied.status == 422, denied
+                assert "CS301" in denied.message
+            found = await eventually(
+                lambda: person.get(f"{CORE}/events?fieldSelector=involvedObject.name=forged"),
+                lambda answer: bool(answer.body["items"]),
+            )
+            (event,) = found.body["items"]
+            assert (event["reason"], event["type"]) == ("AssignmentWriteDenied", "Warning")
+            assert f"system:serviceaccount:default:dana tried to write annotation {key}" in event["message"]
+        finally:
+            await person.delete(path, {"gracePeriodSeconds": 0})
+
+
 async def test_while_the_webhook_is_away_plugins_serve_pods_of_one_container(installed: Installed):
     product = installed.stage.product
     pod = {"metadata": {"name": "entry"}, "spec": template({**VGPU, "volcano.sh/vgpu-memory": "1000"})["spec"]}

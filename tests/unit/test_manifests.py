@@ -175,12 +175,16 @@ def test_segments_are_handed_on_to_trusted_plugins_alone():
     assert words(found["segments-are-kept-back"]) - {""} == {names.SEGMENT_QUEUE}
 
 
+# Entries of which a denial may be told by an event.
+TELLS_OF_ACCOUNTS = ("update.", "status.")
+
+
 def test_entries_hold_up_no_pod_of_the_system_and_answer_soon():
     for webhook in one("MutatingWebhookConfiguration", "cardshare")["webhooks"]:
         (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
         assert (excluded["operator"], set(excluded["values"])) == ("NotIn", {"kube-system", NAMESPACE})
         assert webhook["failurePolicy"] == "Fail"
-        assert webhook["sideEffects"] == "None"
+        assert webhook["sideEffects"] == ("NoneOnDryRun" if webhook["name"].startswith(TELLS_OF_ACCOUNTS) else "None")
         assert webhook["reinvocationPolicy"] == "IfNeeded"
         assert webhook["timeoutSeconds"] <= 5
         (rule,) = webhook["rules"]
@@ -229,7 +233,7 @@ def test_entries_that_judge_change_nothing_and_answer_soon():
         (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
         assert (excluded["operator"], set(excluded["values"])) == ("NotIn", {"kube-system", NAMESPACE})
         assert webhook["clientConfig"]["service"]["path"] == "/validate"
-        assert webhook["sideEffects"] == "None"
+        assert webhook["sideEffects"] == ("NoneOnDryRun" if webhook["name"].startswith(TELLS_OF_ACCOUNTS) else "None")
         assert webhook["timeoutSeconds"] <= 5
 
 
@@ -254,7 +258,7 @@ EXPECTED_RIGHTS = {
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"),
     },
-    "cardshare-webhook": {("", "nodes", "list"), ("", "nodes", "watch")},
+    "cardshare-webhook": {("", "nodes", "list"), ("", "nodes", "watch"), ("", "events", "create")},
 }  # fmt: skip
 
 

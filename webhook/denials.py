@@ -1,0 +1,129 @@
+"""Events on pods whose assignment a service account tried to write: such an account runs code that must be looked at.
+
+Written in the background, few at a time, and never in the way of an answer; without an API server, or the right to
+write events, the metric and the log line of the denial are all there is.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
+
+import structlog
+
+from core.admission.verdict import Verdict
+from core.wire.reviews import Operation, Review
+from kube.calls import Calls
+from kube.credentials import choose_source
+from kube.errors import ApiError, CredentialsError
+from kube.events import About, Told, event, event_name
+from kube.transport import Transport
+from webhook.metrics import Metrics
+
+_log: Final = structlog.get_logger()
+
+REASON: Final = "AssignmentWriteDenied"
+_CODE: Final = "CS301"
+_ACCOUNTS: Final = "system:serviceaccount:"
+# An account that tries again is told of again only after a while.
+_SAME_S: Final = 300.0
+_WAITING_MAX: Final = 64
+_KNOWN_MAX: Final = 1024
+_PER_S: Final = 1.0
+_DEADLINE_S: Final = 5.0
+
+
+class _Denial(NamedTuple):
+    pod: About
+    text: str
+    at_s: float
+
+
+class Denials:
+    """What is still to be told, and what was told not long ago."""
+
+    def __init__(
+        self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
+        self._waiting: deque[_Denial] = deque()
+        self._told_s: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._filled = asyncio.Event()
+        self._failing = False
+
+    def note(self, review: Review, verdict: Verdict) -> None:
+        """Tell soon of *verdict*, which denies *review*, if it is one that operators should hear of."""
+        pod = review.old_object
+        if pod is None or review.operation is not Operation.UPDATE or review.dry_run or _CODE not in verdict.codes:
+            return
+        if not review.user_name.startswith(_ACCOUNTS):
+            return
+        key, now_s = (pod.metadata.uid or "", review.user_name), self._clock()
+        if now_s - self._told_s.get(key, -_SAME_S) < _SAME_S:
+            return
+        if len(self._waiting) >= _WAITING_MAX:
+            self._metrics.events["dropped"] += 1
+            return
+        self._remember(key, now_s)
+        fields = ", ".join([one.field for one in verdict.violations if one.code == _CODE])
+        text = f"{_CODE} {review.user_name[:128]} tried to write {fields}; only schedulers and device plugins may"
+        about = About("Pod", pod.metadata.name, pod.metadata.uid or "", review.namespace)
+        self._waiting.append(_Denial(about, text, self._wall()))
+        self._filled.set()
+
+    def _remember(self, key: tuple[str, str], now_s: float) -> None:
+        self._told_s[key] = now_s
+        self._told_s.move_to_end(key)
+        if len(self._told_s) > _KNOWN_MAX:
+            self._told_s.popitem(last=False)
+
+    async def run(self, opened: Callable[[AsyncExitStack], Awaitable[Calls]]) -> None:
+        """Write until cancelled; *opened* is called when there is something to write, and again after a failure."""
+        while True:
+            await self._filled.wait()
+            async with AsyncExitStack() as stack:
+                try:
+                    calls = await opened(stack)
+                    while self._waiting:
+                        await self._write(calls, self._waiting[0])
+                        self._waiting.popleft()
+                        await asyncio.sleep(1.0 / _PER_S)
+                except (ApiError, CredentialsError, TimeoutError) as e:
+                    await self._failed(e)
+                except Exception as e:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
+                    _log.exception("denials cannot be told")
+                    await self._failed(e)
+            if not self._waiting:
+                self._filled.clear()
+
+    async def _write(self, calls: Calls, one: _Denial) -> None:
+        name = event_name(one.pod.name, one.pod.uid, one.text, str(one.at_s))
+        told = Told(REASON, one.text, warning=True, instance="cardshare-webhook")
+        body = event(one.pod, told, name=name, namespace=one.pod.namespace, at_s=one.at_s)
+        async with asyncio.timeout(_DEADLINE_S):
+            await calls.create_event(one.pod.namespace, body)
+        self._metrics.events["written"] += 1
+        self._failing = False
+
+    async def _failed(self, error: Exception) -> None:
+        if self._waiting:
+            self._waiting.popleft()
+        self._metrics.events["failed"] += 1
+        if not self._failing:
+            self._failing = True
+            _log.warning("an event cannot be written", reason=REASON, error=str(error) or type(error).__name__)
+        await asyncio.sleep(1.0 / _PER_S)
+
+
+async def connect(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Calls:
+    """A way to the API server that *kubeconfig* or *environ* names, until *stack* is closed.
+
+    Raises:
+        CredentialsError: none is named, or what is named cannot be read.
+    """
+    source = choose_source(kubeconfig=kubeconfig, environ=environ)
+    return Calls(await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook")))
