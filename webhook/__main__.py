@@ -11,7 +11,7 @@ from core.errors import ConfigError
 from webhook.check import check
 from webhook.options import parse
 from webhook.run import Webhook
-from webhook.workers import CHANNEL, Keeper
+from webhook.workers import Keeper, channel_of
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -31,9 +31,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return check(argv[1:], environ, sys.stdin)
     try:
         options = parse(argv, environ)
-        channel = environ.get(CHANNEL)
+        channel = channel_of(environ)
         # Also where others will serve: what is wrong with the files is told once, before anything starts.
-        work: Webhook | Keeper = Webhook(options, int(channel) if channel else None)
+        work: Webhook | Keeper = Webhook(options, channel)
         if channel is None and options.workers > 1:
             work = Keeper(options, argv, environ)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:

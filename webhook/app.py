@@ -22,6 +22,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
 from webhook.options import Address
+from webhook.sharing import Outlet
 
 _log: Final = structlog.get_logger()
 
@@ -35,7 +36,7 @@ _LINGER_S: Final = 5.0
 _WRITE_S: Final = 30.0
 _HANDSHAKE_S: Final = 10.0
 _SWEEP_S: Final = 1.0
-_BACKLOG: Final = 1024
+BACKLOG: Final = 1024
 _MAX_LINE_BYTES: Final = 8190
 # How many bodies over this size are taken in at a time; the next waits, inside its deadline. So memory is bounded by
 # what is being read, not by who connects.
@@ -88,7 +89,7 @@ class Answers(Protocol):
 
 
 class Port:
-    """One listening port and its connections."""
+    """One port and its connections: those that it accepts, or those that another process accepted for it."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Port:
         context: ssl.SSLContext | None = None,
         *,
         max_connections: int = 1024,
-        shared: bool = False,
+        outlet: Outlet | None = None,
     ) -> None:
         """Prepare.
 
@@ -106,7 +107,7 @@ class Port:
             address: where to listen.
             context: for TLS; None for plain text.
             max_connections: with one more, the one that has been idle longest is closed.
-            shared: whether other processes listen on the same port (SO_REUSEPORT).
+            outlet: where connections come from; None for those that come to *address*.
         """
         self.answers = answers
         self.draining = False
@@ -117,11 +118,17 @@ class Port:
         self.address = address
         self._context = context
         self._max_connections = max_connections
-        self._shared = shared
+        self._outlet = outlet
+        self._arriving: set[asyncio.Task[None]] = set()
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied: asyncio.Event | None = None
+
+    @property
+    def held(self) -> int:
+        """How many connections there are, with those that only arrive."""
+        return len(self.connections) + len(self._arriving)
 
     async def start(self) -> Address:
         """Listen, and say where: of port 0 the one that was given.
@@ -129,15 +136,20 @@ class Port:
         Raises:
             OSError: the address cannot be had.
         """
-        self._socket = bound(self.address, shared=self._shared)
-        await self._serve()
         self._sweeper = asyncio.create_task(self._sweep(), name="sweep")
+        if self._outlet is not None:
+            asyncio.get_running_loop().add_reader(self._outlet.fileno(), self._take_over, self._outlet)
+            self._outlet.say_ready()
+            return self.address
+        self._socket = bound(self.address, shared=False)
+        await self._serve()
         return Address(host=self.address.host, port=self._socket.getsockname()[1])
 
     async def renew(self, context: ssl.SSLContext) -> None:
         """Serve new connections by *context*. The listening socket stays, so that none is turned away meanwhile."""
         self._context, before = context, self._server
-        await self._serve()
+        if self._outlet is None:
+            await self._serve()
         if before is not None:
             before.close()
 
@@ -150,10 +162,38 @@ class Port:
             self._connect,
             sock=self._socket.dup(),
             ssl=self._context,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             ssl_handshake_timeout=_HANDSHAKE_S if self._context else None,
             ssl_shutdown_timeout=_LINGER_S if self._context else None,
         )
+
+    def _take_over(self, outlet: Outlet) -> None:
+        try:
+            found = outlet.take()
+        except EOFError:
+            asyncio.get_running_loop().remove_reader(outlet.fileno())
+            return
+        for connection in found:
+            task = asyncio.get_running_loop().create_task(self._welcome(connection), name="handshake")
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(
+                self._connect,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._context else None,
+                ssl_shutdown_timeout=_LINGER_S if self._context else None,
+            )
+        except OSError as e:
+            connection.close()
+            # As the loop does with those that it accepts itself.
+            loop.call_exception_handler({"message": "session does not stand", "exception": e})
 
     def drain(self) -> None:
         """Go on serving, and have every connection that is used turn over to somebody else."""
@@ -166,6 +206,9 @@ class Port:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
+        if self._outlet is not None:
+            asyncio.get_running_loop().remove_reader(self._outlet.fileno())
+            self._outlet.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for one in tuple(self.connections):
@@ -175,6 +218,8 @@ class Port:
             self._emptied = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), patience_s)
+        for task in tuple(self._arriving):
+            task.cancel()
         for one in tuple(self.connections):
             one.abort()
 

@@ -23,8 +23,9 @@ from webhook.metrics import Metrics
 from webhook.options import Address, Options
 from webhook.preview import ControllerSource, Previewer
 from webhook.reviews import Reviewer
+from webhook.sharing import Outlet
 from webhook.standing import Standing
-from webhook.workers import report
+from webhook.workers import Channel, report
 
 _log: Final = structlog.get_logger()
 
@@ -37,12 +38,12 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 class Webhook:
     """What one process holds: the rulebook in force, what it shows to callers, and whether it is ready."""
 
-    def __init__(self, options: Options, channel: int | None = None) -> None:
+    def __init__(self, options: Options, channel: Channel | None = None) -> None:
         """Read all files.
 
         Args:
             options: the flags.
-            channel: the descriptor on which a keeper asks; without one, this process has a plain port of its own.
+            channel: the descriptors that a keeper gave; without them, this process has a plain port of its own.
 
         Raises:
             ConfigError: with every problem of every file.
@@ -62,7 +63,7 @@ class Webhook:
             options.listen,
             self._identity.context,
             max_connections=options.max_connections,
-            shared=channel is not None,
+            outlet=None if channel is None else Outlet(channel.outlet),
         )
 
     async def run(self) -> None:
@@ -104,7 +105,7 @@ class Webhook:
                 watching.append(tasks.create_task(inventory.run(), name="inventory"))
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             if self._channel is not None:
-                watching.append(tasks.create_task(report(self._channel, self._told, stop.set), name="report"))
+                watching.append(tasks.create_task(report(self._channel.report, self._told, stop.set), name="report"))
             await stop.wait()
             # Whoever routes calls to us hears of it only after a while: until then they are still answered.
             self._draining = True
@@ -135,7 +136,11 @@ class Webhook:
 
     def _told(self) -> dict[str, Any]:
         self._measure()
-        return {"figures": self._metrics.figures(), "why_not_ready": self._why_not_ready()}
+        return {
+            "figures": self._metrics.figures(),
+            "connections": self._reviews.held,
+            "why_not_ready": self._why_not_ready(),
+        }
 
     def _load(self) -> tuple[Standing, Identity]:
         problems: list[str] = []

@@ -1,7 +1,7 @@
 """Several processes on one port, and one that watches them, speaks for them on the plain port and starts them again.
 
-A worker and its keeper share a socket pair. The keeper asks over it for the worker's figures and whether it is ready;
-a worker that finds it closed has lost its keeper, and drains.
+A worker and its keeper share two socket pairs. Over one the keeper asks for the worker's figures and whether it is
+ready; a worker that finds it closed has lost its keeper, and drains. Over the other it hands over connections.
 """
 
 import asyncio
@@ -12,21 +12,22 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
 from core.errors import ConfigError
 from kube.listening import cannot_listen
-from webhook.app import Port, bound
+from webhook.app import BACKLOG, Port, bound
 from webhook.calls import PlainCalls
 from webhook.metrics import Metrics
 from webhook.options import Address, Options
+from webhook.sharing import Door, Inlet
 
 _log: Final = structlog.get_logger()
 
-# Names the descriptor of its end to a worker.
-CHANNEL: Final = "CARDSHARE_WEBHOOK_CHANNEL"
+# Names the descriptors of its ends to a worker.
+_CHANNEL: Final = "CARDSHARE_WEBHOOK_CHANNEL"
 _ASK_S: Final = 1.0
 _ANSWER_S: Final = 2.0
 # A worker whose loop answers nothing for so long will not recover.
@@ -37,6 +38,19 @@ _LONGEST_PAUSE_S: Final = 10.0
 _STABLE_S: Final = 30.0
 _GRACE_S: Final = 20.0
 _MAX_LINE: Final = 2**20
+
+
+class Channel(NamedTuple):
+    """A worker's descriptors: where it is asked, and where connections come from."""
+
+    report: int
+    outlet: int
+
+
+def channel_of(environ: Mapping[str, str]) -> Channel | None:
+    """What a keeper gave to this process; None if nobody did."""
+    found = environ.get(_CHANNEL)
+    return Channel(*map(int, found.split(","))) if found else None
 
 
 async def report(descriptor: int, figures: Callable[[], dict[str, Any]], gone: Callable[[], None]) -> None:
@@ -62,6 +76,7 @@ class _Worker:
         self.process: Process | None = None
         self.told: dict[str, Any] | None = None
         self.why_not_ready = "starting"
+        self.inlet: Inlet | None = None
         self.reader: asyncio.StreamReader | None = None
         self.writer: asyncio.StreamWriter | None = None
         self.asking = asyncio.Lock()
@@ -76,6 +91,7 @@ class _Worker:
             if writer.is_closing():
                 raise ConnectionResetError("the worker is gone")
             self._asked += 1
+            given = self.inlet.given if self.inlet is not None else 0
             async with asyncio.timeout(_ANSWER_S):
                 writer.write(b"%d\n" % self._asked)
                 await writer.drain()
@@ -84,6 +100,8 @@ class _Worker:
                     # What comes before is the answer to a question that was given up.
                     if found["to"] == self._asked:
                         self.told, self.why_not_ready = found["figures"], found["why_not_ready"]
+                        if self.inlet is not None:
+                            self.inlet.tell(found["connections"], given)
                         return
 
 
@@ -110,20 +128,22 @@ class Keeper:
             loop.add_signal_handler(number, stop.set)
         plain = Port(PlainCalls(self._exposition, self._why_not_ready), self._options.metrics_listen)
         try:
-            # Nobody listens on it: it holds the port for the workers, also while none of them runs.
-            held = bound(self._options.listen, shared=True)
+            listening = bound(self._options.listen, shared=True)
         except OSError as e:
             raise ConfigError([cannot_listen("--listen", self._options.listen, e)]) from e
         try:
             metrics_listen = await plain.start()
         except OSError as e:
-            held.close()
+            listening.close()
             raise ConfigError([cannot_listen("--metrics-listen", self._options.metrics_listen, e)]) from e
-        listen = Address(host=self._options.listen.host, port=held.getsockname()[1])
+        listen = Address(host=self._options.listen.host, port=listening.getsockname()[1])
+        # While no worker runs, connections wait.
+        listening.listen(BACKLOG)
+        door = Door(listening)
         _log.info("webhook serving", listen=str(listen), metrics_listen=str(metrics_listen), workers=len(self._workers))
         try:
             async with asyncio.TaskGroup() as tasks:
-                keeping = [tasks.create_task(self._keep(one, listen), name="worker") for one in self._workers]
+                keeping = [tasks.create_task(self._keep(one, door), name="worker") for one in self._workers]
                 asking = tasks.create_task(self._watch(), name="watch")
                 await stop.wait()
                 self._stopping = True
@@ -135,16 +155,16 @@ class Keeper:
                     _signal(one, signal.SIGKILL)
                 asking.cancel()
         finally:
-            held.close()
+            door.close()
             await plain.stop(1.0)
         _log.info("webhook stopped")
 
-    async def _keep(self, worker: _Worker, listen: Address) -> None:
+    async def _keep(self, worker: _Worker, door: Door) -> None:
         pause_s = _FIRST_PAUSE_S
         loop = asyncio.get_running_loop()
         while not self._stopping:
             began_s = loop.time()
-            code = await self._run_one(worker, listen)
+            code = await self._run_one(worker, door)
             if self._stopping:
                 return
             self._gone.worker_restarts += 1
@@ -152,16 +172,19 @@ class Keeper:
             _log.warning("worker ended; it is started again", exit_code=code, pause_s=pause_s)
             await asyncio.sleep(pause_s)
 
-    async def _run_one(self, worker: _Worker, listen: Address) -> int:
+    async def _run_one(self, worker: _Worker, door: Door) -> int:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        with theirs:
+        worker.inlet = inlet = Inlet()
+        with theirs, inlet.theirs:
+            channel = Channel(theirs.fileno(), inlet.theirs.fileno())
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "webhook", *self._argv, "--listen", str(listen)),
-                pass_fds=(theirs.fileno(),),
-                env={**self._environ, CHANNEL: str(theirs.fileno())},
+                *(sys.executable, "-m", "webhook", *self._argv),
+                pass_fds=channel,
+                env={**self._environ, _CHANNEL: f"{channel.report},{channel.outlet}"},
             )
         worker.process = process
+        door.add(inlet)
         try:
             worker.reader, worker.writer = await asyncio.open_unix_connection(sock=ours, limit=_MAX_LINE)
             if self._stopping:
@@ -174,7 +197,8 @@ class Keeper:
                 worker.writer.close()
             if worker.told is not None:
                 self._gone.add(worker.told, gone=True)
-            worker.process = worker.reader = worker.writer = worker.told = None
+            door.remove(inlet)
+            worker.process = worker.inlet = worker.reader = worker.writer = worker.told = None
             worker.why_not_ready = "starting"
 
     async def _watch(self) -> None:
