@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from cli.__main__ import run
 from cli.options import parse
-from sandbox.cluster import Cluster, running_cluster
-from sandbox.nodes import nodefile
+from tests.support.controller_rig import OpensRig, Rig
 
-NODES = [
+NODES: list[dict[str, Any]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
     {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}},
     {"name": "broken", "annotations": {"volcano.sh/node-vgpu-register": "nonsense:"}},
@@ -34,23 +32,17 @@ ASSIGNED = {
 }
 
 
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with running_cluster(nodefile.read(NODES)) as running:
-        yield running
+@asynccontextmanager
+async def cluster(rig: OpensRig) -> AsyncIterator[tuple[Rig, str]]:
+    """A cluster without a controller, and the way to it."""
+    async with rig(nodes=NODES) as world:
+        yield world, str(await asyncio.to_thread(world.write_admins_kubeconfig))
 
 
-@pytest.fixture
-def kubeconfig(cluster: Cluster, tmp_path: Path) -> str:
-    path = tmp_path / "config"
-    path.write_text(cluster.kubeconfig())
-    return str(path)
-
-
-async def add_pod(cluster: Cluster, name: str, limits: dict[str, str], annotations: dict[str, str], node: str) -> None:
+async def add_pod(world: Rig, name: str, limits: dict[str, str], annotations: dict[str, str], node: str) -> None:
     container = {"name": "c", "image": "i", "resources": {"limits": limits}}
     pod = {"metadata": {"name": name}, "spec": {"schedulerName": "cardshare", "containers": [container]}}
-    created = await cluster.admin.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+    created = await world.client.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
     if not node:
         return
     binding = {
@@ -59,60 +51,63 @@ async def add_pod(cluster: Cluster, name: str, limits: dict[str, str], annotatio
         "metadata": {"name": name, "uid": created["metadata"]["uid"], "annotations": annotations},
         "target": {"kind": "Node", "name": node},
     }
-    await cluster.admin.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
+    await world.client.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
 
 
 async def cards(kubeconfig: str, *words: str) -> int:
     return await run(parse([*words, "--kubeconfig", kubeconfig], {}), {})
 
 
-async def test_get_shows_every_card_and_who_holds_how_much(cluster, kubeconfig, capsys):
-    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
-    await add_pod(cluster, "a", limits, ASSIGNED, "t4-a")
-    await add_pod(cluster, "b", {"volcano.sh/gpu-memory": "1024"}, {"volcano.sh/gpu-index": "0"}, "share-a")
-    assert await cards(kubeconfig, "get") == 0
-    lines = capsys.readouterr().out.splitlines()
-    rows = [re.split(r"  +", line) for line in lines]
-    assert rows[1][:5] == ["share-a", "GPU 0", "shared by memory", "1024/11178 MiB", "-"]
-    assert rows[3][:5] == ["t4-a", "GPU-t4-a-1", "Tesla T4", "3000/15360 MiB", "50%"]
-    assert "default/a (3000 MiB" in lines[3]
-    assert lines[4].startswith("broken: ")
+async def test_get_shows_every_card_and_who_holds_how_much(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
+        await add_pod(world, "a", limits, ASSIGNED, "t4-a")
+        await add_pod(world, "b", {"volcano.sh/gpu-memory": "1024"}, {"volcano.sh/gpu-index": "0"}, "share-a")
+        assert await cards(kubeconfig, "get") == 0
+        lines = capsys.readouterr().out.splitlines()
+        rows = [re.split(r"  +", line) for line in lines]
+        assert rows[1][:5] == ["share-a", "GPU 0", "shared by memory", "1024/11178 MiB", "-"]
+        assert rows[3][:5] == ["t4-a", "GPU-t4-a-1", "Tesla T4", "3000/15360 MiB", "50%"]
+        assert "default/a (3000 MiB" in lines[3]
+        assert lines[4].startswith("broken: ")
 
 
-async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(cluster, kubeconfig, capsys):
-    assert await cards(kubeconfig, "get", "t4-a", "nowhere") == 1
-    out = capsys.readouterr().out
-    assert out.count("Tesla T4") == 2
-    assert "share-a" not in out
-    assert "node nowhere: there is none of that name" in out
+async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, capsys):
+    async with cluster(rig) as (_, kubeconfig):
+        assert await cards(kubeconfig, "get", "t4-a", "nowhere") == 1
+        out = capsys.readouterr().out
+        assert out.count("Tesla T4") == 2
+        assert "share-a" not in out
+        assert "node nowhere: there is none of that name" in out
 
 
-async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_who_holds_cards_there(
-    cluster, kubeconfig, capsys
-):
-    await add_pod(cluster, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
-    broken = {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": "x\x1b[31m"}}}
-    await cluster.admin.patch("/api/v1/nodes/t4-a", broken)
-    assert await cards(kubeconfig, "get", "t4-a") == 0
-    out = capsys.readouterr().out
-    assert "annotation volcano.sh/node-vgpu-register: found 'x" in out
-    assert re.search(r"t4-a +GPU-t4-a-1 +not offered \(vgpu\) +- +- +default/a \(3000 MiB", out)
-    assert "no node offers cards" not in out
-    assert "\x1b" not in out
+async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_who_holds_cards_there(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+        broken = {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": "x\x1b[31m"}}}
+        await world.client.patch("/api/v1/nodes/t4-a", broken)
+        assert await cards(kubeconfig, "get", "t4-a") == 0
+        out = capsys.readouterr().out
+        assert "annotation volcano.sh/node-vgpu-register: found 'x" in out
+        assert re.search(r"t4-a +GPU-t4-a-1 +not offered \(vgpu\) +- +- +default/a \(3000 MiB", out)
+        assert "no node offers cards" not in out
+        assert "\x1b" not in out
 
 
-async def test_get_of_a_node_without_a_plugin_speaks_of_that_node_only(cluster, kubeconfig, capsys):
-    assert await cards(kubeconfig, "get", "plain") == 0
-    assert capsys.readouterr().out.startswith("no cards on plain; ")
+async def test_get_of_a_node_without_a_plugin_speaks_of_that_node_only(rig, capsys):
+    async with cluster(rig) as (_, kubeconfig):
+        assert await cards(kubeconfig, "get", "plain") == 0
+        assert capsys.readouterr().out.startswith("no cards on plain; ")
 
 
-async def test_explain_of_a_failed_pod_tells_the_reason_and_the_message_of_its_status(cluster, kubeconfig, capsys):
-    await add_pod(cluster, "a", {}, {}, "")
-    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed\x1b[2J"}
-    await cluster.admin.patch("/api/v1/namespaces/default/pods/a/status", {"status": status})
-    assert await cards(kubeconfig, "explain", "a") == 0
-    out = capsys.readouterr().out
-    assert "(Failed, UnexpectedAdmissionError: Allocate failed\\x1b[2J)" in out
+async def test_explain_of_a_failed_pod_tells_the_reason_and_the_message_of_its_status(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {}, {}, "")
+        status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed\x1b[2J"}
+        await world.client.patch("/api/v1/namespaces/default/pods/a/status", {"status": status})
+        assert await cards(kubeconfig, "explain", "a") == 0
+        out = capsys.readouterr().out
+        assert "(Failed, UnexpectedAdmissionError: Allocate failed\\x1b[2J)" in out
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -136,57 +131,63 @@ sys.exit(cards.main(["get"]))
     assert (ended.returncode, ended.stderr.decode()) == (141, "")
 
 
-async def test_explain_tells_where_a_pod_is(cluster, kubeconfig, capsys):
-    await add_pod(cluster, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
-    assert await cards(kubeconfig, "explain", "a") == 0
-    told = capsys.readouterr().out
-    assert told.startswith("default/a is on t4-a (")
-    assert "GPU-t4-a-1 (3000 MiB" in told
+async def test_explain_tells_where_a_pod_is(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+        assert await cards(kubeconfig, "explain", "a") == 0
+        told = capsys.readouterr().out
+        assert told.startswith("default/a is on t4-a (")
+        assert "GPU-t4-a-1 (3000 MiB" in told
 
 
-async def test_explain_tells_why_a_pod_waits_from_its_status_and_events(cluster, kubeconfig, capsys):
-    await add_pod(cluster, "a", {"volcano.sh/vgpu-number": "1"}, {}, "")
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room at all"}
-    path = "/api/v1/namespaces/default/pods/a/status"
-    await cluster.admin.patch(path, {"status": {"conditions": [condition]}})
-    event: dict[str, Any] = {
-        "metadata": {"name": "a.1"},
-        "involvedObject": {"kind": "Pod", "name": "a", "namespace": "default"},
-        "reason": "FailedScheduling",
-        "message": "0/4 nodes",
-        "count": 3,
-        "lastTimestamp": "2026-01-01T00:00:00Z",
-    }
-    await cluster.admin.create("/api/v1/namespaces/default/events", event)
-    assert await cards(kubeconfig, "explain", "a", "-n", "default") == 0
-    out = capsys.readouterr().out
-    assert "default/a waits (Unschedulable): no room at all" in out
-    assert "2026-01-01T00:00:00Z  FailedScheduling: 0/4 nodes (x3)" in out
+async def test_explain_tells_why_a_pod_waits_from_its_status_and_events(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, {}, "")
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room at all"}
+        path = "/api/v1/namespaces/default/pods/a/status"
+        await world.client.patch(path, {"status": {"conditions": [condition]}})
+        event: dict[str, Any] = {
+            "metadata": {"name": "a.1"},
+            "involvedObject": {"kind": "Pod", "name": "a", "namespace": "default"},
+            "reason": "FailedScheduling",
+            "message": "0/4 nodes",
+            "count": 3,
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        }
+        await world.client.create("/api/v1/namespaces/default/events", event)
+        assert await cards(kubeconfig, "explain", "a", "-n", "default") == 0
+        out = capsys.readouterr().out
+        assert "default/a waits (Unschedulable): no room at all" in out
+        assert "2026-01-01T00:00:00Z  FailedScheduling: 0/4 nodes (x3)" in out
 
 
-async def test_explain_of_a_pod_that_nobody_looked_at_names_its_scheduler(cluster, kubeconfig, capsys):
-    await add_pod(cluster, "a", {}, {}, "")
-    assert await cards(kubeconfig, "explain", "a") == 0
-    assert "waits for the scheduler 'cardshare'" in capsys.readouterr().out
+async def test_explain_of_a_pod_that_nobody_looked_at_names_its_scheduler(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {}, {}, "")
+        assert await cards(kubeconfig, "explain", "a") == 0
+        assert "waits for the scheduler 'cardshare'" in capsys.readouterr().out
 
 
-async def test_explain_asks_the_controller_when_it_is_named(cluster, kubeconfig, capsys, aiohttp_url):
-    await add_pod(cluster, "a", {}, {}, "")
-    assert await cards(kubeconfig, "explain", "a", "--controller", aiohttp_url) == 0
-    assert capsys.readouterr().out == "asked for /v1/explain/default/a\n"
+async def test_explain_asks_the_controller_when_it_is_named(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig), listening() as url:
+        await add_pod(world, "a", {}, {}, "")
+        assert await cards(kubeconfig, "explain", "a", "--controller", url) == 0
+        assert capsys.readouterr().out == "asked for /v1/explain/default/a\n"
 
 
-async def test_explain_falls_back_to_the_objects_when_the_controller_is_away(cluster, kubeconfig, capsys):
-    await add_pod(cluster, "a", {}, {}, "")
-    assert await cards(kubeconfig, "explain", "a", "--controller", "http://127.0.0.1:1") == 0
-    told = capsys.readouterr()
-    assert "does not answer" in told.err
-    assert "waits for the scheduler" in told.out
+async def test_explain_falls_back_to_the_objects_when_the_controller_is_away(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {}, {}, "")
+        assert await cards(kubeconfig, "explain", "a", "--controller", "http://127.0.0.1:1") == 0
+        told = capsys.readouterr()
+        assert "does not answer" in told.err
+        assert "waits for the scheduler" in told.out
 
 
-async def test_a_pod_that_does_not_exist_is_an_error(cluster, kubeconfig, capsys):
-    assert await cards(kubeconfig, "explain", "nobody", "-n", "kube-system") == 1
-    assert "there is no pod nobody in namespace kube-system" in capsys.readouterr().err
+async def test_a_pod_that_does_not_exist_is_an_error(rig, capsys):
+    async with cluster(rig) as (_, kubeconfig):
+        assert await cards(kubeconfig, "explain", "nobody", "-n", "kube-system") == 1
+        assert "there is no pod nobody in namespace kube-system" in capsys.readouterr().err
 
 
 async def test_no_api_server_named_is_an_error_with_a_remedy(capsys):
@@ -194,8 +195,8 @@ async def test_no_api_server_named_is_an_error_with_a_remedy(capsys):
     assert "--kubeconfig" in capsys.readouterr().err
 
 
-@pytest_asyncio.fixture
-async def aiohttp_url() -> AsyncIterator[str]:
+@asynccontextmanager
+async def listening() -> AsyncIterator[str]:
     async def tell(request: web.Request) -> web.Response:
         return web.Response(text=f"asked for {request.path}\n")
 

@@ -66,6 +66,7 @@ class Rig:
         self,
         *,
         client: ApiClient,
+        admin_token: str,
         ca_pem: bytes,
         records: Records,
         kubelet: Kubelet,
@@ -73,6 +74,7 @@ class Rig:
         folder: Path,
     ) -> None:
         self.client = client
+        self.admin_token = admin_token
         self.ca_pem = ca_pem
         self.records = records
         self.kubelet = kubelet
@@ -91,6 +93,13 @@ class Rig:
         """The text of a kubeconfig of a service account, by way of *server* if that is not the API server itself."""
         token = await self.token(account, namespace)
         return kubeconfig_text(server=server or self.client.server, ca_pem=self.ca_pem, token=token, user=account)
+
+    def write_admins_kubeconfig(self):
+        """Write a kubeconfig of the administrator, and say where."""
+        path = self.folder / "admin.kubeconfig"
+        server, token = self.client.server, self.admin_token
+        path.write_text(kubeconfig_text(server=server, ca_pem=self.ca_pem, token=token, user="admin"))
+        return path
 
     async def ensure(self, path, name, **fields):
         """Create an object of that name, unless it is there."""

@@ -1,10 +1,11 @@
 """Puts an API server back in order: what was made meanwhile goes, ConfigMaps are as they were.
 
-Namespaces are finished here too, which no controller does on a bare server.
+Namespaces are finished here too, which is a controller's work that nobody does on a bare server.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -37,6 +38,35 @@ _AT_ONCE: Final = 16
 
 
 @asynccontextmanager
+async def finishing_namespaces(admin: ApiClient) -> AsyncIterator[None]:
+    """Empty and finish each namespace that somebody deletes meanwhile."""
+    listed = await admin.get(_path(_NAMESPACES))
+    finishing = asyncio.create_task(
+        _finish_all(admin, listed["metadata"]["resourceVersion"]), name="namespace controller"
+    )
+    try:
+        yield
+    finally:
+        finishing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await finishing
+
+
+async def _finish_all(admin: ApiClient, version: str) -> None:
+    async for event in admin.watch(_path(_NAMESPACES), resource_version=version):
+        if event.type == "MODIFIED" and event.object["metadata"].get("deletionTimestamp"):
+            name = event.object["metadata"]["name"]
+            for kind in _KINDS:
+                inside = {path for path in await _objects(admin, kind) if f"/namespaces/{name}/" in path}
+                await _remove_all(admin, kind, inside)
+            await _finish(admin, name)
+
+
+async def _finish(admin: ApiClient, name: str) -> None:
+    await admin.update(f"{_path(_NAMESPACES)}/{name}/finalize", {"metadata": {"name": name}, "spec": {}})
+
+
+@asynccontextmanager
 async def restored(admin: ApiClient) -> AsyncIterator[None]:
     """Restore at the end what is there now; what changes the server itself has to have ended by then."""
     before = {kind: await _objects(admin, kind) for kind in _KINDS}
@@ -47,28 +77,23 @@ async def restored(admin: ApiClient) -> AsyncIterator[None]:
             await _restore(admin, kind, before[kind])
 
 
+def _path(kind: tuple[str, str], namespace: str = "") -> str:
+    root, plural = kind
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
 async def _objects(admin: ApiClient, kind: tuple[str, str]) -> dict[str, Json]:
     """The objects of a kind by their paths."""
-    root, plural = kind
     found: dict[str, Json] = {}
-    for one in await admin.list(f"{root}/{plural}"):
-        namespace = one["metadata"].get("namespace")
-        where = f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+    for one in await admin.list(_path(kind)):
+        where = _path(kind, one["metadata"].get("namespace", ""))
         found[f"{where}/{one['metadata']['name']}"] = one
     return found
 
 
 async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str, Json]) -> None:
     now = await _objects(admin, kind)
-    limit = asyncio.Semaphore(_AT_ONCE)
-
-    async def remove(path: str) -> None:
-        async with limit:
-            await _remove(admin, path, is_namespace=kind == _NAMESPACES)
-
-    async with asyncio.TaskGroup() as tasks:
-        for path in now.keys() - before.keys():
-            tasks.create_task(remove(path), name=path)
+    await _remove_all(admin, kind, now.keys() - before.keys())
     if kind == _CONFIG_MAPS:
         for path, one in before.items():
             if now[path].get("data") != one.get("data"):
@@ -76,11 +101,23 @@ async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str,
                 await admin.update(path, {**one, "metadata": unversioned})
 
 
+async def _remove_all(admin: ApiClient, kind: tuple[str, str], paths: Set[str]) -> None:
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(path: str) -> None:
+        async with limit:
+            await _remove(admin, path, is_namespace=kind == _NAMESPACES)
+
+    async with asyncio.TaskGroup() as tasks:
+        for path in paths:
+            tasks.create_task(remove(path), name=path)
+
+
 async def _remove(admin: ApiClient, path: str, *, is_namespace: bool) -> None:
     try:
         await admin.delete(path, grace_s=0)
         if is_namespace:
-            await admin.update(f"{path}/finalize", {"metadata": {"name": path.rpartition("/")[2]}, "spec": {}})
+            await _finish(admin, path.rpartition("/")[2])
     except ApiStatusError as e:
         if e.status != 404:
             raise

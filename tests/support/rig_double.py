@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.api.users import service_account
-from sandbox.cluster import Cluster, ClusterSettings, running_cluster
+from sandbox.cluster import ADMIN, Cluster, ClusterSettings, running_cluster
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, install_rights
 from sandbox.nodes import nodefile
@@ -23,6 +23,7 @@ class DoubleRig(Rig):
         assert cluster.kubelet is not None
         super().__init__(
             client=cluster.admin,
+            admin_token=cluster.api.tokens.issue(ADMIN),
             ca_pem=cluster.ca_pem,
             records=cluster.records,
             kubelet=cluster.kubelet,

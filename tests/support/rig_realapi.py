@@ -15,7 +15,7 @@ from tests.support import request_log
 from tests.support.controller_rig import NODES, Rig
 from tests.support.manifests import Runner, find
 from tests.support.prepared import Prepared, playing
-from tests.support.restored import restored
+from tests.support.restored import finishing_namespaces, restored
 
 
 class RealRig(Rig):
@@ -26,6 +26,7 @@ class RealRig(Rig):
     ) -> None:
         super().__init__(
             client=client,
+            admin_token=prepared.api.admin_token,
             ca_pem=prepared.ca_pem,
             records=records,
             kubelet=kubelet,
@@ -61,6 +62,7 @@ async def real_rig(
     async with (
         prepared.client() as admin,
         restored(admin),
+        finishing_namespaces(admin),
         Processes(api.logs / name, os.environ) as processes,
         playing(admin, nodes, kubelet or KubeletSettings()) as (player, records),
     ):
