@@ -11,10 +11,10 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import structlog
 from aiohttp.http import HttpRequestParser, RawRequestMessage
@@ -99,6 +99,7 @@ class Port:
         *,
         max_connections: int = 1024,
         outlet: Outlet | None = None,
+        why_not: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         """Prepare.
 
@@ -108,6 +109,7 @@ class Port:
             context: for TLS; None for plain text.
             max_connections: with one more, the one that has been idle longest is closed.
             outlet: where connections come from; None for those that come to *address*.
+            why_not: why the owner of a TLS certificate may not call, or ""; None lets in everybody.
         """
         self.answers = answers
         self.draining = False
@@ -116,6 +118,7 @@ class Port:
         self.large_waiting: deque[_Connection] = deque()
         self.connections: set[_Connection] = set()
         self.address = address
+        self.why_not = why_not
         self._context = context
         self._max_connections = max_connections
         self._outlet = outlet
@@ -287,6 +290,7 @@ class _Connection(asyncio.Protocol):
         self._is_closing = False
         self._must_close = False
         self._is_full = False
+        self._stranger = ""
         self._has_begun = False
         self.since_s = time.monotonic()
 
@@ -301,6 +305,8 @@ class _Connection(asyncio.Protocol):
         # uvloop's transports are of the interface and not of the class.
         self._transport = cast(asyncio.Transport, transport)
         self._port.opened(self)
+        if self._port.why_not is not None:
+            self._stranger = self._port.why_not(transport.get_extra_info("peercert") or {})
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
@@ -371,7 +377,8 @@ class _Connection(asyncio.Protocol):
         head = self._head
         if head is None:
             head = self._begin(message)
-            refusal = self._port.answers.refusal(head)
+            answers = self._port.answers
+            refusal = answers.trouble(403, self._stranger) if self._stranger else answers.refusal(head)
             if refusal is not None:
                 return self._reply(refusal, whole=content.is_eof())
             if not content.is_eof():

@@ -35,8 +35,8 @@ class Options:
     """The flags, checked.
 
     drain_s: how long to go on serving after SIGTERM, until no Service sends new calls. client_ca: who may call; None
-    = anybody. cluster: of the environment, what names the API server. preview_url: the controller's, or "" for none;
-    preview_ca: whom to trust there; preview_token: what to show there.
+    = anybody. client_names: which of these; empty = all. cluster: of the environment, what names the API server.
+    preview_url: the controller's, or "" for none; preview_ca: whom to trust there; preview_token: what to show there.
     """
 
     listen: Address
@@ -48,6 +48,7 @@ class Options:
     inventory: bool
     drain_s: float
     client_ca: Path | None = None
+    client_names: frozenset[str] = frozenset()
     workers: int = 1
     max_connections: int = int(_MAX_CONNECTIONS)
     preview_url: str = ""
@@ -83,6 +84,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         inventory=not (flags.no_inventory or _switch(environ, "no_inventory", problems)),
         drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
         client_ca=_path(flags, environ, "client_ca", problems),
+        client_names=_names(flags, environ, problems),
         workers=_whole(flags, environ, "workers", ("1", 1, _MAX_WORKERS), problems),
         max_connections=_whole(flags, environ, "max_connections", (_MAX_CONNECTIONS, 8, 65_536), problems),
         preview_url=_url(flags, environ, "preview_url", problems),
@@ -112,6 +114,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
     parser.add_argument("--workers", help="processes that share the port of reviews (default 1)")
     parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")
+    parser.add_argument(
+        "--client-name",
+        action="extend",
+        nargs="+",
+        metavar="NAME",
+        help="of those, the ones that alone may call, by common name or DNS name of their certificates",
+    )
     parser.add_argument(
         "--max-connections", help=f"of one worker; with one more, the idlest is closed (default {_MAX_CONNECTIONS})"
     )
@@ -168,6 +177,15 @@ def _url(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, probl
     if text and not _text(flags, environ, "preview_ca"):
         problems.append(f"{_name('preview_ca')}: missing; name the PEM file that proves the controller")
     return text
+
+
+def _names(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> frozenset[str]:
+    given = flags.client_name or environ.get(variable("client_name"), "").replace(",", " ").split()
+    if given and not _text(flags, environ, "client_ca"):
+        problems.append(f"{_name('client_ca')}: missing; a name proves nothing unless an authority vouches for it")
+    if not all(one.strip() for one in given):
+        problems.append(f"{_name('client_name')}: found ''; write a name of the API server's client certificate")
+    return frozenset(given)
 
 
 def _whole(

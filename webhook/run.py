@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,6 +17,7 @@ from kube.credentials import mistake_in
 from kube.listening import cannot_listen
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
+from webhook.clients import Clients
 from webhook.denials import Denials, connect
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
@@ -64,6 +66,7 @@ class Webhook:
             self._identity.context,
             max_connections=options.max_connections,
             outlet=None if channel is None else Outlet(channel.outlet),
+            why_not=Clients(options.client_names, time.monotonic).why_not if options.client_names else None,
         )
 
     async def run(self) -> None:

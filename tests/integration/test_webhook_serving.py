@@ -217,8 +217,8 @@ def test_an_ended_certificate_is_not_served(children, tmp_path):
     assert children.stop(served.child) == 0
 
 
-def client_context(served, authority, folder):
-    leaf = authority.issue_cert("apiserver.test")
+def client_context(served, authority, folder, identities=("apiserver.test",), common_name=None):
+    leaf = authority.issue_cert(*identities, common_name=common_name)
     (folder / "client.pem").write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
     context = served.context()
     context.load_cert_chain(folder / "client.pem")
@@ -239,6 +239,24 @@ def test_only_clients_of_the_named_authority_may_call(children, tmp_path):
     assert served.call(review(), client_context(served, wrong, tmp_path))[0] == 200
     with pytest.raises((ssl.SSLError, OSError)):
         served.call(review(), client_context(served, right, tmp_path))
+    assert children.stop(served.child) == 0
+
+
+def test_of_an_authority_only_clients_of_the_given_names_may_call(children, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "clients.pem")
+    flags = ("--client-ca", tmp_path / "clients.pem", "--client-name", "front.test", "kube-apiserver")
+    served = Served(children, tmp_path, *flags)
+    right: list[tuple[tuple[str, ...], str | None]] = [(("x.test", "front.test"), None), ((), "kube-apiserver")]
+    wrong: list[tuple[tuple[str, ...], str | None]] = [(("x.test",), None), (("kube@x.test",), "kube-apiserver-2")]
+    for dns, common in right:
+        assert served.call(review(), client_context(served, authority, tmp_path, dns, common))[0] == 200
+    for dns, common in wrong:
+        status, body = served.call(review(), client_context(served, authority, tmp_path, dns, common))[:2]
+        assert status == 403
+        assert b"no client of --client-name" in body
+    assert served.metric("cardshare_webhook_refused_calls_total") == 2
+    assert served.ready() == "ok"
     assert children.stop(served.child) == 0
 
 

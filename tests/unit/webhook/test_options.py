@@ -33,6 +33,18 @@ def test_every_problem_is_told_at_once():
     ]
 
 
+def test_names_of_clients_come_from_flags_or_the_environment_and_need_an_authority(tmp_path):
+    flags = ["--cert-dir", str(tmp_path), "--client-ca", str(tmp_path)]
+    assert parse(flags, {}).client_names == frozenset()
+    assert parse(flags, {"CARDSHARE_CLIENT_NAME": "a, b"}).client_names == {"a", "b"}
+    found = parse([*flags, "--client-name", "a", "b", "--client-name", "c"], {"CARDSHARE_CLIENT_NAME": "d"})
+    assert found.client_names == {"a", "b", "c"}
+    with pytest.raises(ConfigError, match="--client-ca .*missing; a name proves nothing"):
+        parse(["--cert-dir", str(tmp_path), "--client-name", "a"], {})
+    with pytest.raises(ConfigError, match="--client-name .*found ''"):
+        parse([*flags, "--client-name", ""], {})
+
+
 def test_an_ipv6_address_is_understood(tmp_path):
     found = parse(["--cert-dir", str(tmp_path), "--listen", "[::1]:9"], {})
     assert found.listen == Address(host="::1", port=9)
