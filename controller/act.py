@@ -13,7 +13,7 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from controller.deeds import Announce, Bind, Clear, Deed, Lock, ReadGroup, ReadPod, Subject
+from controller.deeds import Announce, Bind, Clear, Deed, Lock, ReadGroup, ReadPod, about_pod
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -138,9 +138,8 @@ class Actor:
         self._metrics.binds.labels("bound").inc()
         self.state = ""
         self._inbox.put(partial(self._owner.bound, pod.uid, deed.attempt))
-        about = Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
         message = f"Successfully assigned {pod.key} to {deed.where}"
-        self._recorder.note(Announce(about=about, reason="Scheduled", message=message, warning=False))
+        self._recorder.note(Announce(about=about_pod(pod), reason="Scheduled", message=message, warning=False))
 
     def _not_bound(self, deed: Bind, error: ApiError) -> None:
         outcome = _outcome(error)
@@ -181,14 +180,14 @@ class Actor:
         for _ in range(_LOCK_TRIES):
             try:
                 node = decode_node(await self._calls.get_node(deed.node))
-                named = await self._named(deed, self._owner.lock_owner(deed, node))
-                step = await self._ask(partial(self._owner.lock_step, deed, node, named))
+                named = await self._named(deed, self._owner.locks.owner_of(deed, node))
+                step = await self._ask(partial(self._owner.locks.step, deed, node, named))
                 if step is None:
-                    self._inbox.put(partial(self._owner.locked, deed))
+                    self._inbox.put(partial(self._owner.locks.locked, deed))
                     return
                 if isinstance(step, LockWait):
                     rest_s = step.until_s - time.time() if step.until_s else _UNREACHABLE_REST_S
-                    self._inbox.put(partial(self._owner.not_locked, deed, step.reason, rest_s))
+                    self._inbox.put(partial(self._owner.locks.not_locked, deed, step.reason, rest_s))
                     return
                 await self._calls.patch_node_annotations(
                     deed.node, {step.key: step.value}, resource_version=node.resource_version
@@ -202,12 +201,12 @@ class Actor:
                 problem = str(e)
                 await asyncio.sleep(_READ_AGAIN_S)
                 continue
-            self._inbox.put(partial(self._owner.lock_written, deed, step))
-            self._inbox.put(partial(self._owner.locked, deed))
+            self._inbox.put(partial(self._owner.locks.written, deed, step))
+            self._inbox.put(partial(self._owner.locks.locked, deed))
             return
         self._metrics.api_errors.labels("lock node").inc()
         _log.warning("a node's lock cannot be written", node=deed.node, error=problem)
-        self._inbox.put(partial(self._owner.not_locked, deed, problem, rest_s))
+        self._inbox.put(partial(self._owner.locks.not_locked, deed, problem, rest_s))
 
     async def _named(self, deed: Lock, key: str) -> Pod | None:
         """The pod *key* (namespace/name) that a lock names; None if it names none, or that is gone."""
@@ -262,7 +261,7 @@ class Actor:
             self._metrics.api_errors.labels("read podgroup").inc()
             _log.warning("PodGroup cannot be read", group=f"{deed.namespace}/{deed.name}", error=str(e))
             problem = str(e)
-        self._inbox.put(partial(self._owner.group_read, deed.namespace, deed.name, min_member, problem))
+        self._inbox.put(partial(self._owner.pending.group_read, deed.namespace, deed.name, min_member, problem))
 
     async def _clear(self, deed: Clear) -> None:
         """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.model import NodeName, PodUid
+from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName
 
 
@@ -90,6 +90,11 @@ class Announce:
 Deed = Bind | Lock | ReadPod | ReadGroup | Clear | Announce
 
 
-def target(uid: PodUid, namespace: str, name: str) -> Target:
-    """A pod by uid and place."""
-    return Target(uid=uid, namespace=namespace, name=name)
+def target_of(pod: Pod) -> Target:
+    """Which pod is meant."""
+    return Target(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+
+
+def about_pod(pod: Pod | Target) -> Subject:
+    """What an event about *pod* is about."""
+    return Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)

@@ -50,14 +50,14 @@ class NodeSink:
 
     async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
         """These nodes, and no others, exist."""
-        await self._inbox.put_and_wait(partial(self._owner.nodes_replaced, objects))
+        await self._inbox.put_and_wait(partial(self._owner.nodes.replaced, objects))
 
     async def on_event(self, kind: EventKind, value: Node) -> None:
         """One node appeared, changed or went."""
         if kind is EventKind.DELETED:
-            await self._inbox.put_in_time(partial(self._owner.node_gone, value.name))
+            await self._inbox.put_in_time(partial(self._owner.nodes.gone, value.name))
         else:
-            await self._inbox.put_in_time(partial(self._owner.node_changed, value))
+            await self._inbox.put_in_time(partial(self._owner.nodes.changed, value))
 
 
 class ConfigMapSink:
@@ -89,12 +89,12 @@ class DocumentsSink:
 
     async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
         """These, and no others, exist."""
-        await self._inbox.put_and_wait(partial(self._owner.documents_replaced, self._place, objects))
+        await self._inbox.put_and_wait(partial(self._owner.nodes.documents_replaced, self._place, objects))
 
     async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
         """One appeared, changed or went."""
         gone = kind is EventKind.DELETED
-        await self._inbox.put_in_time(partial(self._owner.documents_changed, self._place, value, gone=gone))
+        await self._inbox.put_in_time(partial(self._owner.nodes.documents_changed, self._place, value, gone=gone))
 
 
 def pods_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Pod]:

@@ -9,7 +9,7 @@ from math import isinf
 from typing import Final
 
 from controller import plan as steps
-from controller.deeds import Announce, Bind, Deed, Lock, Subject, Target
+from controller.deeds import Announce, Bind, Deed, Lock, Subject, target_of
 from controller.handoff import HandOff, Keys
 from controller.locks import Locks
 from controller.metrics import Metrics
@@ -197,8 +197,8 @@ class Planner:
             self.bind(entry, placement)
             return
         self.queue.set(entry, Stage.LOCKING)
-        target = Target(uid=pod.uid, namespace=pod.namespace, name=pod.name)
-        self.deeds.append(Lock(node=placement.node, dialect=placement.dialect, pod=target, attempt=entry.attempt))
+        deed = Lock(node=placement.node, dialect=placement.dialect, pod=target_of(pod), attempt=entry.attempt)
+        self.deeds.append(deed)
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
@@ -210,7 +210,7 @@ class Planner:
         self.queue.set(entry, Stage.BINDING)
         self.deeds.append(
             Bind(
-                pod=Target(uid=uid, namespace=entry.pod.namespace, name=entry.pod.name),
+                pod=target_of(entry.pod),
                 attempt=entry.attempt,
                 version=entry.version,
                 node=node,

@@ -382,7 +382,7 @@ class Controller:
         for stage, count in owner.queue.counts().items():
             metrics.pods.labels(stage.value).set(count)
         aside = dict.fromkeys(DialectName, 0)
-        for complaints in owner.complaints.values():
+        for complaints in owner.nodes.complaints.values():
             for dialect in {one.dialect for one in complaints}:
                 aside[dialect] += 1
         for dialect, count in aside.items():

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from controller.deeds import Announce, Subject
+from controller.deeds import Announce, about_pod
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -217,8 +217,7 @@ class Teller:
             self._again(pod.uid, shape)
             return
         self._inbox.put(partial(self._owner.told, pod.uid, text, why, base, version))
-        about = Subject(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
-        self._recorder.note(Announce(about=about, reason="FailedScheduling", message=text))
+        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=text))
 
     def _again(self, uid: PodUid, shape: Shape | None) -> None:
         due_s = self._clock() + _CONFLICT_S

@@ -67,7 +67,7 @@ class World:
         self.pods: dict[PodUid, Pod] = {}
         self.version = 100
         for one in nodes:
-            self.owner.node_changed(one)
+            self.owner.nodes.changed(one)
 
     @property
     def ledger(self) -> Ledger:

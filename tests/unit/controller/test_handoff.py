@@ -191,7 +191,7 @@ def test_a_pod_that_waited_out_its_patience_goes_elsewhere_once_there_is_room():
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
-    world.owner.node_changed(node("n2"))
+    world.owner.nodes.changed(node("n2"))
     world.passes(1.0)
     assert world.stage("b") == "turn"
     world.passes(1.5)
@@ -205,7 +205,7 @@ def test_a_pod_whose_turn_has_come_is_judged_again():
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
-    world.owner.node_changed(node("n1", version="2", unschedulable=True))
+    world.owner.nodes.changed(node("n1", version="2", unschedulable=True))
     world.serves("a")
     assert world.binds() == []
     assert world.stage("b") == "refused"

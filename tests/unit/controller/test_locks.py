@@ -38,7 +38,7 @@ def asked(world):
 
 
 def judged(world, deed, seen, named=None):
-    return world.owner.lock_step(deed, seen, named)
+    return world.owner.locks.step(deed, seen, named)
 
 
 def test_a_node_is_locked_for_a_pod_before_it_is_bound():
@@ -48,10 +48,10 @@ def test_a_node_is_locked_for_a_pod_before_it_is_bound():
     (deed,) = world.deeds(Lock)
     assert world.stage("a") == "locking"
     assert judged(world, deed, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
-    world.owner.locked(deed)
+    world.owner.locks.locked(deed)
     (bind,) = world.binds()
     assert bind.annotations["hami.io/vgpu-node"] == "node-a"
-    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     world.accepts(bind)
     assert asked(world) == []
     assert world.owner.planner.bindings == 0
@@ -66,25 +66,25 @@ def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
     found = judged(world, deed, npu_node(**lock_of("theirs")), theirs)
     assert isinstance(found, LockWait)
     assert "default/theirs" in found.reason
-    world.owner.not_locked(deed, found.reason)
+    world.owner.locks.not_locked(deed, found.reason)
     assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
     assert "default/theirs" in world.entry("a").held
     assert PodUid("uid-a") in world.owner.planner.untold
-    world.owner.node_changed(npu_node("2"))
+    world.owner.nodes.changed(npu_node("2"))
     world.plan()
     assert world.stage("a") == "locking"
 
 
 def test_a_lock_of_a_pod_that_is_gone_is_dropped():
     world = World()
-    world.owner.node_changed(npu_node(**lock_of("dead")))
+    world.owner.nodes.changed(npu_node(**lock_of("dead")))
     (deed,) = asked(world)
     assert deed.pod is None
     assert judged(world, deed, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
     alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
     assert judged(world, deed, npu_node(**lock_of("dead")), alive) is None
-    world.owner.locked(deed)
-    world.owner.node_changed(npu_node("3"))
+    world.owner.locks.locked(deed)
+    world.owner.nodes.changed(npu_node("3"))
     assert asked(world) == []
 
 
@@ -92,13 +92,13 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     world = World(npu_node())
     world.adds(npu_pod("a"))
     (deed,) = asked(world)
-    world.owner.locked(deed)
+    world.owner.locks.locked(deed)
     (bind,) = world.binds()
-    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     bound = world.accepts(bind)
     assert asked(world) == []
     world.shows(bound, annotations={**bound.annotations, keys.BIND_PHASE: keys.SUCCESS})
-    world.owner.node_changed(npu_node("3"))
+    world.owner.nodes.changed(npu_node("3"))
     (again,) = asked(world)
     assert again.pod is None
     step = judged(world, again, npu_node("3"))
@@ -112,9 +112,9 @@ def test_a_lock_whose_binding_was_refused_is_put_right():
     world = World(npu_node())
     world.adds(npu_pod("a"))
     (deed,) = asked(world)
-    world.owner.locked(deed)
+    world.owner.locks.locked(deed)
     (bind,) = world.binds()
-    world.owner.node_changed(npu_node("2", **lock_of("a")))
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     assert asked(world) == []
     world.owner.refused(bind.pod.uid, bind.attempt, read=True)
     (tend,) = world.deeds(Lock)
@@ -127,7 +127,7 @@ def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
     (deed,) = asked(world)
     world.gone("a")
     assert isinstance(judged(world, deed, npu_node()), LockWait)
-    world.owner.not_locked(deed, "")
+    world.owner.locks.not_locked(deed, "")
     assert (world.owner.planner.bindings, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
 
 

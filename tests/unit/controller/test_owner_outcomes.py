@@ -201,7 +201,7 @@ def test_the_version_that_our_own_condition_made_counts_as_seen():
     shown = world.shows(pod("p", memory=2000))
     world.plan()
     world.owner.told(shown.uid, "text", "why", shown.resource_version, "500")
-    world.owner.node_changed(node("n2", memory=5000))
+    world.owner.nodes.changed(node("n2", memory=5000))
     world.passes(0.1)
     (bind,) = world.binds()
     assert bind.version == "500"

@@ -117,7 +117,7 @@ def test_what_vanished_while_nobody_watched_is_found_by_the_next_list():
     kept = world.seen("b")
     for _ in world.owner.pods_replaced([kept]):
         pass
-    for _ in world.owner.nodes_replaced([node("n1", memory=1000)]):
+    for _ in world.owner.nodes.replaced([node("n1", memory=1000)]):
         pass
     assert sum(len(state.holders) for state in world.ledger.states.values()) + len(world.ledger.stray_pods()) == 1
     assert set(world.ledger.states) == {"n1"}
@@ -159,7 +159,7 @@ def test_a_node_that_appears_wakes_whom_it_helps_and_no_one_else():
     world.adds(pod("big", memory=50_000), pod("small", memory=2000))
     assert world.binds() == []
     decisions = world.owner._metrics.decisions._value.get()
-    world.owner.node_changed(node("n2", memory=3000))
+    world.owner.nodes.changed(node("n2", memory=3000))
     world.passes(0.1)
     assert world.stage("small") == "binding"
     assert world.stage("big") == "refused"
@@ -170,7 +170,7 @@ def test_all_refused_pods_that_fit_after_one_change_are_placed_by_it():
     world = World(node("n1", memory=1000))
     world.adds(*[pod(f"p{i}", memory=2000, created_s=i) for i in range(5)])
     world.plan()
-    world.owner.node_changed(node("n2", memory=6000))
+    world.owner.nodes.changed(node("n2", memory=6000))
     world.passes(0.1)
     assert world.placed() == {"p0": "n2", "p1": "n2", "p2": "n2"}
 
@@ -191,7 +191,7 @@ def test_a_pod_of_a_group_of_one_is_a_single_pod():
     world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "podgroup-x"}))
     assert world.binds() == []
     (read,) = world.group_reads()
-    world.owner.group_read(read.namespace, read.name, 1)
+    world.owner.pending.group_read(read.namespace, read.name, 1)
     assert [bind.pod.name for bind in world.binds()] == ["p"]
 
 
@@ -202,7 +202,7 @@ def test_a_pod_of_a_group_that_cannot_be_placed_alone_waits_with_that_reason(min
     world = World(node("n1"))
     world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
     (read,) = world.group_reads()
-    world.owner.group_read(read.namespace, read.name, min_member)
+    world.owner.pending.group_read(read.namespace, read.name, min_member)
     assert world.binds() == []
     assert words in world.entry("p").held
 
@@ -210,11 +210,11 @@ def test_a_pod_of_a_group_that_cannot_be_placed_alone_waits_with_that_reason(min
 def test_a_group_that_becomes_known_later_lets_its_pod_go_on():
     world = World(node("n1"))
     world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
-    world.owner.group_read("default", "g", None)
+    world.owner.pending.group_read("default", "g", None)
     world.group_reads()
     world.passes(31.0)
     (read,) = world.group_reads()
-    world.owner.group_read(read.namespace, read.name, 1)
+    world.owner.pending.group_read(read.namespace, read.name, 1)
     assert len(world.binds()) == 1
 
 
@@ -230,12 +230,12 @@ def test_a_register_that_cannot_be_read_sets_its_node_aside_with_an_event_and_th
     world = World(bad, node("good"))
     (event,) = world.announced()
     assert (event.about.kind, event.about.name, event.reason, event.warning) == ("Node", "bad", "CardsUnusable", True)
-    world.owner.node_changed(replace(bad, resource_version="2"))
+    world.owner.nodes.changed(replace(bad, resource_version="2"))
     assert world.announced() == []
     world.adds(pod("p"))
     assert [bind.node for bind in world.binds()] == ["good"]
-    world.owner.node_changed(node("bad", version="3"))
-    assert not world.owner.complaints
+    world.owner.nodes.changed(node("bad", version="3"))
+    assert not world.owner.nodes.complaints
 
 
 def test_a_pod_on_a_node_that_does_not_exist_is_reported():
@@ -304,7 +304,7 @@ def test_nothing_is_due_again_while_every_binding_that_is_allowed_is_in_flight()
     world = World(node("n1"), node("n2"), bind_in_flight_max=1)
     world.adds(pod("a"), pod("b"))
     world.plan()
-    world.owner.node_changed(node("n3"))
+    world.owner.nodes.changed(node("n3"))
     assert world.owner.planner.next_due_s() > world.now_s
 
 

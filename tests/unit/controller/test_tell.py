@@ -99,7 +99,7 @@ async def test_the_text_is_not_written_again_while_it_is_true():
         rig.world.shows(pod("p", memory=5000))
         for i in range(50):
             await rig.passes(10)
-            rig.world.owner.node_changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
+            rig.world.owner.nodes.changed(node("n1", memory=1000, version=str(i), labels={"i": str(i)}))
         assert len(rig.said()) == 1
 
 
@@ -108,7 +108,7 @@ async def test_a_change_of_numbers_alone_is_written_once_a_minute():
         rig.world.shows(pod("p", memory=5000))
         for i in range(60):
             await rig.passes(10)
-            rig.world.owner.node_changed(node("n1", memory=1001 + i, version=str(i)))
+            rig.world.owner.nodes.changed(node("n1", memory=1001 + i, version=str(i)))
         assert 8 <= len(rig.said()) <= 11
 
 
@@ -116,7 +116,7 @@ async def test_a_change_of_reasons_is_written_soon():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(10)
-        rig.world.owner.node_changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(10)
         first, second = rig.said()
         assert "too little free memory" in first
@@ -147,7 +147,7 @@ async def test_a_pod_that_is_placed_meanwhile_is_told_nothing():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         rig.world.plan()
-        rig.world.owner.node_changed(node("n2", memory=8000))
+        rig.world.owner.nodes.changed(node("n2", memory=8000))
         rig.world.now_s += 1
         rig.world.plan()
         assert rig.world.stage("p") == "binding"
@@ -168,7 +168,7 @@ async def test_the_time_of_the_transition_is_written_with_the_first_condition_on
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(10)
-        rig.world.owner.node_changed(node("n1", memory=1000, version="2", unschedulable=True))
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(10)
         first, second = (body["status"]["conditions"][0] for _, body in rig.calls.of("patch"))
         assert ("lastTransitionTime" in first, "lastTransitionTime" in second) == (True, False)

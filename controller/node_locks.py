@@ -1,0 +1,140 @@
+"""The locks of nodes, as some device plugins want them: taken before a Binding, and put right when nobody needs them.
+
+What is to be written to a lock is the dialect's to say (`locks`); `act` writes it, and its outcome comes back here.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from controller.deeds import Lock
+from controller.pending import FIRST_REST_S
+from controller.planner import Planner
+from controller.queue import Entry, Stage
+from core.model import Node, NodeName, Pod, PodUid
+from core.port import LockStep, LockWait
+from core.settings import DialectName
+
+# A lock that goes is told by its node; this is for what nobody tells.
+_LOCK_REST_S: Final = 30.0
+# Who waits no longer than this need not be told.
+_SHORT_S: Final = 2.0
+
+
+class NodeLocks:
+    """Which nodes are being locked or unlocked, and which pods wait for that."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        is_ours: Callable[[Pod], bool],
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._planner: Final = planner
+        self._is_ours: Final = is_ours
+        self._clock: Final = clock
+        self._wall: Final = wall
+        # Nodes whose lock is being put right, and whether to look again after that.
+        self._tending: Final[dict[tuple[NodeName, DialectName], bool]] = {}
+        # Node -> pods that rest because it is locked for another.
+        self._locked_out: Final[dict[NodeName, dict[PodUid, None]]] = {}
+
+    def step(self, deed: Lock, node: Node, named: Pod | None) -> LockStep | LockWait | None:
+        """What is to be written to the lock of *node*, read just now; *named*: the pod that it names, if it exists."""
+        entry = self._locking(deed)
+        if deed.pod is not None and entry is None:
+            return LockWait(reason="")
+        return self._step(deed.dialect, node, entry.pod if entry is not None else None, named)
+
+    def owner_of(self, deed: Lock, node: Node) -> str:
+        """namespace/name of the pod that the lock of *node* names, or ""."""
+        lock = self._planner.locks.of(deed.dialect)
+        return lock.lock_owner(node) if lock is not None else ""
+
+    def written(self, deed: Lock, step: LockStep) -> None:
+        """*step* was written to the node."""
+        self._planner.locks.written(deed.dialect, deed.node, step)
+
+    def locked(self, deed: Lock) -> None:
+        """The node is locked for the pod, or its lock is as it should be."""
+        if deed.pod is None:
+            if self._tending.pop((deed.node, deed.dialect), False):
+                self.tend(deed.node)
+            return
+        entry = self._locking(deed)
+        if entry is None or entry.placement is None:
+            self._planner.bindings -= 1
+            self.tend(deed.node)
+        else:
+            self._planner.bind(entry, entry.placement)
+
+    def not_locked(self, deed: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
+        """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""
+        if deed.pod is None:
+            self._tending.pop((deed.node, deed.dialect), None)
+            return
+        self._planner.bindings -= 1
+        entry = self._locking(deed)
+        if entry is None or entry.shape is None:
+            self.tend(deed.node)
+            return
+        self.withdraw(entry)
+        self._planner.take_back(entry)
+        self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
+        entry.held = f"has its place on {deed.node} and waits: {reason}"
+        if rest_s > _SHORT_S:
+            self._planner.untold[entry.pod.uid] = None
+        self._locked_out.setdefault(deed.node, {})[entry.pod.uid] = None
+        self._planner.queue.rest(entry, self._clock() + min(max(rest_s, FIRST_REST_S), _LOCK_REST_S))
+
+    def _locking(self, deed: Lock) -> Entry | None:
+        """The entry for which *deed* still is."""
+        entry = self._planner.queue.get(deed.pod.uid) if deed.pod is not None else None
+        if entry is None or entry.attempt != deed.attempt or entry.stage is not Stage.LOCKING:
+            return None
+        return entry
+
+    def _step(self, name: DialectName, node: Node, wanted: Pod | None, named: Pod | None) -> LockStep | LockWait | None:
+        lock = self._planner.locks.of(name)
+        if lock is None:
+            return None
+        pods: dict[PodUid, Pod] = {}
+        for uid, seen in self._planner.handoff.flights(node.name):
+            entry = self._planner.queue.get(uid)
+            pod = seen if seen is not None else entry.pod if entry is not None else None
+            if pod is not None:
+                pods[uid] = pod
+        if named is not None and (named.node_name == node.name or not (named.node_name or self._is_ours(named))):
+            pods.setdefault(named.uid, named)
+        return lock.lock(node, list(pods.values()), int(self._wall()), self._planner.ledger.tables, wanted)
+
+    def tend(self, name: NodeName) -> None:
+        """Have the locks of a node put right, if anything is wrong with them."""
+        state, node = self._planner.ledger.states.get(name), self._planner.ledger.node(name)
+        if state is None or node is None:
+            return
+        for dialect in self._planner.locks.among(state.offers):
+            if (name, dialect) in self._tending:
+                self._tending[name, dialect] = True
+            elif isinstance(self._step(dialect, node, None, None), LockStep):
+                self._tending[name, dialect] = False
+                self._planner.deeds.append(Lock(node=name, dialect=dialect))
+
+    def let_in(self, name: NodeName) -> None:
+        """A node's lock may have changed: whoever waits for it is judged again."""
+        waiting = self._locked_out.pop(name, None)
+        if waiting is None:
+            return
+        self._planner.handoff.uncrowd(name)
+        for uid in waiting:
+            entry = self._planner.queue.get(uid)
+            if entry is not None and entry.stage is Stage.RESTING:
+                self._planner.queue.ready(entry)
+
+    def withdraw(self, entry: Entry) -> None:
+        """The pod's Binding was certainly not written: neither its plugin nor a lock is to wait for it."""
+        node = entry.placement.node if entry.placement is not None else None
+        self._planner.handoff.withdraw(entry.pod.uid, self._clock())
+        if node is not None:
+            self.tend(node)

@@ -1,0 +1,97 @@
+"""What the mirror shows of nodes and of the ConfigMaps that speak of them, told to the ledger."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from controller.deeds import Announce, Subject
+from controller.documents import Documents, Place
+from controller.node_locks import NodeLocks
+from controller.planner import Planner
+from core.model import Node, NodeName
+from core.port import Complaint
+from core.wire.config_maps import ConfigMap
+
+# After so many, others may have their turn.
+SLICE: Final = 32
+
+
+class Nodes:
+    """Keeps the ledger's nodes true to the mirror.
+
+    Attributes:
+        complaints: what is wrong with the nodes set aside, wholly or in part.
+    """
+
+    def __init__(self, planner: Planner, locks: NodeLocks) -> None:
+        self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
+        self._planner: Final = planner
+        self._locks: Final = locks
+        self._documents: Final = Documents()
+
+    def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
+        """These nodes, and no others, exist. Yields where others may have their turn."""
+        for at, node in enumerate(nodes):
+            self.changed(node)
+            if at % SLICE == 0:
+                self._planner.keep_up()
+                yield
+        names = {node.name for node in nodes}
+        for at, name in enumerate([name for name in self._planner.ledger.states if name not in names]):
+            self.gone(name)
+            if at % SLICE == 0:
+                yield
+
+    def changed(self, node: Node) -> None:
+        """A node appeared or changed."""
+        old = self._planner.ledger.node(node.name)
+        if old is not None and old.resource_version == node.resource_version and old.resource_version:
+            return
+        documents = self._documents.of(node.name)
+        self._set_node(replace(node, documents=documents) if documents else node)
+
+    def _set_node(self, node: Node) -> None:
+        before = self._planner.ledger.node(node.name)
+        changed = self._planner.ledger.set_node(node)
+        if before is None or before.annotations != node.annotations:
+            self._locks.tend(node.name)
+            if before is not None:
+                self._locks.let_in(node.name)
+        if not changed:
+            return
+        self._planner.refusals.note_free()
+        complaints = self._planner.ledger.states[node.name].complaints
+        if complaints != self.complaints.get(node.name, ()):
+            self._complain(node, complaints)
+
+    def _complain(self, node: Node, complaints: tuple[Complaint, ...]) -> None:
+        known = self.complaints.pop(node.name, ())
+        if complaints:
+            self.complaints[node.name] = complaints
+        about = Subject(kind="Node", name=node.name, uid=node.uid)
+        for one in complaints:
+            if one not in known:
+                message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is mended"
+                self._planner.deeds.append(Announce(about=about, reason="CardsUnusable", message=message))
+
+    def documents_replaced(self, place: Place, maps: Sequence[ConfigMap]) -> Iterator[None]:
+        """These ConfigMaps that speak of nodes, and no others, are at *place*."""
+        return self._tell_nodes(self._documents.replace(place, maps))
+
+    def documents_changed(self, place: Place, found: ConfigMap, *, gone: bool = False) -> Iterator[None]:
+        """A ConfigMap that speaks of nodes appeared, changed, or is *gone*."""
+        return self._tell_nodes(self._documents.change(place, found, gone=gone))
+
+    def _tell_nodes(self, changed: set[NodeName]) -> Iterator[None]:
+        for at, name in enumerate(changed):
+            node = self._planner.ledger.node(name)
+            if node is not None:
+                self._set_node(replace(node, documents=self._documents.of(name)))
+            if at % SLICE == 0:
+                yield
+
+    def gone(self, name: NodeName) -> None:
+        """A node is deleted."""
+        self._planner.ledger.remove_node(name)
+        self._planner.handoff.node_gone(name)
+        self.complaints.pop(name, None)
