@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import is_
 from typing import Final
 
 from core import names
@@ -92,7 +93,7 @@ def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
     init_containers = tuple([complete_container(one, rules) for one in pod.init_containers])
-    if containers == pod.containers and init_containers == pod.init_containers:
+    if all(map(is_, containers, pod.containers)) and all(map(is_, init_containers, pod.init_containers)):
         return pod, _NONE
     return replace(pod, containers=containers, init_containers=init_containers), _NONE
 
@@ -106,7 +107,7 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
     for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)
         limits[key] = plain(limit if limit is not None else request or "")
-        requests[key] = plain(request if request is not None else limits[key])
+        requests[key] = limits[key] if request is None else plain(request)
         count = rules.counts.get(key, key)
         if count not in named:
             limits[count] = requests[count] = "1"
@@ -115,11 +116,9 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
     return replace(container, limits=limits, requests=requests)
 
 
-def claim(pod: Pod, rules: Rulebook) -> Pod:
-    """A pod with shares that names no scheduler gets ours."""
-    if pod.scheduler_name not in DEFAULT_SCHEDULERS:
-        return pod
-    return replace(pod, scheduler_name=rules.own_scheduler())
+def scheduler_of(pod: Pod, rules: Rulebook) -> str:
+    """The scheduler that a pod with shares is to have: ours, where it names none."""
+    return rules.own_scheduler() if pod.scheduler_name in DEFAULT_SCHEDULERS else pod.scheduler_name
 
 
 def furnish(pod: Pod, asked: Asked, rules: Rulebook) -> tuple[Pod, Notices]:

@@ -4,6 +4,8 @@ A new pod is mended and then judged as it would be stored. Of a changed pod only
 judged; its spec is only ever changed back, so that the same manifest applied twice succeeds.
 """
 
+from dataclasses import replace
+
 from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
 from core.admission.subresources import judge_ephemeral, judge_resize
@@ -88,19 +90,20 @@ def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
         return Judged(Verdict(edits=edits_between(pod, stripped), notices=notices))
     mended, notices = mends.complete(pod, book)
     asked: Asked | None = None
+    scheduler_name = pod.scheduler_name
     if book.asks_cards(pod):
         found, asked = rules.examine(mended, book)
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
         if asked is not None and not violations:
-            claimed = mends.claim(mended, book)
-            # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
-            several = claimed is not mended and len(book.dialects_of(claimed)) > 1
-            violations = rules.examine(claimed, book)[0] if several else ()
-            mended, furnished = mends.furnish(claimed, asked, book)
+            scheduler_name = mends.scheduler_of(pod, book)
+            if scheduler_name != pod.scheduler_name and len(book.dialects_of(mended)) > 1:
+                # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
+                violations = rules.examine(replace(mended, scheduler_name=scheduler_name), book)[0]
+            mended, furnished = mends.furnish(mended, asked, book)
             notices += furnished
         if violations:
             return Judged(Verdict(violations=violations, notices=notices))
-    return Judged(Verdict(edits=edits_between(pod, mended), notices=notices), mended, asked)
+    return Judged(Verdict(edits=edits_between(pod, mended, scheduler_name), notices=notices), mended, asked)
 
 
 def _forged(key: str) -> Violation:

@@ -208,10 +208,9 @@ def _with_suggestion(one: Violation) -> Violation:
 
 
 def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
-    for item in sorted(items_of(pod.annotations[key])):
-        if not grammar.fullmatch(item):
-            yield Violation(code=code, field=f"annotation {key}", found=quoted(item), remedy=remedy)
-            return
+    wrong = [item for item in items_of(pod.annotations[key]) if not grammar.fullmatch(item)]
+    if wrong:
+        yield Violation(code=code, field=f"annotation {key}", found=quoted(min(wrong)), remedy=remedy)
 
 
 def items_of(text: str) -> frozenset[str]:

@@ -48,8 +48,9 @@ class Verdict:
 class Judged(NamedTuple):
     """A verdict, and what the final state is told by.
 
-    pod: as it is to be stored, None where it is not to be spoken of. asked: what it asks of cards, None where it asks
-    nothing that we place, or nothing else than before. before: the pod that it was, None of a new one.
+    pod: as it is to be stored, its scheduler's name aside; None where it is not to be spoken of. asked: what it asks of
+    cards, None where it asks nothing that we place, or nothing else than before. before: the pod that it was, None of a
+    new one.
     """
 
     verdict: Verdict
@@ -64,8 +65,8 @@ ANNOTATIONS: Final = ("metadata", "annotations")
 _LABELS: Final = ("metadata", "labels")
 
 
-def edits_between(old: Pod, new: Pod) -> tuple[Edit, ...]:
-    """What turns *old* into *new*, in what admission may change.
+def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tuple[Edit, ...]:
+    """What turns *old* into *new*, in what admission may change; *scheduler_name* is not the new one's, if given.
 
     Annotations and labels, the names of scheduler and runtime class, containers' resources.
     """
@@ -74,8 +75,9 @@ def edits_between(old: Pod, new: Pod) -> tuple[Edit, ...]:
         _mapping(edits, ANNOTATIONS, old.annotations, new.annotations)
     if old.labels is not new.labels:
         _mapping(edits, _LABELS, old.labels, new.labels)
-    if old.scheduler_name != new.scheduler_name:
-        edits.append(Edit(("spec", "schedulerName"), new.scheduler_name))
+    wanted = new.scheduler_name if scheduler_name is None else scheduler_name
+    if old.scheduler_name != wanted:
+        edits.append(Edit(("spec", "schedulerName"), wanted))
     if old.runtime_class != new.runtime_class:
         edits.append(Edit(("spec", "runtimeClassName"), new.runtime_class))
     _containers(edits, "containers", zip(old.containers, new.containers, strict=True))
@@ -92,5 +94,6 @@ def _containers(edits: list[Edit], where: str, pairs: Iterable[tuple[Container, 
 
 
 def _mapping(edits: list[Edit], place: tuple[str, ...], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    edits += [Edit((*place, key), value) for key, value in new.items() if old.get(key) != value]
-    edits += [Edit((*place, key), None) for key in old if key not in new]
+    if old != new:
+        edits += [Edit((*place, key), value) for key, value in new.items() if old.get(key) != value]
+        edits += [Edit((*place, key), None) for key in old if key not in new]

@@ -83,7 +83,7 @@ def pointer(path: Path) -> str:
 
 
 def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+    return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
 
 
 def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:
