@@ -58,7 +58,7 @@ class Histogram:
 _SUMS: Final = ("failures", "dropped_connections", "failed_handshakes")
 _LEVELS: Final = ("in_flight", "connections")
 # What is so of all processes if it is so of one.
-_HIGHEST: Final = ("configuration_refused", "configuration_notes")
+_HIGHEST: Final = ("configuration_refused", "configuration_notes", "inventory_known")
 
 
 class Metrics(Collector):
@@ -73,6 +73,7 @@ class Metrics(Collector):
         self.reloads: Counter[str] = Counter()
         self.configuration_refused = 0
         self.configuration_notes = 0
+        self.inventory_known = 0
         self.seconds = Histogram(_LATENCIES_S)
         self.patch_bytes = Histogram(_SIZES)
         self.in_flight = 0
@@ -168,6 +169,11 @@ class Metrics(Collector):
             "cardshare_webhook_configuration_notes",
             "Parts of the configuration in force that are unknown or have no effect here.",
             value=self.configuration_notes,
+        )
+        yield GaugeMetricFamily(
+            "cardshare_webhook_inventory_known",
+            "1 while it is known which cards the cluster has, 0 while nothing is said about what can never fit.",
+            value=self.inventory_known,
         )
         yield _histogram("cardshare_webhook_review_seconds", "Time to judge one review.", self.seconds)
         yield _histogram("cardshare_webhook_patch_bytes", "Size of the patches answered.", self.patch_bytes)

@@ -71,6 +71,7 @@ class Reviewer:
     def know(self, stock: Stock | None) -> None:
         """The cluster offers *stock*; None = nobody knows."""
         self._book = self._book.with_stock(stock)
+        self.metrics.inventory_known = int(stock is not None)
         self._forget()
 
     def _forget(self) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import yaml
 
 from certs.files import CA_FILE, ensure
@@ -27,6 +30,7 @@ Json = dict[str, Any]
 # The account that the product's own writes come from, and that admission trusts.
 NAMESPACE: Final = "cardshare-system"
 CONTROLLER_ACCOUNT: Final = "cardshare-controller"
+WEBHOOK_ACCOUNT: Final = "cardshare-webhook"
 # The sandbox has no scheduler of Volcano's, so that its pods can be placed here too.
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
@@ -36,6 +40,9 @@ _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfi
 
 _HOST: Final = "127.0.0.1"
 _DAYS: Final = 7
+_INVENTORY_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.05
+_KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +56,22 @@ class Product:
 
 
 async def install(
-    processes: Processes, folder: Path, *, admin: ApiClient, kubeconfig: Path, settings: Path | None = None
+    processes: Processes,
+    folder: Path,
+    *,
+    admin: ApiClient,
+    kubeconfigs: Mapping[str, Path],
+    settings: Path | None = None,
 ) -> Product:
     """Start both processes, wait until they are ready, and have the API server call the webhook.
+
+    The webhook is waited for until it knows which cards there are.
 
     Args:
         processes: who owns them.
         folder: for the certificates; made if it is not there.
         admin: may do everything; it installs the account, the rights and the registration that are shipped.
-        kubeconfig: the controller's way to the API server, as its own account.
+        kubeconfigs: the ways to the API server, by the account that each leads as.
         settings: a settings file for both, or None for the defaults.
 
     Raises:
@@ -66,9 +80,11 @@ async def install(
     """
     options = ("--settings", str(settings)) if settings is not None else ()
     documents = await install_rights(admin)
-    webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", options)
-    controller, controller_url = await _start_controller(processes, kubeconfig, options)
+    looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *options)
+    webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", looking)
+    controller, controller_url = await _start_controller(processes, kubeconfigs[CONTROLLER_ACCOUNT], options)
     await processes.ready(webhook, f"{webhook_url}/readyz")
+    await _inventoried(f"{webhook_url}/metrics")
     ca_pem = await asyncio.to_thread((folder / "certs" / CA_FILE).read_bytes)
     await apply(admin, registration(documents, reviews, ca_pem))
     await processes.ready(controller, f"{controller_url}/readyz")
@@ -121,9 +137,20 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
     reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
     # The API server double goes first in the end: there is nobody left to drain for.
     listen = ("--listen", reviews, "--cert-dir", str(certs), "--metrics-listen", plain, "--drain-s", "0")
-    judging = ("--no-inventory", "--device-config", str(DEVICE_CONFIG), *options)
+    judging = ("--device-config", str(DEVICE_CONFIG), *options)
     running = await processes.start("webhook", "webhook", (*listen, *judging))
     return running, f"https://{reviews}", f"http://{plain}"
+
+
+async def _inventoried(metrics_url: str) -> None:
+    """Wait until the webhook knows the cluster's cards; it goes on without, and tells less."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_INVENTORY_S), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(metrics_url) as response:
+                    if _KNOWN.search(await response.text()):
+                        return
+                await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _start_controller(processes: Processes, kubeconfig: Path, options: tuple[str, ...]) -> tuple[Running, str]:

@@ -13,7 +13,7 @@ from sandbox.api.users import User, service_account
 from sandbox.client import ApiClient
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.demo.processes import Processes
-from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, Product, install
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT, Product, install
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
@@ -62,7 +62,6 @@ NODES: Final[list[dict[str, Any]]] = [
 
 # Somebody without any trust in admission: what examples do is done by this person.
 PERSON: Final = User(name="dana", groups=("system:masters",))
-_ACCOUNT: Final = service_account(NAMESPACE, CONTROLLER_ACCOUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +100,18 @@ async def running_stage(
     async with running_cluster(
         nodefile.read(list(nodes)), ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
     ) as cluster:
-        ours = await _write(folder / "controller.kubeconfig", cluster.kubeconfig(_ACCOUNT))
+        ours = {
+            account: await _write(
+                folder / f"{account.removeprefix('cardshare-')}.kubeconfig",
+                cluster.kubeconfig(service_account(NAMESPACE, account)),
+            )
+            for account in (CONTROLLER_ACCOUNT, WEBHOOK_ACCOUNT)
+        }
         theirs = await _write(folder / "kubeconfig", cluster.kubeconfig(PERSON))
         token = cluster.api.tokens.issue(PERSON)
         async with (
             KubectlUser(server=cluster.url, token=token, ca_pem=cluster.ca_pem) as person,
-            installed(folder, environ, admin=cluster.admin, kubeconfig=ours) as product,
+            installed(folder, environ, admin=cluster.admin, kubeconfigs=ours) as product,
         ):
             yield Stage(
                 url=cluster.url,
@@ -120,15 +125,15 @@ async def running_stage(
 
 @asynccontextmanager
 async def installed(
-    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfig: Path
+    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfigs: Mapping[str, Path]
 ) -> AsyncIterator[Product]:
-    """The product beside whichever API server *admin* and *kubeconfig* lead to; logs go to *folder*.
+    """The product beside whichever API server *admin* and *kubeconfigs* lead to; logs go to *folder*.
 
     Raises:
         ProcessFailedError: webhook or controller does not get ready.
     """
     async with Processes(folder / "logs", environ) as processes:
-        yield await install(processes, folder, admin=admin, kubeconfig=kubeconfig)
+        yield await install(processes, folder, admin=admin, kubeconfigs=kubeconfigs)
 
 
 async def _write(path: Path, text: str) -> Path:
