@@ -159,7 +159,7 @@ class HandOff:
 
     def node_gone(self, name: NodeName) -> None:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
-        self._uncrowd(name)
+        self.uncrowd(name)
         self._ended[name] = None
 
     # ------------------------------------------------------------------ what we do
@@ -207,7 +207,7 @@ class HandOff:
         if node is not None:
             found = self._nodes[node]
             found.line.pop(uid, None)
-            self._uncrowd(node)
+            self.uncrowd(node)
             self._drop_if_empty(node, found)
 
     # ------------------------------------------------------------------ asking
@@ -255,7 +255,11 @@ class HandOff:
 
     def uncrowd(self, node: NodeName) -> None:
         """Let *node* be tried again by all that passed it over."""
-        self._uncrowd(node)
+        for keys in self._crowded_at.pop(node, ()):
+            crowded = self._crowded[keys]
+            crowded.discard(node)
+            if not crowded:
+                del self._crowded[keys]
 
     def crowded(self, keys: Keys) -> Set[NodeName]:
         """The nodes with too long a line for *keys*."""
@@ -375,7 +379,7 @@ class HandOff:
         if served and flight.ours:
             self._measure(node, now_s - flight.since_s)
         self._ended[name] = None
-        self._uncrowd(name)
+        self.uncrowd(name)
         self._drop_if_empty(name, node)
 
     def _measure(self, node: _Node, took_s: float) -> None:
@@ -385,13 +389,6 @@ class HandOff:
         # The first ones count as a plain mean, so that the guess is soon forgotten.
         weight = max(_WEIGHT / 4, 1.0 / self._measured)
         self._mean_s += weight * (took_s - self._mean_s)
-
-    def _uncrowd(self, name: NodeName) -> None:
-        for keys in self._crowded_at.pop(name, ()):
-            crowded = self._crowded[keys]
-            crowded.discard(name)
-            if not crowded:
-                del self._crowded[keys]
 
     def _drop_if_empty(self, name: NodeName, node: _Node) -> None:
         if not node.flights and not node.line and node.mean_s is None:

@@ -18,13 +18,6 @@ class InvalidRequestError(ValueError):
         self.remedy = remedy
         super().__init__(f"{field}: found {self.found}; {remedy}")
 
-    def inside(self, place: str) -> "InvalidRequestError":
-        """The same complaint with *place* (``container "train"``) named before the field."""
-        outer = InvalidRequestError(f"{place}: {self.field}", "", self.remedy)
-        outer.found = self.found
-        outer.args = (f"{place}: {self.field}: found {self.found}; {self.remedy}",)
-        return outer
-
 
 class ConfigError(ValueError):
     """Settings that cannot be used; every problem is listed, not only the first."""

@@ -11,7 +11,6 @@ from typing import Final, NewType
 
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
-CardId = NewType("CardId", str)
 
 EMPTY: Final[Mapping[str, str]] = {}
 

@@ -97,13 +97,10 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What happened so far, for metrics."""
+    """What happened so far."""
 
     lists: int = 0
-    watches: int = 0
     watch_restarts: int = 0
-    events: int = 0
-    errors: int = 0
     undecodable: int = 0
     expired: int = 0
 
@@ -129,7 +126,7 @@ class Reflector(Generic[_T]):
         state: why the picture may be old, for readiness ("forbidden: list nodes: ..."), or "".
         synced: set once a full list was handed over; stays set.
         last_seen_monotonic: when the server last said anything, by the clock handed in; 0.0 before.
-        counters: for metrics.
+        counters: what happened so far.
     """
 
     def __init__(
@@ -268,7 +265,6 @@ class Reflector(Generic[_T]):
                 error = e
             self.counters.watch_restarts += 1
             if progress.good(version, self._clock(), broken=error is not None):
-                self.counters.errors += error is not None
                 # Only this ends the back-off: a list that succeeds says nothing of watches that never do.
                 self._requests.reset()
                 failures = 0
@@ -282,7 +278,6 @@ class Reflector(Generic[_T]):
 
     async def _follow(self, progress: _Progress) -> None:
         """One watch, to its end; *progress* tells how far it came, also when it raises."""
-        self.counters.watches += 1
         async with self._source.stream(
             self._path, self._watch_params(progress.version), silence_s=self._pace.silence_s
         ) as lines:
@@ -305,7 +300,6 @@ class Reflector(Generic[_T]):
             raise UndecodableError(str(e)) from e
         match event:
             case Changed(kind=kind, value=value, resource_version=version):
-                self.counters.events += 1
                 await self._sink.on_event(kind, value)
                 return version
             case Bookmark(resource_version=version):
@@ -335,7 +329,6 @@ class Reflector(Generic[_T]):
         if error is None:
             self.state = f"failing: {doing} {self._kind}: each ends at once"
         else:
-            self.counters.errors += 1
             self.counters.undecodable += isinstance(error, UndecodableError)
             self.state = f"{_word(error)}: {doing} {self._kind}: {_text(error)}"
             wait_s = max(wait_s, min(getattr(error, "retry_after_s", None) or 0.0, self._pace.last_list_wait_s))

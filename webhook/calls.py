@@ -8,7 +8,6 @@ from typing import Final, Protocol
 from core.errors import InvalidRequestError
 from webhook import metrics as metrics_text
 from webhook.app import JSON, TEXT, Head, Reply
-from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 
 BODY_DEADLINE_S: Final = 5.0
@@ -152,8 +151,3 @@ def deadline_s(query: str) -> float:
     found = _DURATION.search(query)
     given = float(found[1]) * _UNITS[found[2]] if found else _DEFAULT_TIMEOUT_S
     return max(0.01, given * _DEADLINE_SHARE)
-
-
-def plain_calls(metrics: Metrics, why_not_ready: Callable[[], str]) -> PlainCalls:
-    """The plain port of a process by itself."""
-    return PlainCalls(metrics.exposition, why_not_ready)

@@ -196,10 +196,6 @@ class Catalogue:
         """The type served under that name, if any."""
         return self._types.get((group, version, plural))
 
-    def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
-        """The type of an object, by what it says of itself."""
-        return next((t for t in self if t.kind == kind and t.api_version == api_version), None)
-
     def add(self, definition: Mapping[str, Any]) -> None:
         """Serve what a CustomResourceDefinition defines, in place of what it defined before."""
         self.discard(definition)

@@ -130,11 +130,6 @@ class Kubelet:
         """The plugins of a node, for whoever wants them to fail or their cards to fall ill."""
         return self._nodes[name].played.plugins
 
-    async def restart_plugins(self, name: str) -> None:
-        """Let the plugins of a node register again."""
-        for plugin in self._nodes[name].played.plugins:
-            await plugin.start()
-
     async def _register(self, node: _Node, limit: asyncio.Semaphore) -> None:
         async with limit:
             obj = statuses.node(node.played.spec, node.address, self._now())
