@@ -1,7 +1,7 @@
 """One review in, one answer out: the core's verdict, put into words, counted and, where denied, logged."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -54,8 +54,8 @@ class Reviewer:
         self.metrics = metrics
         self._denied = denied
         self._book = book
-        self._mutated: dict[Hashable, _Outcome] = {}
-        self._validated: dict[Hashable, _Outcome] = {}
+        self._mutated: dict[bytes, _Outcome] = {}
+        self._validated: dict[bytes, _Outcome] = {}
         self._remembered_bytes = 0
 
     @property

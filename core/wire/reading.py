@@ -104,6 +104,13 @@ def annotations(found: Mapping[str, str] | None) -> Mapping[str, str]:
     return {sys.intern(key): value for key, value in found.items()} if found else EMPTY
 
 
+def written_out(values: tuple[object, ...]) -> bytes:
+    """*values*, which were decoded from JSON, as text again: alike only where they were written alike."""
+    return _encoder.encode(values)
+
+
+_encoder: Final = msgspec.json.Encoder()
+
 EMPTY: Final[Mapping[str, str]] = {}
 
 
