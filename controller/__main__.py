@@ -5,32 +5,21 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-import structlog
-
 from controller.config import parse
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
+from kube.process import configure_log, fast_loop
 
 _OK, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 2, 3
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until told to stop; the exit code."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    configure_log()
 
     def run() -> None:
         controller = Controller(parse(argv, environ), environ)
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(controller.run())
 
     return exit_code(run)
@@ -65,15 +54,6 @@ def _problems(group: BaseExceptionGroup[ConfigError]) -> list[str]:
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     one = group.exceptions[0]
     return _first(one) if isinstance(one, BaseExceptionGroup) else one
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Uvloop where it is installed; it is optional."""
-    try:
-        import uvloop  # noqa: PLC0415 (optional)
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 if __name__ == "__main__":

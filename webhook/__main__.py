@@ -3,11 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-
-import structlog
+from collections.abc import Mapping, Sequence
 
 from core.errors import ConfigError
+from kube.process import configure_log, fast_loop
 from webhook.check import check
 from webhook.options import parse
 from webhook.run import Webhook
@@ -16,17 +15,7 @@ from webhook.workers import Keeper, channel_of
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `check` for that."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    configure_log()
     if argv[:1] == ["check"]:
         return check(argv[1:], environ, sys.stdin)
     try:
@@ -43,15 +32,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
             print(f"webhook: {problem}", file=sys.stderr)
         return 2
     return 0
-
-
-def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of the extra ``speed`` where that is installed; None stands for the library's own."""
-    try:
-        import uvloop  # noqa: PLC0415 (an extra that may be absent)
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 if __name__ == "__main__":
