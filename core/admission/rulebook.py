@@ -41,7 +41,7 @@ _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)
 _MACHINE_SUFFIXES: Final = ("-devices-to-allocate", "-devices-allocated")
 _HAMI_PREFIX: Final = "hami.io/"
 
-# What a user says of the cards that a pod accepts: free while the pod waits, frozen once it is bound.
+# What a user says of the cards that a pod accepts, whatever the configuration.
 SELECTORS: Final = frozenset(
     {
         vgpu_keys.MODE,
@@ -70,7 +70,7 @@ class Rulebook:
 
     counts: by the resource that says how much of a card, the one that counts cards. resources: both, of all dialects;
     resources_by_dialect: the same, of each.
-    wishes: the annotations by which users say which cards they want.
+    wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
     stock: what the cluster's nodes offer, None where that is not known.
     """
 
@@ -96,7 +96,7 @@ class Rulebook:
 
     def concerns(self, key: str) -> bool:
         """Whether any rule reads this annotation."""
-        return key in SELECTORS or key in MOVED or self.is_protected(key)
+        return key in self.wishes or key in MOVED or self.is_protected(key)
 
     def is_concerned_with(self, pod: Pod) -> bool:
         """Whether any rule could have a word on *pod*."""

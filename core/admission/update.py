@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from core import names
 from core.admission import mends, rules
-from core.admission.rulebook import MOVED, SELECTORS, Rulebook
+from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Notice, Verdict, edits_between
 from core.catalog import Asked
 from core.errors import quoted
@@ -93,7 +93,7 @@ def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
     moved = _moved(old, new)
     mended, notices = mends.normalise_mode(moved.pod, book)
     violations, asked = moved.violations, None
-    if _selectors(old, mended) or mended.containers != old.containers:
+    if _selectors(old, mended, book) or mended.containers != old.containers:
         before = frozenset(rules.examine(old, book)[0])
         found, asked = rules.examine(mended, book)
         violations += tuple(one for one in found if one not in before)
@@ -144,7 +144,7 @@ def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
         if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
             violations.append(_too_late(key, new))
     mended, _ = mends.normalise_mode(replace(new, annotations=annotations), book)
-    violations += [_too_late(key, new) for key in _selectors(old, mended)]
+    violations += [_too_late(key, new) for key in _selectors(old, mended, book)]
     return Held(mended, violations=tuple(violations))
 
 
@@ -195,8 +195,8 @@ def _changed(old: Pod, new: Pod) -> tuple[str, ...]:
     return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
 
 
-def _selectors(old: Pod, new: Pod) -> tuple[str, ...]:
-    return tuple(key for key in _changed(old, new) if key in SELECTORS)
+def _selectors(old: Pod, new: Pod, book: Rulebook) -> tuple[str, ...]:
+    return tuple(key for key in _changed(old, new) if key in book.wishes)
 
 
 def _forged(key: str, new: Pod) -> Violation:

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from core.admission.rulebook import MOVED, SELECTORS, rulebook
+from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from sandbox.demo.examples import find as find_examples
@@ -103,7 +103,7 @@ async def test_the_pods_of_all_workloads_are_admitted_under_the_restricted_stand
 def told_keys() -> list[str]:
     rules = rulebook(Settings(), Tables(), standard_catalog())
     by_pattern = ["huawei.com/Ascend910X", "hami.io/x-devices-to-allocate", "hami.io/x-devices-allocated"]
-    return sorted({*rules.protected, *SELECTORS, *MOVED, *by_pattern})
+    return sorted({*rules.protected, *rules.wishes, *MOVED, *by_pattern})
 
 
 async def test_new_pods_are_reviewed_for_every_resource_and_annotation_of_cards_and_for_nothing_else(

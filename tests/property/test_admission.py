@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.admission import mends
 from core.admission.mutate import mutate, validate
-from core.admission.rulebook import SELECTORS, rulebook
+from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.errors import InvalidRequestError
 from core.settings import Settings, Tables
@@ -24,7 +24,7 @@ BOOK = rulebook(Settings(), Tables(), standard_catalog())
 FAST = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 KEYS = st.one_of(
-    st.sampled_from(sorted(SELECTORS | BOOK.protected)),
+    st.sampled_from(sorted(BOOK.wishes | BOOK.protected)),
     st.sampled_from(["volcano.sh/gpu-unhealthy-ids", "huawei.com/AscendX", "a/b~c", "~", "/", "", "x y"]),
     st.text(max_size=12),
 )

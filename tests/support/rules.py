@@ -173,7 +173,8 @@ What a person types is checked where they type it. Codes are stable: they stand 
 metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that do not go together, CS3xx
 protects cards and assignments, CS4xx tells of pods that no node of the cluster could ever take.
 
-*denied*: nothing is stored. *mended*: stored as the rule has it, and said in a warning. *warned*: stored as it is.
+*denied*: nothing is stored. *mended*: stored as the rule has it, and said in a warning. *warned*: stored as it is, and
+said once, of the final state.
 Of CS4xx the operator decides by namespace (`admission.never_fits` in [settings](../settings.md)): warned, denied or
 nothing. The same rules are applied to the templates inside Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs,
 CronJobs and Volcano Jobs; the message then begins with the template's place. What kubectl shows of each example is in

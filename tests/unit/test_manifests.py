@@ -13,10 +13,10 @@ from certs import options as certs_options
 from certs.options import EnsureInCluster
 from controller import config as controller_config
 from controller.documents import PLACES
-from controller.serve import PREVIEW
+from controller.serve import EXPLAIN, PREVIEW
 from core import names
 from core.admission.mutate import judge_new
-from core.admission.rulebook import MOVED, SELECTORS, Rulebook, rulebook
+from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.settings import TRUSTED_ACCOUNTS, Settings, Tables
@@ -101,7 +101,7 @@ def words(expression: str) -> set[str]:
 
 
 CHIP = "huawei.com/Ascend"
-OF_A_CHIP = ("-devices-to-allocate", "-devices-allocated")
+OF_A_CHIP = ("-devices-to-allocate", "-devices-allocated", "-uuid")
 PREFIX_WORDS = {CHIP, "hami.io/", *OF_A_CHIP}
 PLAIN_GPU = "nvidia.com/gpu"
 # By which keys that only look like ours are reviewed, of which only warnings come.
@@ -114,7 +114,7 @@ def book() -> Rulebook:
 
 def annotations() -> set[str]:
     """The annotations that are told by their whole name; what begins with CHIP needs no other word."""
-    keys = {*book().protected, *SELECTORS, *MOVED}
+    keys = {*book().protected, *book().wishes, *MOVED}
     return {key for key in keys if not key.startswith(CHIP) and not key.endswith(OF_A_CHIP)}
 
 
@@ -251,6 +251,8 @@ EXPECTED_RIGHTS = {
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     },
+    # Only what `cardshare-explain` may ask of the controller: see below.
+    "cardshare-explain": set(),
     "cardshare-certs": {
         ("", "secrets", "get"), ("", "secrets", "create"), ("", "secrets", "patch"),
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get"),
@@ -289,12 +291,17 @@ def test_an_account_has_the_rights_that_are_used_and_no_others(account: str):
     assert found == EXPECTED_RIGHTS[account]
 
 
-def test_the_webhook_alone_may_ask_for_previews_with_a_token_made_for_them():
-    asking = {
-        account: [rule["nonResourceURLs"] for _, rule in rules_of(account) if "nonResourceURLs" in rule]
+def test_previews_are_the_webhooks_and_explanations_their_own_accounts_with_tokens_made_for_them():
+    asking = [
+        (account, rule["verbs"], rule["nonResourceURLs"])
         for account in EXPECTED_RIGHTS
-    }
-    assert asking == {"cardshare-controller": [], "cardshare-certs": [], "cardshare-webhook": [[PREVIEW]]}
+        for _, rule in rules_of(account)
+        if "nonResourceURLs" in rule
+    ]
+    assert sorted(asking) == [
+        ("cardshare-explain", ["get"], [f"{EXPLAIN}/*"]),
+        ("cardshare-webhook", ["post"], [PREVIEW]),
+    ]
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "token"]
     (source,) = volume["projected"]["sources"]
     assert source["serviceAccountToken"]["audience"] == controller_config.AUDIENCE

@@ -57,6 +57,22 @@ def run(capsys, tmp_path):
     return judge
 
 
+def test_what_only_looks_like_a_key_or_has_no_effect_is_told_and_ends_with_0(run):
+    pod, deployment = (
+        GOOD.replace("vgpu-memory", "vgpu-memroy"),
+        DEPLOYMENT.replace("vgpu-mode: hamicore", "vgpu-mod: a"),
+    )
+    code, lines = run(f"{pod}---\n{deployment}")
+    assert code == 0
+    nobody = "no device plugin is known to offer this resource"
+    assert lines[:2] == [
+        f'pods.yaml:1: Pod good: warning: CS115 container "main": limit volcano.sh/vgpu-memroy: {nobody}; '
+        "did you mean volcano.sh/vgpu-memory?",
+        "pods.yaml:14: Deployment many: warning: CS115 spec.template: annotation volcano.sh/vgpu-mod: "
+        "nobody reads this key; did you mean volcano.sh/vgpu-mode?",
+    ]
+
+
 def test_an_admitted_pod_ends_with_0(run):
     assert run(GOOD) == (0, ["1 objects, 0 denied"])
 

@@ -248,6 +248,23 @@ def test_a_runtime_class_is_kept_and_none_is_made_up():
     assert "runtimeClassName" not in create(pod(VGPU), book=with_runtime_class("ascend")).pod["spec"]
 
 
+@pytest.mark.parametrize(
+    "key", ["huawei.com/vnpu-mode", "hami.io/use-Ascend310P-uuid", "hami.io/no-use-Ascend310P-uuid"]
+)
+def test_what_a_pod_says_of_its_chips_is_free_while_it_waits_and_frozen_once_it_is_bound(key):
+    old = create(pod(CHIP)).pod
+    assert update(old, changed(old, **{key: "hami-core"})).allowed
+    bound = _bound(old, "node-a")
+    assert update(bound, changed(bound, **{key: "hami-core"})).codes == ["CS305"]
+
+
+def test_an_ill_wish_for_chips_is_denied_while_the_pod_waits():
+    old = create(
+        pod({**CHIP, "huawei.com/Ascend310P-core": "20"}, annotations={"huawei.com/vnpu-mode": "hami-core"})
+    ).pod
+    assert update(old, changed(old, **{"huawei.com/vnpu-mode": None})).codes == ["CS208"]
+
+
 def test_a_manifest_without_the_runtime_class_can_replace_the_pod():
     book = with_runtime_class("ascend")
     old = create(pod(CHIP), book=book).pod
