@@ -19,6 +19,7 @@ from sandbox.api.admission import Admission, Write
 from sandbox.api.defaults import admit_pod, complete, complete_conditions, fresh, qos_class, tolerate_lost_nodes
 from sandbox.api.errors import StatusError, already_exists, bad_request, conflict, invalid, not_found
 from sandbox.api.resources import Catalogue, ResourceType
+from sandbox.api.runtimes import meet_runtime_class
 from sandbox.api.selectors import Selection
 from sandbox.api.store import Store, Stored
 from sandbox.api.users import User
@@ -125,6 +126,9 @@ class Registry:
             options=call.options,
         )
         obj = await self.admission.mutate(write, call.warnings) or obj
+        if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
+            # Asked again after the webhooks, which may have named one.
+            meet_runtime_class(self.store, obj)
         metadata = obj["metadata"]
         self._begin(kind, obj)
         if not metadata.get("name") and metadata.get("generateName"):
@@ -336,6 +340,7 @@ class Registry:
         if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
             admit_pod(obj)
             self._resolve_priority(obj)
+            meet_runtime_class(self.store, obj)
 
     def _begin(self, kind: ResourceType, obj: Json) -> None:
         """What an object has from its beginning, and mutating webhooks do not see yet: measured."""

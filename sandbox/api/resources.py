@@ -132,6 +132,7 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
     _of("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
     _of("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", sub=_STATUS),
     _of("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", namespaced=False),
+    _of("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
     _of("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", namespaced=False),
     _of(
         "apiextensions.k8s.io",

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.support.rules import MESSAGES, SILENT, messages, read_rules
+from tests.support.rules import MESSAGES, NODES, SILENT, messages, read_rules
 from tests.support.rules_run import play
 
 KUBECTL = shutil.which("kubectl")
@@ -13,9 +13,10 @@ KUBECTL = shutil.which("kubectl")
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: the outputs cannot be taken anew")
 @pytest.mark.timeout(120)
-async def test_the_outputs_are_those_of_a_run(tmp_path):
+async def test_the_outputs_are_those_of_a_run(rig):
     rules = read_rules()
-    said = await play(rules, tmp_path / "run", str(KUBECTL))
+    async with rig(nodes=NODES) as world:
+        said = await play(rules, world, str(KUBECTL))
     assert MESSAGES.read_text(encoding="utf-8") == messages(rules, said), "run scripts/rules"
     for rule in rules:
         texts = [one.text for one in said.get(rule.name, ())]

@@ -6,7 +6,7 @@ compared, and those of the real one kept in `tests/data/promises.json`, beside w
 where no real one is. `python -m tests.support.promises_compare --write` writes that file anew.
 
 The checks themselves are in `promises_binding`, `promises_writing`, `promises_quantities`, `promises_life`,
-`promises_reading`, `promises_webhooks`, `promises_conditions` and `promises_kubectl`.
+`promises_reading`, `promises_runtimes`, `promises_webhooks`, `promises_conditions` and `promises_kubectl`.
 """
 
 import json
@@ -23,7 +23,17 @@ from typing import Any, Final
 from tests.support.rest import Answer, Rest, connect
 
 KEPT: Final = Path(__file__).parents[1] / "data" / "promises.json"
-_MODULES: Final = ("binding", "writing", "quantities", "life", "reading", "webhooks", "conditions", "kubectl")
+_MODULES: Final = (
+    "binding",
+    "writing",
+    "quantities",
+    "life",
+    "reading",
+    "runtimes",
+    "webhooks",
+    "conditions",
+    "kubectl",
+)
 
 Rows = list[Any]
 Json = dict[str, Any]

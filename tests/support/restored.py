@@ -17,9 +17,10 @@ _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CONFIG_MAPS: Final = ("/api/v1", "configmaps")
 _NAMESPACES: Final = ("/api/v1", "namespaces")
+_LAST_REGISTRATIONS: Final = (_ADMISSION, "validatingwebhookconfigurations")
 _KINDS: Final = (
     (_ADMISSION, "mutatingwebhookconfigurations"),
-    (_ADMISSION, "validatingwebhookconfigurations"),
+    _LAST_REGISTRATIONS,
     *(("/apis/apps/v1", plural) for plural in ("deployments", "statefulsets", "daemonsets")),
     *(("/apis/batch/v1", plural) for plural in ("jobs", "cronjobs")),
     ("/api/v1", "pods"),
@@ -29,12 +30,20 @@ _KINDS: Final = (
     ("/api/v1", "secrets"),
     ("/apis/coordination.k8s.io/v1", "leases"),
     *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
+    ("/apis/node.k8s.io/v1", "runtimeclasses"),
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
     _CONFIG_MAPS,
     # In the end: what is in one outlives it otherwise, and is there again in the next of that name.
     _NAMESPACES,
 )
 _AT_ONCE: Final = 16
+_UNREGISTERED_WITHIN_S: Final = 10.0
+_ASKS: Final = {
+    "metadata": {"generateName": "asks-"},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}],
+    },
+}
 
 
 @asynccontextmanager
@@ -93,7 +102,10 @@ async def _objects(admin: ApiClient, kind: tuple[str, str]) -> dict[str, Json]:
 
 async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str, Json]) -> None:
     now = await _objects(admin, kind)
-    await _remove_all(admin, kind, now.keys() - before.keys())
+    made = now.keys() - before.keys()
+    await _remove_all(admin, kind, made)
+    if made and kind == _LAST_REGISTRATIONS:
+        await _unregistered(admin)
     if kind == _CONFIG_MAPS:
         for path, one in before.items():
             if now[path].get("data") != one.get("data"):
@@ -121,3 +133,17 @@ async def _remove(admin: ApiClient, path: str, *, is_namespace: bool) -> None:
     except ApiStatusError as e:
         if e.status != 404:
             raise
+
+
+async def _unregistered(admin: ApiClient) -> None:
+    """Wait until the API server calls the webhook no more, which it learns a moment after the registrations went."""
+    async with asyncio.timeout(_UNREGISTERED_WITHIN_S):
+        while True:
+            try:
+                await admin.create("/api/v1/namespaces/default/pods", _ASKS, {"dryRun": "All"})
+            except ApiStatusError as e:
+                if "failed calling webhook" not in e.message:
+                    raise
+            else:
+                return
+            await asyncio.sleep(0.05)

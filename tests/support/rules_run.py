@@ -1,4 +1,4 @@
-"""Plays the examples of the rules with kubectl, against the sandbox with a webhook that knows its cards."""
+"""Plays the examples of the rules with kubectl, against a cluster with a webhook that knows its cards."""
 
 from __future__ import annotations
 
@@ -18,31 +18,28 @@ import yaml
 
 from certs.files import CA_FILE, ensure
 from certs.pair import Wanted
-from sandbox.api.users import User
-from sandbox.cluster import Cluster, ClusterSettings, running_cluster
-from sandbox.demo.processes import Processes, free_port
+from sandbox.demo.processes import free_port
 from sandbox.demo.product import registration, shipped
-from sandbox.nodes import nodefile
-from tests.support.rules import DEVICES, NODES, Rule, Said, devices_of
+from tests.support.controller_rig import Rig
+from tests.support.rules import DEVICES, Rule, Said, devices_of
 
 _HOST: Final = "127.0.0.1"
-_PERSON: Final = User(name="dana", groups=("system:masters",))
 _WITHIN_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    cluster: Cluster
+    world: Rig
     folder: Path
     settings: Path
     metrics_url: str
     environment: Mapping[str, str]
 
 
-async def play(rules: Sequence[Rule], folder: Path, kubectl: str) -> dict[str, list[Said]]:
-    """What *kubectl* says of the example of each rule, by the rule's name; files go to *folder*."""
+async def play(rules: Sequence[Rule], world: Rig, kubectl: str) -> dict[str, list[Said]]:
+    """What *kubectl* says of the example of each rule, by the rule's name; *world* has the rules' nodes."""
     said: dict[str, list[Said]] = {}
-    async with _stage(folder) as stage:
+    async with _stage(world) as stage:
         texts = ("", "", "")
         for rule in rules:
             if rule.manifest is None:
@@ -65,7 +62,7 @@ async def _play(rule: Rule, stage: _Stage, kubectl: str) -> AsyncIterator[Said]:
             "metadata": {"name": rule.name},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "t4-a"},
         }
-        await stage.cluster.admin.create(f"/api/v1/namespaces/default/pods/{rule.name}/binding", binding)
+        await stage.world.client.create(f"/api/v1/namespaces/default/pods/{rule.name}/binding", binding)
     if rule.then:
         changes = " ".join(shlex.quote(f"{key}={value}") for key, value in rule.then.items())
         yield await _said(stage, kubectl, f"annotate pod {rule.name} {changes}")
@@ -86,7 +83,8 @@ async def _said(stage: _Stage, kubectl: str, command: str) -> Said:
 
 
 @asynccontextmanager
-async def _stage(folder: Path) -> AsyncIterator[_Stage]:
+async def _stage(world: Rig) -> AsyncIterator[_Stage]:
+    folder = world.folder / "rules"
     settings = folder / "settings"
     settings.mkdir(parents=True)
     (settings / "cardshare.yaml").write_text("", encoding="utf-8")
@@ -94,30 +92,25 @@ async def _stage(folder: Path) -> AsyncIterator[_Stage]:
     (settings / "device-config.yaml").write_text(DEVICES.read_text(encoding="utf-8"), encoding="utf-8")
     wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=7, ca_days=7)
     ensure(folder / "certs", wanted, datetime.now(UTC))
-    async with (
-        running_cluster(nodefile.read(NODES), ClusterSettings()) as cluster,
-        Processes(folder / "logs", os.environ) as processes,
-    ):
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(cluster.kubeconfig(_PERSON), encoding="utf-8")
-        reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
-        flags = ("--listen", reviews, "--metrics-listen", plain, "--cert-dir", str(folder / "certs"), "--drain-s", "0")
-        reading = ("--settings", str(settings), "--device-config", str(settings), "--kubeconfig", str(kubeconfig))
-        webhook = await processes.start("webhook", "webhook", (*flags, *reading))
-        await processes.ready(webhook, f"http://{plain}/readyz")
-        ca_pem = (folder / "certs" / CA_FILE).read_bytes()
-        for document in registration(shipped(), f"https://{reviews}", ca_pem):
-            kind = f"{document['kind'].lower()}s"
-            await cluster.admin.create(f"/apis/admissionregistration.k8s.io/v1/{kind}", document)
-        stage = _Stage(
-            cluster=cluster,
-            folder=folder,
-            settings=settings,
-            metrics_url=f"http://{plain}/metrics",
-            environment={"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(kubeconfig)},
-        )
-        await _inventoried(stage)
-        yield stage
+    kubeconfig = world.write_admins_kubeconfig()
+    reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
+    flags = ("--listen", reviews, "--metrics-listen", plain, "--cert-dir", str(folder / "certs"), "--drain-s", "0")
+    reading = ("--settings", str(settings), "--device-config", str(settings), "--kubeconfig", str(kubeconfig))
+    webhook = await world.processes.start("webhook", "webhook", (*flags, *reading))
+    await world.processes.ready(webhook, f"http://{plain}/readyz")
+    ca_pem = (folder / "certs" / CA_FILE).read_bytes()
+    await world.apply(registration(shipped(), f"https://{reviews}", ca_pem))
+    stage = _Stage(
+        world=world,
+        folder=folder,
+        settings=settings,
+        metrics_url=f"http://{plain}/metrics",
+        environment={"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(kubeconfig)},
+    )
+    await _inventoried(stage)
+    # As the examples name it: a pod of a runtime class that is not there is no pod.
+    await world.ensure("/apis/node.k8s.io/v1/runtimeclasses", "ascend", handler="ascend")
+    yield stage
 
 
 async def _configure(stage: _Stage, rule: Rule) -> None:
@@ -137,11 +130,10 @@ async def _inventoried(stage: _Stage) -> None:
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "2000000000"}
     spec = {"containers": [{"name": "main", "image": "pause", "resources": {"limits": limits}}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
-    path = f"{stage.cluster.url}/api/v1/namespaces/kube-public/pods?dryRun=All"
-    token = stage.cluster.api.tokens.issue(_PERSON)
+    path = f"{stage.world.client.server}/api/v1/namespaces/kube-public/pods?dryRun=All"
     async with asyncio.timeout(_WITHIN_S), aiohttp.ClientSession() as session:
         while True:
-            headers = {"Authorization": f"Bearer {token}"}
+            headers = {"Authorization": f"Bearer {stage.world.admin_token}"}
             async with session.post(path, json=body, headers=headers, ssl=False) as answer:
                 if "CS401" in " ".join(answer.headers.getall("Warning", [])) + await answer.text():
                     return

@@ -4,9 +4,11 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.rules import MESSAGES, TABLE, messages, read_rules, table
+from tests.support.rig_double import double_rig
+from tests.support.rules import MESSAGES, NODES, TABLE, Rule, Said, messages, read_rules, table
 from tests.support.rules_run import play
 
 
@@ -19,9 +21,14 @@ def main() -> int:
     rules = read_rules()
     TABLE.write_text(table(rules), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        said = asyncio.run(play(rules, Path(folder), kubectl))
+        said = asyncio.run(_play(rules, Path(folder), kubectl))
     MESSAGES.write_text(messages(rules, said), encoding="utf-8")
     return 0
+
+
+async def _play(rules: Sequence[Rule], folder: Path, kubectl: str) -> dict[str, list[Said]]:
+    async with double_rig(folder, NODES) as world:
+        return await play(rules, world, kubectl)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The scenarios' stage on a real API server: webhook and controller as their manifests have them, and the players."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.processes import Processes
 from sandbox.demo.product import apply
 from sandbox.demo.stage import NODES, Stage
@@ -17,14 +15,6 @@ from tests.support.manifests import Runner, find
 from tests.support.prepared import Prepared, playing
 from tests.support.restored import restored
 from tests.support.stage_realapi import PERSON, start_product
-
-_UNREGISTERED_WITHIN_S: Final = 10.0
-_ASKS: Final = {
-    "metadata": {"generateName": "asks-"},
-    "spec": {
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}],
-    },
-}
 
 
 @asynccontextmanager
@@ -37,40 +27,25 @@ async def real_stage(
 ) -> AsyncIterator[Stage]:
     """The server with *nodes* and the product; all that is made there goes in the end. Logs go to folder *name*."""
     api = prepared.api
-    async with prepared.client() as admin:
-        async with (
-            restored(admin),
-            Processes(api.logs / name, os.environ) as processes,
-            playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
-        ):
-            runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
-            settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
-            await apply(admin, [settings, *prepared.registrations])
-            # No controller ran here before whose Bindings would have to be waited for.
-            delay = ("--start-delay", "0")
-            product = await start_product(runner, prepared.volcano_name, prepared.reviews, delay)
-            token = await api.token_for(PERSON, "default")
-            async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
-                yield Stage(
-                    url=api.url,
-                    admin=admin,
-                    records=records,
-                    product=product,
-                    person=person,
-                    kubeconfig=api.write_kubeconfig(folder / "kubeconfig", token),
-                )
-        await _unregistered(admin)
-
-
-async def _unregistered(admin: ApiClient) -> None:
-    """Wait until the API server calls the webhook no more, which it learns a moment after the registrations went."""
-    async with asyncio.timeout(_UNREGISTERED_WITHIN_S):
-        while True:
-            try:
-                await admin.create("/api/v1/namespaces/default/pods", _ASKS, {"dryRun": "All"})
-            except ApiStatusError as e:
-                if "failed calling webhook" not in e.message:
-                    raise
-            else:
-                return
-            await asyncio.sleep(0.05)
+    async with (
+        prepared.client() as admin,
+        restored(admin),
+        Processes(api.logs / name, os.environ) as processes,
+        playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
+    ):
+        runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
+        settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
+        await apply(admin, [settings, *prepared.registrations])
+        # No controller ran here before whose Bindings would have to be waited for.
+        delay = ("--start-delay", "0")
+        product = await start_product(runner, prepared.volcano_name, prepared.reviews, delay)
+        token = await api.token_for(PERSON, "default")
+        async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
+            yield Stage(
+                url=api.url,
+                admin=admin,
+                records=records,
+                product=product,
+                person=person,
+                kubeconfig=api.write_kubeconfig(folder / "kubeconfig", token),
+            )
