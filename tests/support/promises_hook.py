@@ -72,9 +72,10 @@ class Hook:
 
 
 @asynccontextmanager
-async def serving(world: World, acts: Mapping[str, Respond]) -> AsyncIterator[Hook]:
+async def serving(world: World, acts: Mapping[str, Respond], *names: str) -> AsyncIterator[Hook]:
+    """A webhook server, on loopback and under *names*, that does *acts*."""
     hook = Hook({"probe": lambda review: answer_of(review, warnings=["probed"]), **acts})
-    leaf = issue(hook.authority, (), ("127.0.0.1",), 2, datetime.now(UTC))
+    leaf = issue(hook.authority, names, ("127.0.0.1",), 2, datetime.now(UTC))
     cert, key = world.folder / "hook.crt", world.folder / "hook.key"
     cert.write_bytes(leaf.cert_pem)
     key.write_bytes(leaf.key_pem)

@@ -1,14 +1,13 @@
 """Promises of admission webhooks: what they see, and what becomes of their answers."""
 
 import base64
-import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
-from certs.authority import issue, new_authority
+from certs.authority import new_authority
 from tests.support.promises import Json, Rows, World, pod, promise, said
 from tests.support.promises_hook import ACT, CONFIGURATIONS, POLICY, Respond, add, answer_of, registered, serving
 from tests.support.rest import eventually
@@ -213,34 +212,20 @@ async def a_certificate_of_another_authority_is_refused(world: World) -> Rows:
 @promise
 async def a_service_is_called_by_its_name_in_the_cluster(world: World) -> Rows:
     rows: Rows = []
-    async with serving(world, {"any": answer_of}) as hook:
-        leaf = issue(hook.authority, (f"hook.{world.namespace}.svc",), (), 2, datetime.now(UTC))
-        cert, key = world.folder / "service.crt", world.folder / "service.key"
-        cert.write_bytes(leaf.cert_pem)
-        key.write_bytes(leaf.key_pem)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, key)
-        runner = web.ServerRunner(web.Server(hook.handle))
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-            port = runner.addresses[0][1]
-            entry = hook.entry("h", "any", world, objectSelector={"matchLabels": {"service": "1"}})
-            entry["clientConfig"] = {
-                "service": {"namespace": world.namespace, "name": "hook", "path": "/any", "port": port},
-                "caBundle": entry["clientConfig"]["caBundle"],
-            }
-            body = pod("p", labels={"service": "1"})
-            async with registered(world, hook, [entry]):
-                answer = await world.rest.post(f"{world.pods}?dryRun=All", body)
-                rows.append([answer.status, answer.body["reason"], "not found" in answer.message])
-                spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-                await world.rest.made(f"{world.core}/services", {"metadata": {"name": "hook"}, "spec": spec})
-                path = f"{world.pods}?dryRun=All"
-                good = await eventually(lambda: world.rest.post(path, body), lambda found: found.status == 201)
-                rows.append([good.status, [act for act, _, _ in hook.reviews][-1:]])
-        finally:
-            await runner.cleanup()
+    async with serving(world, {"any": answer_of}, f"hook.{world.namespace}.svc") as hook:
+        entry = hook.entry("h", "any", world, objectSelector={"matchLabels": {"service": "1"}})
+        entry["clientConfig"] = {
+            "service": {"namespace": world.namespace, "name": "hook", "path": "/any", "port": hook.port},
+            "caBundle": entry["clientConfig"]["caBundle"],
+        }
+        path, body = f"{world.pods}?dryRun=All", pod("p", labels={"service": "1"})
+        async with registered(world, hook, [entry]):
+            answer = await world.rest.post(path, body)
+            rows.append([answer.status, answer.body["reason"], "not found" in answer.message])
+            spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": hook.port}]}
+            await world.rest.made(f"{world.core}/services", {"metadata": {"name": "hook"}, "spec": spec})
+            good = await eventually(lambda: world.rest.post(path, body), lambda found: found.status == 201)
+            rows.append([good.status, [act for act, _, _ in hook.reviews][-1:]])
     return rows
 
 
@@ -273,3 +258,49 @@ async def large_pods_reach_the_webhook_before_they_are_refused(world: World) -> 
             answer = await world.rest.post(world.pods, pod("large", labels={"large": "1"}))
             rows.append(["large patch", answer.status, len(answer.body["metadata"]["annotations"]["a"])])
     return rows
+
+
+@promise
+async def namespaces_are_selected_by_their_labels(world: World) -> Rows:
+    rows: Rows = []
+    names = {"NotIn": ["no-such-namespace"], "In": [world.namespace], "Exists": None, "DoesNotExist": None}
+    key = "kubernetes.io/metadata.name"
+    async with serving(world, dict.fromkeys(("notin", "in", "exists", "doesnotexist"), answer_of)) as hook:
+        entries = []
+        for operator, values in names.items():
+            ours = {"key": key, "operator": operator, **({"values": values} if values else {})}
+            # Others write to a real server at the same time.
+            selector = {"matchExpressions": [ours], "matchLabels": {key: world.namespace}}
+            entries.append(hook.entry(operator.lower(), operator.lower(), world, namespaceSelector=selector))
+        without = {"matchExpressions": [{"key": key, "operator": "NotIn", "values": [world.namespace, "kube-system"]}]}
+        entries.append(hook.entry("without", "without", world, namespaceSelector=without, failurePolicy="Ignore"))
+        async with registered(world, hook, entries):
+            answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p"))
+            rows.append([answer.status, [act for act, _, _ in hook.reviews]])
+    return rows
+
+
+@promise
+async def a_webhook_is_told_how_to_delete_and_with_which_options_to_write(world: World) -> Rows:
+    rows: Rows = []
+    async with serving(world, {"any": answer_of}) as hook:
+        entry = hook.entry("h", "any", world)
+        entry["rules"][0]["operations"] = ["*"]
+        async with registered(world, hook, [entry]):
+            await world.rest.made(f"{world.pods}?fieldManager=me", pod("p", labels={}))
+            await world.bind("p")
+            await world.rest.delete(f"{world.pods}/p", {"gracePeriodSeconds": 5})
+        requests = [request for _, request, _ in hook.reviews]
+        for operation in ("CREATE", "DELETE"):
+            request = next(one for one in requests if one["operation"] == operation)
+            options = {name: value for name, value in request["options"].items() if name != "fieldValidation"}
+            rows.append([operation, options, request["object"] is None, request["oldObject"] is None])
+    return rows
+
+
+@promise
+async def an_empty_map_reaches_no_webhook(world: World) -> Rows:
+    async with serving(world, {"any": answer_of}) as hook, registered(world, hook, [hook.entry("h", "any", world)]):
+        await world.pod("p", labels={}, annotations={})
+        metadata = hook.reviews[0][1]["object"]["metadata"]
+        return [sorted(key for key in metadata if key != "managedFields")]
