@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final, assert_never
-from urllib.parse import quote
+from typing import Any, Final, assert_never
 
-import aiohttp
+import msgspec
 
-from cli import cluster, text
-from cli.options import Explain, Get, parse
-from core.errors import InvalidRequestError
+from cli import cluster, controller, text, view
+from cli.options import Controller, Explain, Get, parse
+from core.errors import InvalidRequestError, escaped
 from kube.calls import Calls
-from kube.credentials import choose_source
+from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.transport import Transport
 
-_CONTROLLER_DEADLINE_S: Final = 5.0
+_OK, _NOT_TOLD, _WRONG = 0, 1, 2
 # What a shell shows of a process that SIGPIPE ended.
 _BROKEN_PIPE: Final = 128 + 13
 
 
 async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
-    """Do what is asked; 0 if it could be answered, 1 if there is no such thing or a server says no."""
+    """Do what is asked.
+
+    Returns:
+        0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig.
+    """
+    if mistake := mistake_in(kubeconfig=options.kubeconfig, context=options.context, environ=environ):
+        return _failed(mistake, _WRONG)
     try:
         source = choose_source(kubeconfig=options.kubeconfig, context=options.context, environ=environ)
         async with Transport(source, user_agent="kubectl-cards") as transport:
@@ -38,54 +44,51 @@ async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
                 case _:
                     assert_never(options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
-        print(f"kubectl cards: {e}", file=sys.stderr)
-        return 1
+        return _failed(str(e), _NOT_TOLD)
 
 
 async def _get(calls: Calls, options: Get) -> int:
     holdings = await cluster.fetch_holdings(calls)
-    print(text.cards_table(holdings.ledger, options.nodes))
-    for note in holdings.notes:
-        print(f"note: {note}")
-    return 0 if all(name in holdings.ledger.states for name in options.nodes) else 1
+    found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
+    print(_json(found) if options.as_json else text.cards_table(found, all_nodes=not options.nodes))
+    return _NOT_TOLD if found.missing else _OK
 
 
 async def _explain(calls: Calls, options: Explain, namespace: str) -> int:
     try:
         pod = await cluster.fetch_pod(calls, namespace, options.pod)
     except ApiNotFoundError:
-        print(f"kubectl cards: there is no pod {options.pod} in namespace {namespace}", file=sys.stderr)
-        return 1
-    if options.controller:
-        told = await _ask_controller(options.controller, namespace, options.pod)
-        if told:
-            print(told)
-            return 0
-    if pod.node_name:
-        holdings = await cluster.fetch_holdings(calls)
-        print(text.where(holdings.ledger, pod))
-    else:
-        print(text.waiting(pod))
-    events = text.events_table(await cluster.fetch_events(calls, namespace, options.pod))
-    if events:
-        print(events)
-    return 0
+        return _failed(f"there is no pod {options.pod} in namespace {namespace}", _NOT_TOLD)
+    told = await _ask_controller(options.controller, namespace, options.pod)
+    if told is not None and not options.as_json:
+        print(text.answer(pod.key, told))
+        return _OK
+    ledger = (await cluster.fetch_holdings(calls)).ledger if pod.node_name else None
+    events = await cluster.fetch_events(calls, namespace, options.pod)
+    found = view.explained(pod, events, ledger, told)
+    print(_json(found) if options.as_json else text.explanation(found))
+    return _OK
 
 
-async def _ask_controller(url: str, namespace: str, pod: str) -> str:
-    """The controller's full explanation; "" with a note if it cannot be had."""
-    path = f"{url}/v1/explain/{quote(namespace)}/{quote(pod)}"
+async def _ask_controller(named: Controller | None, namespace: str, pod: str) -> Mapping[str, Any] | None:
+    """The controller's answer; None, with a note, if it cannot be had: what the API tells is an answer too."""
+    if named is None:
+        return None
     try:
-        timeout = aiohttp.ClientTimeout(total=_CONTROLLER_DEADLINE_S)
-        headers = {"Accept": "text/plain"}
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(path, headers=headers) as response:
-            body = (await response.text()).strip()
-            if response.status == 200:
-                return body
-            print(f"note: the controller answers {response.status}: {body[:300]}", file=sys.stderr)
-    except (aiohttp.ClientError, TimeoutError, ValueError) as e:
-        print(f"note: the controller at {url} does not answer: {e or type(e).__name__}", file=sys.stderr)
-    return ""
+        return await controller.ask(named, namespace, pod)
+    except controller.NoAnswerError as e:
+        print(f"note: {escaped(str(e))}", file=sys.stderr)
+        return None
+
+
+def _json(found: object) -> str:
+    # ASCII alone: what a device plugin wrote is not to reach a terminal from here either.
+    return json.dumps(msgspec.to_builtins(found), indent=2)
+
+
+def _failed(why: str, code: int) -> int:
+    print(f"kubectl cards: {escaped(why)}", file=sys.stderr)
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:

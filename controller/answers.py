@@ -1,7 +1,7 @@
 """Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from controller.owner import Owner
 from controller.plan import turn_text
@@ -10,12 +10,14 @@ from core import explain
 from core.candidates import Shape
 from core.choice import compared
 from core.decide import shape_of
+from core.errors import quoted
 from core.explain import Refused
 from core.ledger import Placement
 from core.model import NodeName, Pod
 
 Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
 
+UNKNOWN: Final = "unknown"
 _STAGES = {
     Stage.READY: "is about to be decided",
     Stage.RESTING: "is tried again soon: the last write did not go through",
@@ -27,13 +29,16 @@ _STAGES = {
 }
 
 
-async def answer(owner: Owner, explain_shape: Explain, key: str) -> dict[str, Any] | None:
-    """What is known of pod *key* (namespace/name); None if it is unknown or holds and asks no cards."""
+async def answer(owner: Owner, explain_shape: Explain, key: str) -> dict[str, Any]:
+    """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards."""
     entry = next((entry for entry in owner.queue if entry.pod.key == key), None)
     if entry is not None:
         return await _pending(owner, explain_shape, entry)
     pod = next((pod for pod in owner.carded.values() if pod.key == key), None)
-    return _bound(owner, pod) if pod is not None else None
+    if pod is not None:
+        return _bound(owner, pod)
+    text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"
+    return {"pod": key, "state": UNKNOWN, "text": text}
 
 
 async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[str, Any]:

@@ -201,10 +201,10 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         variable = "CARDSHARE_" + name.removeprefix("--").replace("-", "_").upper()
         parser.add_argument(name, default=environ.get(variable) or default, help=f"{text} [{variable}]")
 
-    flag("--listen", "0.0.0.0:8080", "address for metrics, health and explanations")
+    flag("--listen", "0.0.0.0:8080", "address for metrics and health, plain")
     flag("--kubeconfig", "", "file with the API server's address and credentials; in a pod, its own are used")
     flag("--settings", "", "cardshare.yaml, or a directory with it and volcano-scheduler.conf")
-    flag("--preview-listen", "", "address, over TLS, for the webhook's questions on dry runs; none by default")
+    flag("--preview-listen", "", "address, over TLS, for /v1/preview and /v1/explain; none by default")
     flag("--cert-dir", "", "directory of tls.crt, tls.key and ca.crt for --preview-listen; may be filled later")
     flag("--audience", AUDIENCE, "whom the tokens of those who ask there must have been made for")
     flag("--pod", "", "namespace/name of the pod that this runs in, to keep its condition; none by default")

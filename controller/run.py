@@ -21,7 +21,7 @@ import structlog
 from certs import serving
 from controller import config as configuration
 from controller.act import Actor
-from controller.answers import Explain
+from controller.answers import Explain, answer
 from controller.callers import Callers
 from controller.condition import OwnCondition
 from controller.config import SCHEDULER_MAP, Config
@@ -120,7 +120,7 @@ class Controller:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         gc.disable()
-        port = Port(self._owner, self._metrics, reasons=self.reasons, explain=self._explain, fill=self._fill)
+        port = Port(self._owner, self._metrics, reasons=self.reasons, fill=self._fill)
         taken = await port.start(self._config.host, self._config.port)
         _log.info(
             "controller serving",
@@ -349,6 +349,10 @@ class Controller:
         explain_shape = self._explain()
         return await preview(self._owner, explain_shape, text) if self._synced and explain_shape else None
 
+    async def _answer(self, key: str) -> dict[str, Any] | None:
+        explain_shape = self._explain()
+        return await answer(self._owner, explain_shape, key) if self._synced and explain_shape else None
+
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
         config = self._config
@@ -365,12 +369,12 @@ class Controller:
                         pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
                         serving.use(context, pair.stored)
                     except (ConfigError, ssl.SSLError, OSError) as e:
-                        _log.warning("no certificate to serve previews with", error=str(e))
+                        _log.warning("no certificate to serve previews and explanations with", error=str(e))
                     else:
                         if port is None:
-                            port = TrustedPort(lambda: self._callers, self._preview)
+                            port = TrustedPort(lambda: self._callers, preview=self._preview, explain=self._answer)
                             taken = await port.start(config.preview_host, config.preview_port, context)
-                            _log.info("previews served", listen=f"{config.preview_host}:{taken}")
+                            _log.info("previews and explanations served", listen=f"{config.preview_host}:{taken}")
                 await asyncio.sleep(_CERTIFICATE_S)
         finally:
             if port is not None:

@@ -1,7 +1,7 @@
 """The ports. The one file that knows the aiohttp server.
 
-Plain: metrics, health, readiness, and why a pod waits. Over TLS, for callers that prove who they are: where a pod
-would go.
+Plain: metrics, health and readiness. Over TLS, for callers that prove who they are: where a pod would go, and where
+one is or why it waits.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from controller.answers import Explain, answer
+from controller.answers import UNKNOWN
 from controller.callers import Callers
 from controller.cards import card_series
 from controller.metrics import Metrics
@@ -25,6 +25,8 @@ from kube.listening import cannot_listen
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREVIEW: Final = "/v1/preview"
+# Followed by namespace and name of the pod; RBAC grants it by /v1/explain/* or /v1/explain/NAMESPACE/*.
+EXPLAIN: Final = "/v1/explain"
 # What the API server takes as an object.
 _MAX_POD_BYTES: Final = 3 * 2**20
 _CALLER_S: Final = 2.0
@@ -42,7 +44,6 @@ class Port:
         metrics: Metrics,
         *,
         reasons: Callable[[], list[str]],
-        explain: Callable[[], Explain | None],
         fill: Callable[[], None],
     ) -> None:
         """Prepare.
@@ -51,13 +52,11 @@ class Port:
             owner: what is asked.
             metrics: what is shown.
             reasons: why this process is not ready, a line each.
-            explain: why a shape is refused; None before there is a connection.
             fill: brings the gauges up to date.
         """
         self._owner = owner
         self._metrics = metrics
         self._reasons = reasons
-        self._explain = explain
         self._fill = fill
         self._runner: web.AppRunner | None = None
 
@@ -72,7 +71,6 @@ class Port:
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
             web.get("/metrics", self._show_metrics),
-            web.get("/v1/explain/{namespace}/{pod}", self._show_pod),
         ])  # fmt: skip
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=120.0, shutdown_timeout=2.0)
         await self._runner.setup()
@@ -117,35 +115,27 @@ class Port:
         await response.write_eof()
         return response
 
-    async def _show_pod(self, request: web.Request) -> web.Response:
-        key = f"{request.match_info['namespace']}/{request.match_info['pod']}"
-        explain = self._explain()
-        if explain is None:
-            return web.Response(status=503, text="not connected to the API server yet; see /readyz\n")
-        found = await answer(self._owner, explain, key)
-        plain = "text/plain" in request.headers.get("Accept", "")
-        if found is None:
-            text = f"pod {key} is not known here, or neither asks for cards nor holds any"
-            if plain:
-                return web.Response(status=404, text=text + "\n")
-            return _json({"pod": key, "state": "unknown", "text": text}, status=404)
-        return web.Response(text=f"{key}: {found['text']}\n") if plain else _json(found)
-
 
 class TrustedPort:
-    """/v1/preview over TLS; serves until `stop`."""
+    """/v1/preview and /v1/explain over TLS; serves until `stop`."""
 
     def __init__(
-        self, callers: Callable[[], Callers | None], preview: Callable[[bytes], Awaitable[dict[str, Any] | None]]
+        self,
+        callers: Callable[[], Callers | None],
+        *,
+        preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
+        explain: Callable[[str], Awaitable[dict[str, Any] | None]],
     ) -> None:
         """Prepare.
 
         Args:
             callers: who judges callers; None before there is a connection to the API server.
             preview: the answer to a pod's JSON; None while nothing can be said yet.
+            explain: the answer for a pod by namespace/name; the same.
         """
         self._callers = callers
         self._preview = preview
+        self._explain = explain
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> int:
@@ -155,7 +145,10 @@ class TrustedPort:
             ConfigError: the address cannot be used.
         """
         app = web.Application(client_max_size=_MAX_POD_BYTES)
-        app.add_routes([web.post(PREVIEW, self._show_preview)])
+        app.add_routes([
+            web.post(PREVIEW, self._show_preview),
+            web.get(f"{EXPLAIN}/{{namespace}}/{{pod}}", self._show_pod),
+        ])  # fmt: skip
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=120.0, shutdown_timeout=2.0)
         await self._runner.setup()
         try:
@@ -172,24 +165,38 @@ class TrustedPort:
             await self._runner.cleanup()
 
     async def _show_preview(self, request: web.Request) -> web.Response:
+        async def found() -> dict[str, Any] | None:
+            async with asyncio.timeout(_BODY_S):
+                body = await request.read()
+            return await self._preview(body)
+
+        return await self._answered(request, PREVIEW, found)
+
+    async def _show_pod(self, request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['pod']}"
+        return await self._answered(request, f"{EXPLAIN}/{key}", lambda: self._explain(key))
+
+    async def _answered(
+        self, request: web.Request, path: str, ask: Callable[[], Awaitable[dict[str, Any] | None]]
+    ) -> web.Response:
+        """The answer of *ask*, for a caller that may *path*."""
         callers = self._callers()
         if callers is None:
             return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)
         try:
             async with asyncio.timeout(_CALLER_S):
-                denied = await callers.judge(request.headers.get("Authorization", ""), "post", PREVIEW)
+                authorization = request.headers.get("Authorization", "")
+                denied = await callers.judge(authorization, request.method.lower(), path)
             if denied is not None:
                 return _json({"text": denied.text}, status=denied.status)
-            async with asyncio.timeout(_BODY_S):
-                body = await request.read()
-            found = await self._preview(body)
+            found = await ask()
         except (ApiError, TimeoutError):
-            return _json({"text": "callers cannot be judged, or the pod did not arrive in time"}, status=503)
+            return _json({"text": "the caller cannot be judged, or what it sends did not arrive in time"}, status=503)
         except InvalidRequestError as e:
             return _json({"text": str(e)}, status=400)
         if found is None:
             return _json({"text": "the cluster is not known yet; see /readyz"}, status=503)
-        return _json(found)
+        return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
 
 
 def _json(found: object, status: int = 200) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -10,8 +11,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-
-from aiohttp import web
 
 from cli.__main__ import run
 from cli.options import parse
@@ -168,17 +167,10 @@ async def test_explain_of_a_pod_that_nobody_looked_at_names_its_scheduler(rig, c
         assert "waits for the scheduler 'cardshare'" in capsys.readouterr().out
 
 
-async def test_explain_asks_the_controller_when_it_is_named(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig), listening() as url:
-        await add_pod(world, "a", {}, {}, "")
-        assert await cards(kubeconfig, "explain", "a", "--controller", url) == 0
-        assert capsys.readouterr().out == "asked for /v1/explain/default/a\n"
-
-
 async def test_explain_falls_back_to_the_objects_when_the_controller_is_away(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await add_pod(world, "a", {}, {}, "")
-        assert await cards(kubeconfig, "explain", "a", "--controller", "http://127.0.0.1:1") == 0
+        assert await cards(kubeconfig, "explain", "a", "--controller", "https://127.0.0.1:1") == 0
         told = capsys.readouterr()
         assert "does not answer" in told.err
         assert "waits for the scheduler" in told.out
@@ -191,19 +183,59 @@ async def test_a_pod_that_does_not_exist_is_an_error(rig, capsys):
 
 
 async def test_no_api_server_named_is_an_error_with_a_remedy(capsys):
-    assert await run(parse(["get"], {}), {}) == 1
+    assert await run(parse(["get"], {}), {}) == 2
     assert "--kubeconfig" in capsys.readouterr().err
 
 
-@asynccontextmanager
-async def listening() -> AsyncIterator[str]:
-    async def tell(request: web.Request) -> web.Response:
-        return web.Response(text=f"asked for {request.path}\n")
+async def test_a_kubeconfig_or_context_that_is_not_there_is_2_with_the_contexts_there_are(rig, capsys, tmp_path):
+    async with cluster(rig) as (_, kubeconfig):
+        assert await cards(kubeconfig, "get", "--context", "nope") == 2
+        told = capsys.readouterr().err
+        assert (
+            told == f"kubectl cards: kubeconfig {kubeconfig}: there is no context 'nope'; its contexts are: 'sandbox'\n"
+        )
+    assert await cards(str(tmp_path), "get") == 2
+    assert "is a directory; name a file" in capsys.readouterr().err
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", tell)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+
+async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-cores": "50"}
+        await add_pod(world, "a", limits, ASSIGNED, "t4-a")
+        assert await cards(kubeconfig, "get", "t4-a", "broken", "nowhere", "-o", "json") == 1
+        found = json.loads(capsys.readouterr().out)
+        assert (found["version"], found["missing"], found["notes"]) == (1, ["nowhere"], [])
+        assert [node["name"] for node in found["nodes"]] == ["broken", "t4-a"]
+        assert found["nodes"][0]["cards"] == []
+        (remark,) = found["nodes"][0]["remarks"]
+        assert remark.startswith("allocatable volcano.sh/vgpu-number: node broken registers cards but has none")
+        assert found["nodes"][1]["cards"][1] == {
+            "id": "GPU-t4-a-1",
+            "protocol": "vgpu",
+            "type": "Tesla T4",
+            "used": 3000,
+            "total": 15360,
+            "unit": "MiB",
+            "cores_pct": 50,
+            "note": "",
+            "offered": True,
+            "held_by": [{"pod": "default/a", "share": "3000 MiB, 50 % cores"}],
+        }
+
+
+async def test_explain_as_json_has_the_fields_of_its_page_and_ascii_alone(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+        await add_pod(world, "b", {}, {}, "")
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "red \x9b31m"}
+        path = "/api/v1/namespaces/default/pods/b/status"
+        await world.client.patch(path, {"status": {"conditions": [condition]}})
+        assert await cards(kubeconfig, "explain", "a", "-o", "json") == 0
+        bound = json.loads(capsys.readouterr().out)
+        assert (bound["pod"], bound["state"], bound["node"]) == ("default/a", "bound", "t4-a")
+        assert bound["cards"] == [{"card": "GPU-t4-a-1", "share": "3000 MiB, 50 % cores"}]
+        assert await cards(kubeconfig, "explain", "b", "-o", "json") == 0
+        text = capsys.readouterr().out
+        assert text.isascii()
+        waiting = json.loads(text)
+        assert (waiting["state"], waiting["reason"], waiting["controller"]) == ("waits", "Unschedulable", None)

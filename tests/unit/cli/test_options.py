@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import Explain, Get, parse
+from cli.options import Controller, Explain, Get, parse
 
 
 def test_get_takes_nodes_and_a_kubeconfig():
@@ -13,17 +13,36 @@ def test_get_takes_nodes_and_a_kubeconfig():
     )
 
 
-def test_the_controllers_address_comes_from_the_flag_before_the_environment():
-    environ = {"CARDSHARE_CONTROLLER": "http://env/"}
+def test_what_leads_to_the_controller_comes_from_the_flags_before_the_environment():
+    environ = {"CARDSHARE_CONTROLLER": "https://env:8444/", "CARDSHARE_TOKEN_FILE": "t", "CARDSHARE_CONTROLLER_CA": "c"}
     assert parse(["explain", "p", "-n", "ns"], environ) == Explain(
-        pod="p", namespace="ns", controller="http://env", kubeconfig="", context=""
+        pod="p",
+        namespace="ns",
+        controller=Controller(url="https://env:8444", token_file="t", ca_file="c"),
+        kubeconfig="",
+        context="",
     )
-    flagged = parse(["explain", "p", "--controller", "http://flag"], environ)
+    words = ["explain", "p", "--controller", "https://flag", "--token-file", "u", "--tls-server-name", "s"]
+    flagged = parse(words, environ)
     assert isinstance(flagged, Explain)
-    assert flagged.controller == "http://flag"
+    assert flagged.controller == Controller(url="https://flag", token_file="u", ca_file="c", server_name="s")
 
 
-@pytest.mark.parametrize("words", [[], ["explain"], ["drop", "p"]])
+def test_without_a_controller_only_the_api_is_asked():
+    found = parse(["explain", "p", "-o", "json"], {"CARDSHARE_TOKEN_FILE": "t"})
+    assert isinstance(found, Explain)
+    assert (found.controller, found.as_json) == (None, True)
+
+
+@pytest.mark.parametrize("url", ["http://h:8080", "h:8444", "https:", "https://h/path", "https://h:1 x"])
+def test_a_token_is_shown_over_tls_alone(url, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["explain", "p", "--controller", url], {})
+    assert ended.value.code == 2
+    assert f"--controller: found '{url}'; write https://host:port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["explain"], ["drop", "p"], ["get", "-o", "yaml"]])
 def test_what_is_not_understood_ends_with_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words, {})

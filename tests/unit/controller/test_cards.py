@@ -1,7 +1,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.answers import answer
+from controller.answers import UNKNOWN, answer
 from controller.cards import card_series
 from tests.support.world import World, node, pod
 
@@ -44,10 +44,9 @@ async def test_the_answer_for_a_pod_that_waits_names_stage_place_and_reason():
         raise AssertionError(shape)
 
     found = await answer(world.owner, nothing, "default/b")
-    assert found is not None
     assert (found["state"], found["node"], found["cards"]) == ("turn", "n1", [{"card": "n1-0", "share": "1000 MiB"}])
     assert "waits until the device plugin there has served" in found["text"]
-    assert await answer(world.owner, nothing, "default/nobody") is None
+    assert (await answer(world.owner, nothing, "default/nobody"))["state"] == UNKNOWN
 
 
 HOSTILE = (

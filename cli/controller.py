@@ -1,0 +1,77 @@
+"""Asks the controller for a pod's full explanation, over TLS, with a token that was made for it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from cli.options import Controller
+from kube.causes import cause_of
+
+_DEADLINE_S: Final = 5.0
+# An answer names a few nodes and their cards.
+_MAX_BYTES: Final = 4 * 2**20
+_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class NoAnswerError(Exception):
+    """The controller does not tell; the text says why, in one line."""
+
+
+async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, Any]:
+    """Why a pod waits, or where it is, as the controller has it.
+
+    Raises:
+        NoAnswerError: it does not tell.
+    """
+    context, token = await asyncio.to_thread(_read, controller)
+    url = f"{controller.url}/v1/explain/{quote(namespace, safe='')}/{quote(pod, safe='')}"
+    try:
+        status, body = await _get(url, token, context, controller.server_name)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
+        why = "no answer in time" if isinstance(e, TimeoutError) else cause_of(e)
+        raise NoAnswerError(f"the controller at {controller.url} does not answer: {why}") from e
+    try:
+        answer = _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        raise NoAnswerError(f"what answers {status} at {controller.url} is not the controller") from e
+    if status != 200:
+        raise NoAnswerError(f"the controller answers {status}: {answer.get('text', '')}")
+    return answer
+
+
+def _read(controller: Controller) -> tuple[ssl.SSLContext, str]:
+    try:
+        context = ssl.create_default_context(cafile=controller.ca_file or None)
+    except (ssl.SSLError, OSError) as e:
+        why = "it holds no certificate" if isinstance(e, ssl.SSLError) else cause_of(e)
+        raise NoAnswerError(f"--controller-ca {controller.ca_file}: {why}") from e
+    try:
+        token = Path(controller.token_file).read_text(encoding="ascii").strip() if controller.token_file else ""
+    except (OSError, ValueError) as e:
+        why = cause_of(e) if isinstance(e, OSError) else "it holds no token"
+        raise NoAnswerError(f"--token-file {controller.token_file}: {why}") from e
+    return context, token
+
+
+async def _get(url: str, token: str, context: ssl.SSLContext, server_name: str) -> tuple[int, bytes]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DEADLINE_S)) as session,
+        session.get(
+            url, headers=headers, ssl=context, server_hostname=server_name or None, allow_redirects=False
+        ) as answer,
+    ):
+        parts: list[bytes] = []
+        async for part in answer.content.iter_any():
+            parts.append(part)
+            if sum(map(len, parts)) > _MAX_BYTES:
+                raise ValueError(f"its answer is longer than {_MAX_BYTES} bytes")
+        return answer.status, b"".join(parts)
