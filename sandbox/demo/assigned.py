@@ -14,6 +14,7 @@ Json = dict[str, Any]
 _VGPU: Final = "volcano.sh/vgpu-ids-new"
 _HAMI: Final = re.compile(r"hami\.io/(?P<word>.+)-devices-allocated")
 _GPUS_SEEN: Final = "NVIDIA_VISIBLE_DEVICES"
+NOT_REPORTED: Final = "the device plugin has not reported its NPUs yet"
 _NPUS_SEEN: Final = "ASCEND_VISIBLE_DEVICES"
 
 
@@ -73,19 +74,22 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
 
 
 def _unseen_npus(annotations: Mapping[str, str], env: Mapping[str, str]) -> str:
-    """MindCluster's plugin numbers slices by itself, and reports afterwards which it made of which template."""
-    text = annotations[mindcluster_protocol.ASSIGNED]
-    assigned = mindcluster_protocol.decode(text)
-    if assigned is None or not assigned.template:
-        return _compared(env, _NPUS_SEEN, text)
+    """MindCluster's plugin tells afterwards what it gave; it may swap pods that ask alike."""
+    text, seen = annotations[mindcluster_protocol.ASSIGNED], env.get(_NPUS_SEEN, "")
     if mindcluster_protocol.REAL not in annotations:
-        return "the device plugin has not reported its slice yet"
-    real = annotations[mindcluster_protocol.REAL]
-    word = mindcluster_protocol.TEMPLATES[assigned.template][3]
-    seen = env.get(_NPUS_SEEN, "")
-    if not re.fullmatch(rf"Ascend310P-{re.escape(word)}-{re.escape(seen)}-[0-9]+_[0-9]+", real):
-        return f"its container sees the NPU {seen!r}, reported was {real!r} for {text!r}"
-    return ""
+        return NOT_REPORTED
+    real = mindcluster_protocol.decode_real(annotations[mindcluster_protocol.REAL])
+    assigned = mindcluster_protocol.decode(text)
+    if (
+        assigned is not None
+        and len(assigned.chips) == len(real)
+        and {one.template for one in real} == {assigned.template}
+        and {str(one.id) for one in real} == set(seen.split(","))
+    ):
+        return ""
+    return (
+        f"its container sees the NPUs {seen!r}, reported were {annotations[mindcluster_protocol.REAL]!r} for {text!r}"
+    )
 
 
 def _compared(env: Mapping[str, str], variable: str, promised: str) -> str:

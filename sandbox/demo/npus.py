@@ -96,10 +96,10 @@ def mindcluster_chips(node: Json, pods: Sequence[Json]) -> Iterator[CardBar]:
 
 
 def _assigned(pod: Json) -> mindcluster.Assigned | None:
-    """What the plugin cuts for *pod*: as it reported, since it may swap two pods of one template."""
+    """What *pod* has: as the plugin reported it, since it may swap pods that ask alike; until then as promised."""
     annotations = annotations_of(pod)
     found = mindcluster.decode(annotations.get(mindcluster.ASSIGNED, ""))
-    if found is None or not found.template:
+    real = mindcluster.decode_real(annotations.get(mindcluster.REAL, ""))
+    if found is None or not real:
         return found
-    real = re.fullmatch(r".*-(?P<chip>[0-9]+)_[0-9]+", annotations.get(mindcluster.REAL, ""))
-    return mindcluster.Assigned(chips=(int(real["chip"]),) if real else found.chips, template=found.template)
+    return mindcluster.Assigned(chips=tuple(one.chip for one in real), template=real[0].template)

@@ -38,6 +38,10 @@ TEMPLATES: Final[Mapping[str, tuple[int, int, str, str]]] = {
     "vir04_3c_ndvpp": (4, 3, "no", "4c.3cpu.ndvpp"),
     "vir04_4c_dvpp": (4, 4, "yes", "4c.4cpu.dvpp"),
 }
+_BY_WORD: Final[Mapping[str, str]] = {row[3]: name for name, row in TEMPLATES.items()}
+_REAL: Final = re.compile(
+    r"Ascend310P-(?:(?P<word>[0-9a-z.]+)-(?P<id>[0-9]{1,9})-)?(?P<chip>[0-9]{1,9})(?:_(?P<group>[0-9]))?", re.ASCII
+)
 
 
 class SegmentError(Exception):
@@ -162,6 +166,21 @@ def environment(devices: Sequence[Device]) -> dict[str, str]:
 def real_names(devices: Sequence[Device]) -> str:
     """The value of ``huawei.com/AscendReal``."""
     return ",".join(sorted(one.name for one in devices))
+
+
+def decode_real(text: str) -> tuple[Device, ...]:
+    """Read ``huawei.com/AscendReal``; what cannot be read is left out."""
+    found = (_REAL.fullmatch(piece) for piece in text.split(","))
+    return tuple(
+        Device(
+            id=int(one["id"] or one["chip"]),
+            chip=int(one["chip"]),
+            template=_BY_WORD.get(one["word"] or "", ""),
+            group=int(one["group"] or 0),
+        )
+        for one in found
+        if one is not None
+    )
 
 
 def annotations_of(pod: Mapping[str, Any]) -> Mapping[str, str]:

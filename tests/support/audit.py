@@ -13,10 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from core.model import Node, Pod
 from core.settings import Tables
+from sandbox.api.quantities import value_of
 
 _VGPU = "volcano.sh/vgpu-ids-new"
 _SHARE = "volcano.sh/gpu-index"
 _CORE = "huawei.com/npu-core"
+_REAL = "huawei.com/AscendReal"
 _HAMI = re.compile(r"hami\.io/(.+)-devices-allocated")
 _SLICE = re.compile(r"(.+)\[(.+)-(\d+)\]")
 _VNPU = re.compile(r"(\d+)-vir(\d\d)(?:_(\d)c)?(?:_n?dvpp)?")
@@ -122,8 +124,7 @@ def _slice_mib(card_type: str, group: str, position: int, tables: Tables) -> int
 
 def _shared(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
     del tables
-    number = int(node.capacity.get("volcano.sh/gpu-number", 0))
-    total = int(node.capacity.get("volcano.sh/gpu-memory", 0))
+    number, total = _capacity(node, "volcano.sh/gpu-number"), _capacity(node, "volcano.sh/gpu-memory")
     used: Counter[int] = Counter()
     for pod in pods:
         for index in pod.annotations.get(_SHARE, "").split(","):
@@ -138,7 +139,7 @@ def _shared(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 
 def _whole(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
     del tables
-    total, used = int(node.capacity.get("nvidia.com/gpu", 0)), sum(_limit(pod, "nvidia.com/gpu") for pod in pods)
+    total, used = _capacity(node, "nvidia.com/gpu"), sum(_limit(pod, "nvidia.com/gpu") for pod in pods)
     if used > total:
         yield f"{used} whole GPUs of {total} are given out"
 
@@ -171,24 +172,34 @@ def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 
 def _mindcluster(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
     del tables
-    chips = int(node.capacity.get(_CORE, 0)) // _MIND_CORES
+    chips = _capacity(node, _CORE) // _MIND_CORES
     cores: Counter[int] = Counter()
     cpus: Counter[int] = Counter()
     for pod in pods:
         text = pod.annotations.get(_CORE, "")
         match = _VNPU.fullmatch(text)
+        # The plugin may swap pods that ask alike; it reports which chips they have.
+        real = [
+            int(one.rpartition("-")[2].partition("_")[0]) for one in pod.annotations.get(_REAL, "").split(",") if one
+        ]
         if match:
-            cores[int(match[1])] += int(match[2])
-            cpus[int(match[1])] += int(match[3] or match[2])
+            chip = real[0] if real else int(match[1])
+            cores[chip] += int(match[2])
+            cpus[chip] += int(match[3] or match[2])
         elif text and ("vir" in text or not _CHIPS.fullmatch(text)):
             yield f"{pod.key} holds {text!r}, which names no chips"
         elif text:
-            for index in text.split(","):
-                cores[int(index.rpartition("-")[2])] += _MIND_CORES
+            for chip in real or [int(index.rpartition("-")[2]) for index in text.split(",")]:
+                cores[chip] += _MIND_CORES
     for chip, amount in cores.items():
         if chip >= chips or amount > _MIND_CORES or cpus[chip] > _MIND_CPUS:
             yield f"chip {chip} of {chips} holds {amount} cores and {cpus[chip]} CPUs"
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    return sum(int(container.limits.get(resource, 0)) for container in pod.containers)
+    # The API server writes 1000 as 1k.
+    return sum(int(value_of(container.limits.get(resource, "0"))) for container in pod.containers)
+
+
+def _capacity(node: Node, resource: str) -> int:
+    return int(value_of(node.capacity.get(resource, "0")))

@@ -40,13 +40,15 @@ def test_every_protocols_assignment_names_its_cards(annotations, cards):
         pytest.param(
             pod({CHIPS: "N-0,x,1,0:;"}), {SEEN: "1"}, "sees the cards '1', promised were '0'", id="hami-other"
         ),
-        pytest.param(pod({CORES: "1,2"}), {SEEN: "1,2"}, "", id="chips"),
-        pytest.param(pod({CORES: "1,2"}), {}, "promised were '1,2'", id="chips-none"),
+        pytest.param(pod({CORES: "1,2", REAL: "Ascend310P-1,Ascend310P-2"}), {SEEN: "1,2"}, "", id="chips"),
+        pytest.param(pod({CORES: "1", REAL: "Ascend310P-2"}), {SEEN: "2"}, "", id="chips-swapped"),
+        pytest.param(pod({CORES: "1,2", REAL: "Ascend310P-1"}), {SEEN: "1"}, "reported were", id="chips-few"),
+        pytest.param(pod({CORES: "1", REAL: "Ascend310P-1"}), {}, "reported were", id="chips-none"),
         pytest.param(pod({CORES: "0-vir02"}), {SEEN: "100"}, "has not reported", id="slice-early"),
         pytest.param(pod({CORES: "0-vir02", REAL: "Ascend310P-2c-100-1_0"}), {SEEN: "100"}, "", id="slice"),
-        pytest.param(pod({CORES: "0-vir02", REAL: "Ascend310P-2c-101-1_0"}), {SEEN: "100"}, "reported was", id="id"),
+        pytest.param(pod({CORES: "0-vir02", REAL: "Ascend310P-2c-101-1_0"}), {SEEN: "100"}, "reported were", id="id"),
         pytest.param(
-            pod({CORES: "0-vir02", REAL: "Ascend310P-2c.1cpu-100-1_0"}), {SEEN: "100"}, "reported was", id="template"
+            pod({CORES: "0-vir02", REAL: "Ascend310P-2c.1cpu-100-1_0"}), {SEEN: "100"}, "reported were", id="template"
         ),
         pytest.param(pod({}, {"nvidia.com/gpu": "2"}), {"NVIDIA_VISIBLE_DEVICES": "A,B"}, "", id="whole"),
         pytest.param(

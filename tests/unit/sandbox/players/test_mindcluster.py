@@ -216,3 +216,20 @@ def test_the_driver_cuts_what_cores_cpus_and_dvpp_allow(first, second, fits):
     else:
         with pytest.raises(protocol.SegmentError, match="NPUSegmentFailed"):
             protocol.cut(made, protocol.Assigned(chips=(0,), template=second), (0,), 8, 101)
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [protocol.Device(id=at, chip=1, template=name, group=at % 4) for at, name in enumerate(protocol.TEMPLATES)],
+        [protocol.Device(id=0, chip=0), protocol.Device(id=3, chip=3)],
+    ],
+    ids=["slices", "chips"],
+)
+def test_what_was_reported_can_be_read_again(devices):
+    assert sorted(protocol.decode_real(protocol.real_names(devices)), key=lambda one: one.id) == devices
+
+
+@pytest.mark.parametrize("text", ["", ",", "Ascend910-1", "Ascend310P-", "Ascend310P-2c-1"])
+def test_what_is_no_report_names_no_device(text):
+    assert protocol.decode_real(text) == ()
