@@ -107,10 +107,10 @@ def review_of(pod: Mapping[str, Any]) -> bytes:
     return json.dumps(review, separators=(",", ":")).encode()
 
 
-def call_of(body: bytes) -> bytes:
+def call_of(body: bytes, path: str = "/mutate") -> bytes:
     """*body* as the API server's client sends it."""
     head = (
-        "POST /mutate?timeout=10s HTTP/1.1\r\nHost: cardshare-webhook.cardshare-system.svc:443\r\n"
+        f"POST {path}?timeout=10s HTTP/1.1\r\nHost: cardshare-webhook.cardshare-system.svc:443\r\n"
         "User-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\n"
         f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
     )

@@ -7,10 +7,11 @@ Server and echo run alternately on one core, loaded from another by ready bytes;
 review over ours, both read from /proc, so that the machine's speed and the load's own cost drop out. ratio_unseen is
 the same where every review is of a workload that was not seen before.
 
---rate: an open loop, latencies from when a call was due. --workers: how many times the reviews of one worker several
+--rate: an open loop of /mutate and /validate in turn, with an inventory of --nodes nodes; latencies from when a call
+was due, beside those of the echo. --workers: how many times the reviews of one worker several
 answer; the load shares the cores with them, so that workers_limit is what its own cost leaves possible.
 workers_capacity_gain is how many times the reviews of one worker several could answer with a core each, by the CPU
-time of the busiest.
+time of the busiest; workers_balance is the least used worker's CPU time over the most used one's.
 --reviews: so many in one go, half of them of workloads that were not seen before, and what memory grew.
 """
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workloads", type=int, default=64, help="whose pods are created in turn (default 64)")
     parser.add_argument("--answers", type=int, default=20_000, help="answered in process (default 20000)")
     parser.add_argument("--rate", type=float, default=0.0, help="calls a second of an open loop, measured too")
+    parser.add_argument("--nodes", type=int, default=1000, help="of 8 cards each, known at that rate (default 1000)")
     parser.add_argument("--workers", type=int, default=1, help="measured beside one worker")
     parser.add_argument("--reviews", type=int, default=0, help="in one go, to see whether memory grows")
     parser.add_argument("--unseen", type=int, default=2_000, help="of these, pods of new workloads (default 2000)")
@@ -106,7 +108,7 @@ def _figures(
     yield _in_process(args, bodies)
     yield _beside_echo(rig, args, calls)
     if args.rate:
-        yield _at_rate(rig, args, calls)
+        yield _at_rate(rig, args, bodies)
     if args.reviews:
         yield _growth(rig, args, calls)
     if args.workers > 1:
@@ -161,17 +163,27 @@ def _beside_echo(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> 
     rig.stop(echo)
 
 
-def _at_rate(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    webhook, port = rig.webhook(rig.cores[:1])
-    rig.load(port, cycle(calls), 0.5)
-    gc.collect()
-    with Callers(port, rig.context, args.connections) as callers:
-        times = sorted(callers.load_at(cycle(calls), args.seconds * args.rounds, args.rate))
-    rig.stop(webhook)
+def _at_rate(rig: Rig, args: argparse.Namespace, bodies: Sequence[bytes]) -> Iterator[_Found]:
+    """As an API server asks: of every pod twice, of one that knows the cluster's cards."""
+    calls = [admission_load.call_of(body, path) for body in bodies for path in ReviewPath]
+    cluster, kubeconfig = rig.cluster(args.nodes)
+    webhook, port = rig.webhook(rig.cores[:1], kubeconfig=kubeconfig)
+    echo, echo_port = rig.echo(rig.cores[:1])
+    found: dict[int, list[float]] = {echo_port: [], port: []}
+    for one in found:
+        rig.load(one, cycle(calls), 0.5)
+    for _ in range(args.rounds):
+        for one, latencies_s in found.items():
+            gc.collect()
+            with Callers(one, rig.context, args.connections) as callers:
+                latencies_s.extend(callers.load_at(cycle(calls), args.seconds, args.rate))
+    for child in (webhook, echo, cluster):
+        rig.stop(child)
     yield "open_loop_rate", args.rate, "1/s"
-    yield "open_loop_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
-    yield "open_loop_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
-    yield "open_loop_max_ms", round(times[-1] * 1e3, 3), "ms"
+    for name, times in (("open_loop", sorted(found[port])), ("open_loop_echo", sorted(found[echo_port]))):
+        yield f"{name}_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
+        yield f"{name}_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
+        yield f"{name}_max_ms", round(times[-1] * 1e3, 3), "ms"
 
 
 def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
@@ -191,31 +203,38 @@ def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Itera
 
 
 def _several(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    """One worker and several, each free to use all cores, beside a load that is too; in turn, for others load them."""
+    """One worker and several, each free to use all cores, beside a load that is too."""
     started = [rig.webhook(rig.cores, workers) for workers in (1, args.workers)]
     os.sched_setaffinity(0, rig.cores)
-    loads = one, many = _Load(), _Load()
     for _, port in started:
         rig.load(port, cycle(calls), 0.5)
-    for _ in range(args.rounds):
-        for load, (child, port) in zip(loads, started, strict=True):
-            _round(rig, load, child, port, cycle(calls), args.seconds)
-    largest = max(rss_mib(pid) for pid in _workers_of(started[1][0]))
+    yield from _gain(rig, args, started, cycle(calls), "")
+    yield from _gain(rig, args, started, admission_load.unseen_calls(), "_unseen")
+    yield "largest_worker_rss_mib", round(max(rss_mib(pid) for pid in _workers_of(started[1][0])), 1), "MiB"
     for child, _ in started:
         rig.stop(child)
+
+
+def _gain(
+    rig: Rig, args: argparse.Namespace, started: Sequence[tuple[Child, int]], turn: Iterator[bytes], kind: str
+) -> Iterator[_Found]:
+    one, many = _Load(), _Load()
+    # In turn, so that what else the machine does slows both.
+    for _ in range(args.rounds):
+        for load, (child, port) in zip((one, many), started, strict=True):
+            _round(rig, load, child, port, turn, args.seconds)
     busiest_s = max(many.by_process.values())
-    yield "one_worker_per_s", round(one.per_s), "1/s"
-    yield f"workers_{args.workers}_per_s", round(many.per_s), "1/s"
-    yield "workers_gain", round(many.per_s / one.per_s, 3), ""
     # One worker takes a core, the load what it needs of another; several share all cores with it.
     limit = len(rig.cores) * one.cpu_us / (one.cpu_us + one.generator_us)
-    yield "workers_limit", round(min(limit, args.workers), 3), ""
-    yield "workers_capacity_gain", round(many.calls / busiest_s * one.cpu_us / 1e6, 3), ""
-    yield "workers_balance", round(min(many.by_process.values()) / busiest_s, 3), ""
-    yield "one_worker_cpu_us", round(one.cpu_us, 1), "us"
-    yield f"workers_{args.workers}_cpu_us", round(many.cpu_us, 1), "us"
-    yield "workers_generator_us", round(many.generator_us, 1), "us"
-    yield "largest_worker_rss_mib", round(largest, 1), "MiB"
+    yield f"one_worker_per_s{kind}", round(one.per_s), "1/s"
+    yield f"workers_{args.workers}_per_s{kind}", round(many.per_s), "1/s"
+    yield f"workers_gain{kind}", round(many.per_s / one.per_s, 3), ""
+    yield f"workers_limit{kind}", round(min(limit, args.workers), 3), ""
+    yield f"workers_capacity_gain{kind}", round(many.calls / busiest_s * one.cpu_us / 1e6, 3), ""
+    yield f"workers_balance{kind}", round(min(many.by_process.values()) / busiest_s, 3), ""
+    yield f"one_worker_cpu_us{kind}", round(one.cpu_us, 1), "us"
+    yield f"workers_{args.workers}_cpu_us{kind}", round(many.cpu_us, 1), "us"
+    yield f"workers_generator_us{kind}", round(many.generator_us, 1), "us"
 
 
 def _workers_of(child: Child) -> Sequence[int]:

@@ -1,6 +1,7 @@
 """The servers that the `admit` benchmark measures, and what /proc says of their processes."""
 
 import argparse
+import asyncio
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from certs.files import ensure
 from certs.pair import Wanted
+from tests.bench import stage
 from tests.bench.callers import Callers
 from tests.support.processes import Child, Children, until
 
@@ -28,6 +30,7 @@ class Rig:
         ensure(self._certs, Wanted(dns_names=("localhost",), days=30, ca_days=60), datetime.now(UTC))
         self.context = ssl.create_default_context(cafile=self._certs / "ca.crt")
         self._children = Children(folder / "logs")
+        self._kubeconfig = folder / "kubeconfig"
         self._args = args
         self.cores = sorted(os.sched_getaffinity(0))
 
@@ -38,15 +41,27 @@ class Rig:
         os.sched_setaffinity(0, self.cores)
         self._children.close()
 
-    def webhook(self, cores: Sequence[int], workers: int = 1) -> tuple[Child, int]:
-        """A webhook and its port."""
+    def cluster(self, nodes: int) -> tuple[Child, Path]:
+        """An API server with so many nodes of 8 cards, on our own core, and its kubeconfig."""
+        argv = [sys.executable, "-m", "sandbox", "--players", "none", "--kubeconfig-out", str(self._kubeconfig)]
+        child = self._children.start("sandbox", argv, env=_environ(), cwd=ROOT)
+        until("kubeconfig", lambda: str(not self._kubeconfig.exists() or ""), deadline_s=30, children=[child])
+        asyncio.run(_populate(self._kubeconfig, nodes))
+        return child, self._kubeconfig
+
+    def webhook(self, cores: Sequence[int], workers: int = 1, kubeconfig: Path | None = None) -> tuple[Child, int]:
+        """A webhook that knows the cluster's cards, if one is named, and its port."""
         port, plain = _free_port(), _free_port()
+        inventory = ["--no-inventory"] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
         argv = [
             "-m", "webhook", "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{plain}",
-            "--cert-dir", str(self._certs), "--no-inventory", "--drain-s", "0", "--workers", str(workers),
+            "--cert-dir", str(self._certs), "--drain-s", "0", "--workers", str(workers), *inventory,
         ]  # fmt: skip
         child = self._start(f"webhook-{workers}", cores, argv, port)
-        until("all workers", partial(_missing, plain, workers), deadline_s=30, children=[child])
+        wanted = [f"cardshare_webhook_workers {workers}.0"]
+        if kubeconfig is not None:
+            wanted.append("cardshare_webhook_inventory_known 1.0")
+        until("all workers", partial(_missing, plain, wanted), deadline_s=30, children=[child])
         return child, port
 
     def echo(self, cores: Sequence[int]) -> tuple[Child, int]:
@@ -56,10 +71,9 @@ class Rig:
         return self._start("echo", cores, ["-m", "tests.bench.admission_load", str(port), *pair], port), port
 
     def _start(self, name: str, cores: Sequence[int], argv: list[str], port: int) -> Child:
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
         os.sched_setaffinity(0, cores)
         try:
-            child = self._children.start(name, [sys.executable, *argv], env=environ, cwd=ROOT)
+            child = self._children.start(name, [sys.executable, *argv], env=_environ(), cwd=ROOT)
             until(name, partial(_closed, port), deadline_s=30, children=[child])
         finally:
             os.sched_setaffinity(0, self.cores[-1:])
@@ -92,14 +106,23 @@ def rss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
 
-def _missing(plain_port: int, workers: int) -> str:
-    """Why not all workers answer yet, or ""."""
+def _environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+
+
+async def _populate(kubeconfig: Path, nodes: int) -> None:
+    async with stage.connected(kubeconfig) as client:
+        await stage.make_nodes(client, nodes)
+
+
+def _missing(plain_port: int, wanted: Sequence[str]) -> str:
+    """Which of the *wanted* figures do not show yet, or ""."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{plain_port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
     except OSError as e:
         return str(e)
-    return "" if f"cardshare_webhook_workers {workers}.0" in text else "workers are missing"
+    return ", ".join(f"no {one}" for one in wanted if one not in text)
 
 
 def _free_port() -> int:
