@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import NodeName, Pod
-from core.port import Choosing, Complaint, Dialect, Reason, Shortfall, Tally, Unseen, Violation
+from core.port import Complaint, Dialect, Reason, Shortfall, Tally, Unseen, Violation
 from core.settings import DialectName, Policy
 
 _MAX_SHOWN: Final = 6
@@ -73,16 +73,10 @@ class Stock:
         """What the cluster's cards are called."""
         return frozenset(type_.label for type_ in self.by_dialect.get(dialect.name, _NOTHING).nodes)
 
-    def only_way(self, dialect: Dialect, request: Any) -> tuple[str, Any] | None:
-        """The one way in which this cluster can serve *request*, and *request* held to it, where that names none.
-
-        None where there are several ways, none, or where that is not certain.
-        """
+    def takes(self, dialect: Dialect, request: Any) -> bool | None:
+        """Whether an empty node of this cluster takes *request*; None where that is not certain."""
         sold = self.by_dialect.get(dialect.name, _NOTHING)
-        if not isinstance(dialect, Choosing) or not sold.read or not sold.well:
-            return None
-        found = [(word, held) for word, held in dialect.ways(request) if _takes(dialect, held, sold)]
-        return found[0] if len(found) == 1 else None
+        return _takes(dialect, request, sold) if sold.read and sold.well else None
 
 
 _NOTHING: Final = Sold()

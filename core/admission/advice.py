@@ -12,8 +12,11 @@ from core.catalog import Asked
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import is_soft
 from core.dialects.vgpu import advice, keys
+from core.dialects.vgpu.requests import Request
 from core.errors import quoted
+from core.inventory import Stock
 from core.model import Pod
+from core.port import Dialect
 from core.settings import DialectName
 
 # More card models than these are not told apart: the first ones show what is meant.
@@ -65,16 +68,23 @@ def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:
     """
     if asked.dialect is not DialectName.VGPU:
         return
-    request, why, there = asked.request, "mode mig gives whole slices only", None
-    if book.stock is not None:
-        dialect = book.catalog.dialects[asked.dialect]
-        there = book.stock.types(dialect)
-        way = None if request.mode else book.stock.only_way(dialect, request)
-        if way is not None and way[0] == keys.MIG:
-            request, why = way[1], "only cards in mode mig can take it here, and these give whole slices"
-    for wanted_mib, grants in groupby(
-        advice.larger_slices(request, book.tables.vgpu, there), lambda one: one.wanted_mib
-    ):
-        told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in grants]
+    dialect, request, why = book.catalog.dialects[asked.dialect], asked.request, "mode mig gives whole slices only"
+    there = book.stock.types(dialect) if book.stock is not None else None
+    grants = advice.larger_slices(request._replace(mode=request.mode or keys.MIG), book.tables.vgpu, there)
+    if grants and not request.mode:
+        if not _is_for_mig(dialect, request, book.stock):
+            return
+        why = "only cards in mode mig can take it here, and these give whole slices"
+    for wanted_mib, some in groupby(grants, lambda one: one.wanted_mib):
+        told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in some]
         text = ", or ".join(told[:_MODELS_MAX])
         yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
+
+
+def _is_for_mig(dialect: Dialect, request: Request, stock: Stock | None) -> bool:
+    """Whether, of this cluster's cards, certainly none but those in mode mig take *request*."""
+    if stock is None:
+        return False
+    # Who asks for hami-core gets cards in mode mps as well, so that no third mode is left.
+    others = stock.takes(dialect, request._replace(mode=keys.HAMI_CORE))
+    return others is False and stock.takes(dialect, request._replace(mode=keys.MIG)) is True

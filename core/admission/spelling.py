@@ -4,8 +4,9 @@ Keys of others are let be, also under the prefixes of the vendors: only what is 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -26,9 +27,9 @@ _OTHERS: Final = frozenset(
         "nvidia.com/vgpu",
     }
 )
-# How alike two names are, and how much of a name is looked at.
+# How alike two names are, and how long a key may be that is looked at: with its prefix no true one is longer.
 _ALIKE: Final = 0.8
-_MAX_NAME: Final = 64
+_MAX_KEY: Final = 128
 # A pod with more strange keys than these is told of the first ones.
 _LOOKED_AT: Final = 16
 _TOLD: Final = 4
@@ -73,10 +74,15 @@ def _is_known(key: str, book: Rulebook) -> bool:
     return key in book.wishes or key in MOVED or key in book.resources or key in _OTHERS or book.is_protected(key)
 
 
-def _meant(key: str, known: Iterable[str]) -> str:
+def _meant(key: str, known: frozenset[str]) -> str:
     """The key of *known* that was probably meant by *key*, or ""."""
+    # Who makes pods by the thousand gives them the same keys.
+    return _compared(key, known) if len(key) <= _MAX_KEY else ""
+
+
+@lru_cache(maxsize=1024)
+def _compared(key: str, known: frozenset[str]) -> str:
     prefix, slash, name = key.partition("/")
-    name = name[:_MAX_NAME]
     chip, digits = _CHIP.search(name), _digits(name)
     alike = {
         one.partition("/")[2].casefold(): one

@@ -34,14 +34,16 @@ def larger_slices(request: Request, table: VgpuTable, there: Collection[str] | N
     for ask in request.asks:
         wanted_mib = ask.memory * factor
         for geometry in table.geometries if not ask.percent else ():
+            first = _first_fit(geometry, wanted_mib)
+            if first is None or first[0] <= wanted_mib:
+                continue
             models = [
                 model
                 for model in geometry.models
-                if request.selection.accepts_type(type_words(f"NVIDIA-{model}"))
-                and (there is None or any(model in one for one in there))
+                if (there is None or any(model in one for one in there))
+                and request.selection.accepts_type(type_words(f"NVIDIA-{model}"))
             ]
-            first = _first_fit(geometry, wanted_mib)
-            if models and first is not None and first[0] > wanted_mib:
+            if models:
                 found.setdefault((wanted_mib, first[1]), Grant(wanted_mib, *first, models[0]))
     return tuple(sorted(found.values()))
 
