@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +20,16 @@ from core.port import Progress, Stamp
 from core.score import node_policy
 from core.settings import Policy, Settings, Tables
 from core.wire.device_config import decode_device_config
-from sandbox.players import vgpu_protocol
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support import ascend
 from tests.support.audit import audit
-from tests.support.mindcluster import LABELS, npu_node
+from tests.support.mindcluster import npu_node
+from tests.support.mixed import CORES, MEMORY, NUMBER, wanted
+from tests.support.plugins import Plugins
 
 PODS = 2000
 TABLES = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
 BASE = {"cpu": "512", "memory": "2048Gi", "pods": "500"}
-NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 
 
 def vgpu_node(name: str, model: str, memory: int, mode: str, count: int = 4) -> Node:
@@ -80,39 +80,14 @@ def cluster() -> list[Node]:
 
 def asked(chance: random.Random, number: int) -> Pod:
     """A random pod of a random protocol."""
-    annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
-    kind = chance.choice(("vgpu", "vgpu", "vgpu", "memory", "number", "whole", "hami", "hami", "mind", "mind"))
-    if kind == "vgpu":
-        mode = chance.choice(("", "", "hami-core", "mig", "mps"))
-        annotations = {"volcano.sh/vgpu-mode": mode} if mode else {}
-        limits = {NUMBER: chance.choice((1, 1, 1, 2)), MEMORY: chance.choice((1000, 3000, 6000, 12000, 20000))}
-        limits[CORES] = chance.choice((0, 0, 10, 50, 100))
-    elif kind == "memory":
-        limits = {"volcano.sh/gpu-memory": chance.choice((1000, 4000, 9000))}
-    elif kind == "number":
-        limits = {"volcano.sh/gpu-number": chance.choice((1, 2))}
-    elif kind == "whole":
-        annotations = {"nvidia.com/use-gputype": chance.choice(("A100", "A100-SXM4-80GB"))}
-        limits = {"nvidia.com/gpu": chance.choice((1, 2, 4))}
-    elif kind == "hami":
-        word = chance.choice(("Ascend910B3", "Ascend910B4-1", "Ascend310P"))
-        count = chance.choice((1, 1, 2)) if word == "Ascend910B3" else 1
-        limits = {f"huawei.com/{word}": count}
-        if count == 1 and chance.random() < 0.8:
-            limits[f"huawei.com/{word}-memory"] = chance.choice((2000, 10000, 30000 if word != "Ascend310P" else 12000))
-    else:
-        labels = {**LABELS, "vnpu-level": chance.choice(("low", "high"))}
-        limits = {"huawei.com/npu-core": chance.choice((1, 2, 4, 8))}
-    amounts = {key: str(value) for key, value in limits.items()}
-    name = f"pod-{number}"
+    found, name = wanted(chance), f"pod-{number}"
     return Pod(
         uid=PodUid(name),
         namespace="default",
         name=name,
-        annotations=annotations,
-        labels=labels,
-        containers=(Container(name="c", limits=amounts, requests=amounts),),
+        annotations=found.annotations,
+        labels=found.labels,
+        containers=(Container(name="c", limits=found.limits, requests=found.limits),),
     )
 
 
@@ -132,7 +107,12 @@ class World:
             self.ledger.set_node(node)
         self.candidates = Candidates(self.ledger, node_policy(self.settings))
         self.pods: dict[PodUid, Pod] = {}
+        self.plugins = Plugins(
+            {name: int(one.capacity.get("huawei.com/npu-core", 0)) // 8 for name, one in self.nodes.items()}
+        )
+        # Bound but not served, and served but not told of by the plugin.
         self.unserved: list[PodUid] = []
+        self.unreported: list[PodUid] = []
         self.placed: Counter[str] = Counter()
         self.failed = self.refused = 0
         self.stamp = 100
@@ -151,11 +131,12 @@ class World:
                     assert dialect.shortfalls(cards, shape.request)
             return
         self.ledger.reserve(placement)
+        dialect = self.ledger.catalog.dialects[placement.dialect]
         # What a plugin could mistake for each other is not in flight together.
-        while any(self.pods[uid].node_name == placement.node for uid in self.unserved):
+        marks = dialect.confusable(shape.request)
+        while any(marks & self.marks(uid) for uid in self.unserved if self.pods[uid].node_name == placement.node):
             self.serve()
         self.stamp += 1
-        dialect = self.ledger.catalog.dialects[placement.dialect]
         stamp = Stamp(node=placement.node, now_s=self.stamp, order=self.stamp)
         written = dialect.annotations(placement.assignment, stamp, TABLES)
         bound = replace(pod, node_name=placement.node, annotations={**pod.annotations, **written})
@@ -168,9 +149,15 @@ class World:
         self.pods[pod.uid] = pod
         self.ledger.count(pod)
 
+    def marks(self, uid: PodUid) -> frozenset[Hashable]:
+        """What the plugin could mistake a bound pod by."""
+        flights = (one.in_flight(self.pods[uid], TABLES) for one in self.ledger.catalog.dialects.values())
+        return frozenset(mark for flight in flights if flight is not None for mark in flight.confusable)
+
     def serve(self) -> None:
-        """The plugin of the longest waiting pod's node serves it, or fails."""
-        pod = self.pods[self.unserved.pop(0)]
+        """Kubelet admits one of the pods that wait for a plugin, in no order: its plugin serves it, or fails."""
+        pod = self.pods[self.unserved.pop(self.chance.randrange(len(self.unserved)))]
+        annotations = self.plugins.serve(pod, self.pods.values())
         if self.chance.random() < 0.15:
             self.failed += 1
             self.keep(replace(pod, phase=Phase.FAILED))
@@ -180,24 +167,21 @@ class World:
                     cleaned = {**self.pods[pod.uid].annotations, **flight.cleanup}
                     self.keep(replace(self.pods[pod.uid], annotations=cleaned))
             return
-        annotations = dict(pod.annotations)
-        left = annotations.get(vgpu_protocol.TO_ALLOCATE, "")
-        if left:
-            count = vgpu_protocol.device_count(vgpu_protocol.decode(left))
-            objects = [{"metadata": {"name": p.name, "annotations": p.annotations}} for p in self.pods.values()]
-            chosen = vgpu_protocol.oldest(objects, pod.node_name, count)
-            assert chosen is not None
-            assert chosen["metadata"]["name"] == pod.name, "the plugin serves another pod"
-            annotations[vgpu_protocol.TO_ALLOCATE] = vgpu_protocol.erase(vgpu_protocol.decode(left))
-            annotations |= {vgpu_protocol.BIND_PHASE: "success", vgpu_protocol.TIME: str(vgpu_protocol.DONE_TIME)}
         self.keep(replace(pod, phase=Phase.RUNNING, started=True, annotations=annotations))
+        self.unreported.append(pod.uid)
+
+    def report(self) -> None:
+        """The plugin tells what it gave to one of the pods that it served."""
+        pod = self.pods[self.unreported.pop(self.chance.randrange(len(self.unreported)))]
+        self.keep(replace(pod, annotations=self.plugins.report(pod)))
 
     def leave(self) -> None:
         """A pod's object goes."""
         if self.pods:
             uid = self.chance.choice(tuple(self.pods))
-            if uid in self.unserved:
-                self.unserved.remove(uid)
+            for waiting in (self.unserved, self.unreported):
+                if uid in waiting:
+                    waiting.remove(uid)
             del self.pods[uid]
             self.ledger.release(uid)
 
@@ -233,6 +217,8 @@ def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, polic
             world.leave()
         if world.unserved and world.chance.random() < 0.7:
             world.serve()
+        if world.unreported and world.chance.random() < 0.7:
+            world.report()
         if world.chance.random() < 0.02:
             world.fall_ill()
         assert audit(world.nodes.values(), world.pods.values(), TABLES) == [], number
