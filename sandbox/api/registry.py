@@ -187,6 +187,8 @@ class Registry:
         """Delete an object, or mark it until its finalizers are gone; returns its state and whether it is gone."""
         stored = self.fetch(target)
         check_preconditions(target, stored.obj, options)
+        # What webhooks see of a pod's deletion is the grace period that it will have.
+        grace = {"gracePeriodSeconds": _grace_s(stored.obj, options)} if target.kind.resource == "pods" else {}
         write = Write(
             operation="DELETE",
             kind=target.kind,
@@ -196,7 +198,7 @@ class Registry:
             obj=None,
             old=shown(target.kind, stored.obj),
             dry_run=call.dry_run,
-            options=call.options,
+            options={**call.options, **grace},
         )
         await self.admission.mutate(write, call.warnings)
         await self.admission.validate(write, call.warnings)

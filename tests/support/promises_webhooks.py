@@ -287,14 +287,20 @@ async def a_webhook_is_told_how_to_delete_and_with_which_options_to_write(world:
         entry = hook.entry("h", "any", world)
         entry["rules"][0]["operations"] = ["*"]
         async with registered(world, hook, [entry]):
-            await world.rest.made(f"{world.pods}?fieldManager=me", pod("p", labels={}))
-            await world.bind("p")
-            await world.rest.delete(f"{world.pods}/p", {"gracePeriodSeconds": 5})
-        requests = [request for _, request, _ in hook.reviews]
-        for operation in ("CREATE", "DELETE"):
-            request = next(one for one in requests if one["operation"] == operation)
+            await world.rest.made(f"{world.pods}?fieldManager=me", pod("made"))
+            _, request, _ = hook.reviews[0]
             options = {name: value for name, value in request["options"].items() if name != "fieldValidation"}
-            rows.append([operation, options, request["object"] is None, request["oldObject"] is None])
+            rows.append(["made", options, request["oldObject"]])
+            for name in ("pending", "bound"):
+                for body in (None, {"gracePeriodSeconds": 5}, {"propagationPolicy": "Background"}):
+                    await world.pod(name)
+                    if name == "bound":
+                        await world.bind(name)
+                    await world.rest.delete(f"{world.pods}/{name}", body)
+                    request = next(one for _, one, _ in hook.reviews if one["operation"] == "DELETE")
+                    rows.append([name, body, request["options"], request["object"], request["oldObject"] is None])
+                    await world.rest.delete(f"{world.pods}/{name}", {"gracePeriodSeconds": 0})
+                    hook.reviews.clear()
     return rows
 
 
