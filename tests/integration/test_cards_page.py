@@ -1,0 +1,40 @@
+"""docs/operators/kubectl-cards.md shows of ``kubectl cards`` what it says, and lists every field of its JSON."""
+
+import dataclasses
+import re
+import shlex
+
+import pytest
+
+from cli import view
+from cli.options import parse
+from tests.support.cards_page import NODES, PAGE, commands, play, written
+
+
+@pytest.mark.timeout(120)
+async def test_the_outputs_are_those_of_a_run(rig):
+    page = PAGE.read_text(encoding="utf-8")
+    async with rig(nodes=NODES) as world:
+        said = await play(world, page)
+    assert page == written(page, said), "run scripts/rules"
+
+
+def test_each_command_is_shown():
+    shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
+    assert {(type(one).__name__, one.as_json) for one in shown} == {
+        (name, as_json) for name in ("Get", "Explain") for as_json in (False, True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("get", (view.Cards, view.Node, view.Card, view.Share)),
+        ("explain", (view.Explained, view.Held, view.Event)),
+    ],
+)
+def test_every_field_is_listed_and_no_other(heading, kinds):
+    table = PAGE.read_text().split(f"| field of `{heading}` | |\n|---|---|\n")[1].split("\n\n")[0]
+    cells = [line.split(" | ")[0] for line in table.splitlines()]
+    listed = {part for cell in cells for name in re.findall(r"`([^`]+)`", cell) for part in re.findall(r"\w+", name)}
+    assert listed == {field.name for kind in kinds for field in dataclasses.fields(kind)}
