@@ -1,6 +1,6 @@
 """What to do with one pending pod now: pure functions of pod, ledger, candidates and hand-off.
 
-Nothing is promised here; the owner reserves and sends what these functions answer, with no pause in between.
+Nothing is promised here; the planner reserves and sends what these functions answer, with no pause in between.
 """
 
 from dataclasses import dataclass
