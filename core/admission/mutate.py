@@ -69,7 +69,7 @@ def final(verdict: Verdict, book: Rulebook) -> Verdict:
 
     What would still be mended is left as it is, unless device plugins could serve from it.
     """
-    keys = [edit.path[2] for edit in verdict.edits if edit.path[:2] == ANNOTATIONS]
+    keys = [key for place, values in verdict.edits if place == ANNOTATIONS for key in values]
     violations = tuple([_forged(key) for key in keys if book.is_protected(key)])
     return Verdict(violations=(*verdict.violations, *violations), notices=verdict.notices)
 

@@ -49,7 +49,7 @@ def rotation(old: Pod, new: Pod, book: Rulebook) -> Verdict:
         if isinstance(dialect, Rotating):
             changes = dialect.rotate(old.annotations, new.annotations)
             if changes:
-                return Verdict(edits=tuple([Edit((*ANNOTATIONS, key), value) for key, value in changes.items()]))
+                return Verdict(edits=(Edit(ANNOTATIONS, changes),))
     return NOTHING
 
 

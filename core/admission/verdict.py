@@ -1,13 +1,13 @@
 """What is decided about one review."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from core.catalog import Asked
 from core.model import Container, Pod
 from core.port import Violation
-from core.wire.patches import Edit
+from core.wire.patches import Edit, Path
 
 
 class Notice(NamedTuple):
@@ -63,6 +63,7 @@ NOTHING: Final = Verdict()
 UNSPOKEN: Final = Judged(NOTHING)
 ANNOTATIONS: Final = ("metadata", "annotations")
 _LABELS: Final = ("metadata", "labels")
+_SPEC: Final = ("spec",)
 
 
 def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tuple[Edit, ...]:
@@ -72,28 +73,30 @@ def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tupl
     """
     edits: list[Edit] = []
     if old.annotations is not new.annotations:
-        _mapping(edits, ANNOTATIONS, old.annotations, new.annotations)
+        edits += _edit(ANNOTATIONS, old.annotations, new.annotations)
     if old.labels is not new.labels:
-        _mapping(edits, _LABELS, old.labels, new.labels)
+        edits += _edit(_LABELS, old.labels, new.labels)
     wanted = new.scheduler_name if scheduler_name is None else scheduler_name
-    if old.scheduler_name != wanted:
-        edits.append(Edit(("spec", "schedulerName"), wanted))
-    if old.runtime_class != new.runtime_class:
-        edits.append(Edit(("spec", "runtimeClassName"), new.runtime_class))
-    _containers(edits, "containers", zip(old.containers, new.containers, strict=True))
-    _containers(edits, "initContainers", zip(old.init_containers, new.init_containers, strict=True))
+    edits += _edit(
+        _SPEC,
+        {"schedulerName": old.scheduler_name, "runtimeClassName": old.runtime_class},
+        {"schedulerName": wanted, "runtimeClassName": new.runtime_class},
+    )
+    edits += _containers("containers", zip(old.containers, new.containers, strict=True))
+    edits += _containers("initContainers", zip(old.init_containers, new.init_containers, strict=True))
     return tuple(edits)
 
 
-def _containers(edits: list[Edit], where: str, pairs: Iterable[tuple[Container, Container]]) -> None:
+def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> Iterator[Edit]:
     for i, (old, new) in enumerate(pairs):
         if old is not new:
-            place = ("spec", where, str(i), "resources")
-            _mapping(edits, (*place, "limits"), old.limits, new.limits)
-            _mapping(edits, (*place, "requests"), old.requests, new.requests)
+            yield from _edit(("spec", where, str(i), "resources", "limits"), old.limits, new.limits)
+            yield from _edit(("spec", where, str(i), "resources", "requests"), old.requests, new.requests)
 
 
-def _mapping(edits: list[Edit], place: tuple[str, ...], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    if old != new:
-        edits += [Edit((*place, key), value) for key, value in new.items() if old.get(key) != value]
-        edits += [Edit((*place, key), None) for key in old if key not in new]
+def _edit(place: Path, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Edit, ...]:
+    if old == new:
+        return ()
+    values: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
+    values.update({key: None for key in old if key not in new})
+    return (Edit(place, values),)

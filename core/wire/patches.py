@@ -13,10 +13,10 @@ Path = tuple[str, ...]
 
 
 class Edit(NamedTuple):
-    """One value to be set at *path*; None = to be removed."""
+    """Values to be set in the mapping at *place*, by name; None = to be removed."""
 
-    path: Path
-    value: str | None
+    place: Path
+    values: Mapping[str, str | None]
 
 
 class _Put(msgspec.Struct, frozen=True, gc=False):
@@ -47,34 +47,33 @@ def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> b
     """The patch that does *edits*, as JSON; b"" where nothing is left to do.
 
     Args:
-        edits: values to set and to remove; no path is the beginning of another.
+        edits: values to set and to remove; no value's path is the beginning of another.
         present: what the document has at the path of a mapping.
     """
     operations: list[_Put | _Remove] = []
     made: dict[Path, dict[str, Any]] = {}
-    parents: dict[Path, tuple[Present, str]] = {}
-    for path, value in edits:
-        parent, name = path[:-1], path[-1]
-        known = parents.get(parent)
-        if known is None:
-            known = parents[parent] = (present(parent), pointer(parent) + "/")
-        (depth, names), place = known
-        if depth < len(parent):
+    for place, values in edits:
+        depth, names = present(place)
+        if depth < len(place):
+            # The first that is missing is made once, with all that belongs into it.
+            added = {name: value for name, value in values.items() if value is not None}
+            if added:
+                _put(made.setdefault(place[: depth + 1], {}), place[depth + 1 :], added)
+            continue
+        at = pointer(place) + "/"
+        for name, value in values.items():
             if value is not None:
-                # The first that is missing is made once, with all that belongs into it.
-                _put(made.setdefault(path[: depth + 1], {}), path[depth + 1 :], value)
-        elif value is not None:
-            operations.append(_Put("replace" if name in names else "add", place + _escaped(name), value))
-        elif name in names:
-            operations.append(_Remove(place + _escaped(name)))
+                operations.append(_Put("replace" if name in names else "add", at + _escaped(name), value))
+            elif name in names:
+                operations.append(_Remove(at + _escaped(name)))
     operations += [_Put("add", pointer(path), value) for path, value in made.items()]
     return _encoder.encode(operations) if operations else b""
 
 
-def _put(mapping: dict[str, Any], path: Path, value: str) -> None:
-    for name in path[:-1]:
+def _put(mapping: dict[str, Any], path: Path, values: Mapping[str, str]) -> None:
+    for name in path:
         mapping = mapping.setdefault(name, {})
-    mapping[path[-1]] = value
+    mapping.update(values)
 
 
 def pointer(path: Path) -> str:
