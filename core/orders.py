@@ -1,311 +1,228 @@
 """Orders over nodes that bound a score: what `core.candidates` walks instead of looking at every node.
 
-Each family keeps a few entries per node in sorted orders and hands out walks over them. A walk yields ranks that are
-never worse than the rank of the entry's node, in ascending order. `Windows` bounds by what is free: per kind of
-card, every run of *width* cards in ascending order of free amounts, sorted by the sum of what is free. `Levels`
-bounds by the number of idle cards alone, and sorts by used share.
-
-Entries are sorted by one whole number each, which holds sum, tie and the node's place among all names: numbers
-compare several times faster than tuples, and this is where a decision spends its time.
+Each family keeps a few entries per node in sorted orders. `Windows` bounds by what is free: per kind of card, every
+run of *width* cards in ascending order of free amounts, sorted by the sum of what is free. `Levels` bounds by the
+number of idle cards alone, and sorts by used share. A `Step` walks one order for one shape: it yields ranks that are
+never worse than the rank of the entry's node, in ascending order.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Final
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from core.model import NodeName
-from core.ordered import Ordered
-from core.port import NodeRoom, Room, Want
+from core.ordered import NO_KEY, Key, Labels, Ordered, Seat
+from core.port import NodeRoom, Want
 
 UNLIMITED: Final = float("inf")
-_ANY_SPARE: Final = 1 << 62
 
-# A key is sum of free, tie and label side by side; the tie is a used share in parts per million, of either sign.
-_LABEL_BITS: Final = 48
-_LABELS_END: Final = 1 << _LABEL_BITS
-# Between a name and one added behind, or before, all others: room for a million of them, with as many between two.
-_LABEL_STEP: Final = 1 << 24
-_TIE_BITS: Final = 22
-_TIE_ZERO: Final = 1 << (_TIE_BITS - 1)
-_SUM_SHIFT: Final = _LABEL_BITS + _TIE_BITS
+# Nodes whose cards are of several kinds stand under this number, where several cards are asked.
+_MIXED: Final = -1
+_ANYTHING: Final = Want(0, 0, 0, 1)
 
-# Windows of one card are kept apart by classes of what they can spare, so that a walk passes over few that are too
-# poor in it, and few orders have to be asked; most protocols count percent of cores here.
-_SPARE_STEP: Final = 50
-_RICH: Final = 100
-_RICHEST: Final = 2
-
-# A walk that passes over more dead entries of one block than this has the block tidied.
-_UNTIDY: Final = 12
-
-# Which order an entry is in: kind (or kinds), and its class (or magnitude of idle cards).
-Place = tuple[Hashable, int]
-Bound = tuple[float, int, NodeName]
-Wants = Callable[[Hashable], Want | None]
+# A rank that bounds, and where it was found; compares with a `core.score.Rank`.
+Bound = tuple[float, float, NodeName, Key, Seat]
+# (free, spare) of one card.
+_Amounts = tuple[int, int]
+_Place = tuple[Ordered, Key]
+_Stood = tuple[Ordered, "array[Seat]"]
+_Kinds = TypeVar("_Kinds", int, frozenset[int])
+# What a shape wants of cards of one kind, by its number; None if such cards can never serve it.
+Wants = Callable[[int], Want | None]
 
 
-class Labels:
-    """Numbers for node names, in the order of the names, with gaps for names to come."""
+class Stand(NamedTuple):
+    """A node's cards in one dialect as the orders read them: (free, spare) of each card by the number of its kind.
 
-    def __init__(self, names: Iterable[NodeName]) -> None:
-        self._sorted = sorted(names)
-        # Both ends are kept free: a list of nodes comes in the order of their names, each behind the one before.
-        first, last = _LABELS_END // 4, _LABELS_END // 4 * 3
-        step = (last - first) // (len(self._sorted) + 1)
-        self.numbers: dict[NodeName, int] = {name: first + step * at for at, name in enumerate(self._sorted, start=1)}
+    one: by kinds narrow enough for a request for one card; several: by kinds for any other request.
+    """
 
-    def add(self, name: NodeName) -> bool:
-        """Number *name*; False if there is no gap left where it belongs: then all names want new numbers."""
-        if name in self.numbers:
-            return True
-        at = bisect_left(self._sorted, name)
-        below = self.numbers[self._sorted[at - 1]] if at else 0
-        above = self.numbers[self._sorted[at]] if at < len(self._sorted) else _LABELS_END
-        if at == len(self._sorted):
-            number = below + min(_LABEL_STEP, (above - below) // 2)
-        elif at == 0:
-            number = above - min(_LABEL_STEP, above // 2)
-        else:
-            number = (below + above) // 2
-        if number in (below, above):
-            return False
-        self._sorted.insert(at, name)
-        self.numbers[name] = number
-        return True
+    idle: int
+    used_ppm: int
+    one: Mapping[int, Sequence[_Amounts]]
+    several: Mapping[int, Sequence[_Amounts]]
 
 
-# What an entry means: name, tie, sum of free, least free, spare.
-_Entry = tuple[NodeName, int, int, int, int]
-_Order = Ordered[_Entry]
+class Kinds:
+    """Numbers for kinds of card: kinds are large values, hashed here once per change of a node."""
+
+    def __init__(self) -> None:
+        self._numbers: Final[dict[Hashable, int]] = {}
+        self.kinds: Final[list[Hashable]] = []
+
+    def stand(self, room: NodeRoom) -> Stand:
+        """*room* with its cards put together by kind."""
+        several: dict[int, list[_Amounts]] = {}
+        cards: list[_Amounts] = []
+        last: Hashable = None
+        narrow = False
+        for kind, free, spare, within in room.rooms:
+            # Cards of one node are mostly of one kind, whose hash is then not asked for again.
+            if kind is not last and kind != last:
+                last, cards = kind, several.setdefault(self._number(kind), [])
+            cards.append((free, spare))
+            narrow = narrow or within is not None
+        return Stand(room.idle, room.used_ppm, self._narrow(room) if narrow else several, several)
+
+    def _narrow(self, room: NodeRoom) -> dict[int, list[_Amounts]]:
+        one: dict[int, list[_Amounts]] = {}
+        for kind, free, spare, within in room.rooms:
+            one.setdefault(self._number(kind if within is None else within), []).append((free, spare))
+        return one
+
+    def _number(self, kind: Hashable) -> int:
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return number
 
 
-class WindowWalk:
-    """A walk over one order of windows, from the smallest that the request fits in, or from behind where one ended."""
+class Step(NamedTuple):
+    """One order as one shape walks it: entries from key *first* on that have what *want* asks.
 
-    __slots__ = ("_at", "_next", "_order", "_want", "_weight", "key", "place")
+    optimum is the best bound that an entry there could have. flat: it is the bound of all, whatever is free.
+    """
 
-    def __init__(self, place: Place, order: _Order, start: int, want: Want, weight: int) -> None:
-        self.place = place
-        self.key = 0
-        self._order = order
-        self._want = want
-        self._weight = weight
-        self._at, self._next = order.seek(start)
+    order: Ordered
+    first: Key
+    want: Want
+    weight: int
+    optimum: float
+    flat: bool
 
-    def advance(self) -> Bound | None:
-        """The rank that bounds the next entry's node, or None at the end."""
-        order = self._order
-        blocks, values = order.blocks, order.values
-        least, poorest, numerator, total = self._want
-        at = self._at
-        while at < len(blocks):
-            block, dead = blocks[at], 0
-            for place in range(self._next, len(block)):
-                key = block[place]
-                entry = values.get(key)
-                if entry is None:
-                    dead += 1
-                    if dead > _UNTIDY:
-                        break
-                    continue
-                name, tie, summed, free, spare = entry
-                if free >= least and spare >= poorest:
-                    if dead and dead == place - self._next:
-                        order.trim(at, self._next, place)
-                        place -= dead  # noqa: PLW2901  the loop ends here
-                    self.key, self._at, self._next = key, at, place + 1
-                    return -(100.0 * (numerator - summed) / total) * self._weight, tie, name
-            if dead > _UNTIDY:
-                order.tidy(at)
-                at, self._next = order.seek(key)
-            else:
-                at, self._next = at + 1, 0
-        self._at = at
-        return None
+    def walk(self, labels: Labels, passed_over: Set[NodeName], after: Bound | None) -> Iterator[Bound]:
+        """Ranks that bound the nodes of the order less those *passed_over*; only what comes behind *after*."""
+        order, (least, poorest, numerator, total) = self.order, self.want
+        keys, bound, who = order.keys, self.optimum, labels.who
+        start = self.first if after is None else after[3]
+        for at in range(bisect_left(keys, start), len(keys)):
+            key = keys[at]
+            summed, free, spare = key
+            if free < least or spare < poorest:
+                continue
+            if not self.flat:
+                bound = -(100.0 * (numerator - summed) / total) * self.weight
+            seats = order.seats[key]
+            if after is not None and key == start:
+                seats = seats[bisect_right(seats, after[4]) :]
+            for seat in seats:
+                tie, name = who(seat)
+                if name not in passed_over:
+                    yield bound, tie, name, key, seat
 
 
-class LevelWalk:
-    """A walk over one order whose entries share one bound, from its start or from behind where one ended."""
+class _Family(Generic[_Kinds]):
+    """Which nodes stand where in which orders.
 
-    __slots__ = ("_at", "_minus_bound", "_next", "_order", "key", "place")
-
-    def __init__(self, place: Place, order: _Order, start: int, minus_bound: float) -> None:
-        self.place = place
-        self.key = 0
-        self._order = order
-        self._minus_bound = minus_bound
-        self._at, self._next = order.seek(start) if start else (0, 0)
-
-    def advance(self) -> Bound | None:
-        """The rank that bounds the next entry's node, or None at the end."""
-        order = self._order
-        blocks, values = order.blocks, order.values
-        at = self._at
-        while at < len(blocks):
-            block, dead = blocks[at], 0
-            for place in range(self._next, len(block)):
-                key = block[place]
-                entry = values.get(key)
-                if entry is not None:
-                    if dead:
-                        order.trim(at, self._next, place)
-                    self.key, self._at, self._next = key, at, place - dead + 1
-                    return self._minus_bound, entry[1], entry[0]
-                dead += 1
-                if dead > _UNTIDY:
-                    break
-            if dead > _UNTIDY:
-                order.tidy(at)
-                at, self._next = order.seek(key)
-            else:
-                at, self._next = at + 1, 0
-        self._at = at
-        return None
-
-
-Walk = WindowWalk | LevelWalk
-
-
-class _Family:
-    """Which entries of a node stand in which orders."""
+    orders: all that were ever made, each behind the kind, or kinds, of its cards and its class.
+    """
 
     def __init__(self, labels: Labels) -> None:
         self._labels: Final = labels
-        self._entries: dict[NodeName, list[tuple[_Order, int]]] = {}
+        self.orders: Final[list[tuple[_Kinds, int, Ordered]]] = []
+        self._known: Final[dict[tuple[_Kinds, int], Ordered]] = {}
+        self._places: Final[dict[NodeName, tuple[Seat, list[_Stood]]]] = {}
 
     def drop(self, name: NodeName) -> None:
         """Forget *name*."""
-        for order, key in self._entries.pop(name, ()):
-            order.remove(key)
+        stood = self._places.pop(name, None)
+        if stood is not None:
+            seat, places = stood
+            for order, seats in places:
+                order.remove(seats, seat)
 
-    def _base(self, name: NodeName, tie: int) -> int:
-        """The part of a key that all entries of a node share."""
-        return ((tie + _TIE_ZERO) << _LABEL_BITS) | self._labels.numbers[name]
+    def _stand(self, name: NodeName, tie: int, places: list[_Place]) -> None:
+        """Let *name* stand in *places*, and nowhere else."""
+        self.drop(name)
+        seat = self._labels.seat(tie, name)
+        self._places[name] = seat, [(order, order.add(key, seat)) for order, key in places]
+
+    def _order(self, kinds: _Kinds, number: int) -> Ordered:
+        """The order of *kinds* and class *number*."""
+        order = self._known.get((kinds, number))
+        if order is None:
+            order = self._known[kinds, number] = Ordered()
+            self.orders.append((kinds, number, order))
+        return order
 
 
-class Windows(_Family):
+class Windows(_Family[int]):
     """Nodes by what is free on *width* of their cards at once; equal cards of a node stand there once."""
 
     def __init__(self, width: int, labels: Labels) -> None:
         super().__init__(labels)
         self._width: Final = width
-        self._orders: dict[Hashable, dict[int, _Order]] = {}
-        # Nodes whose cards are of several kinds, where several are asked: no sum of free amounts bounds their score.
-        self._mixed: Final = _Order()
 
-    def put(self, name: NodeName, room: NodeRoom, tie: int) -> None:
+    def put(self, name: NodeName, stand: Stand, tie: int) -> None:
         """Let *name* stand where it belongs now; *tie* settles equal scores."""
-        for order, key in self._entries.get(name, ()):
-            order.remove(key)
-        now: list[tuple[_Order, int]] = []
-        base = self._base(name, tie)
-        windows = self._cards(room.rooms) if self._width == 1 else self._runs(room.rooms)
-        for order, summed, least, spare in windows:
-            key = (summed << _SUM_SHIFT) | base
-            order.add(key, (name, tie, summed, least, spare))
-            now.append((order, key))
-        self._entries[name] = now
+        self._stand(name, tie, self._cards(stand.one) if self._width == 1 else self._runs(stand.several))
 
-    def walks(self, wants: Wants, ends: Mapping[Place, int], weight: int) -> Iterator[Walk]:
-        """Walks over all orders that a request may fit in; *ends* tells where an earlier walk had come to."""
-        for kind, orders in self._orders.items():
-            want = wants(kind)
-            if want is None:
+    def steps(self, made: int, wants: Wants, weight: int) -> Iterator[Step]:
+        """How a shape walks the orders behind the first *made*, as far as its request may fit in them."""
+        width = self._width
+        for kind, number, order in self.orders[made:]:
+            if kind == _MIXED:
+                yield Step(order, NO_KEY, _ANYTHING, weight, -UNLIMITED, flat=True)
                 continue
-            first = (want.free * self._width) << _SUM_SHIFT
-            lowest = _spare_class(want.spare) if self._width == 1 else want.free.bit_length()
-            for number, order in orders.items():
-                if number >= lowest and order.blocks:
-                    place = (kind, number)
-                    start = ends[place] + 1 if ends and place in ends else first
-                    yield WindowWalk(place, order, start, want, weight)
-        if self._mixed.blocks:
-            place = (None, 0)
-            yield LevelWalk(place, self._mixed, ends.get(place, -1) + 1, -UNLIMITED)
+            want = wants(kind)
+            if want is None or (width > 1 and number < want.free.bit_length()):
+                continue
+            # The magnitude of the least free amount tells how little the sum can be.
+            least = want.free if width == 1 else max(want.free, 1 << number >> 1)
+            first = (least * width, want.free, 0)
+            optimum = -(100.0 * (want.numerator - first[0]) / want.total) * weight
+            yield Step(order, first, want, weight, optimum, flat=False)
 
-    def _cards(self, rooms: tuple[Room, ...]) -> Iterable[tuple[_Order, int, int, int]]:
-        """(order, sum, least free, spare) of single cards, apart by class of what they can spare.
+    def _cards(self, cards_by_kind: Mapping[int, Sequence[_Amounts]]) -> list[_Place]:
+        """Where single cards stand."""
+        places: list[_Place] = []
+        for kind, cards in cards_by_kind.items():
+            order = self._order(kind, 0)
+            # Of cards with equal free amounts, the one that can spare most stands for all.
+            for free, spare in dict(sorted(cards)).items():
+                places.append((order, (free, free, spare)))
+        return places
 
-        Of cards with equal free amounts in one class, the one that can spare most stands for all.
-        """
-        found: dict[tuple[int, int, int], tuple[_Order, int, int, int]] = {}
-        kind: Hashable = None
-        orders: dict[int, _Order] = {}
-        for one, free, spare in rooms:
-            # Cards of one node mostly share one kind object, whose hash is then not asked for again.
-            if one is not kind:
-                kind, orders = one, self._orders.setdefault(one, {})
-            number = spare // _SPARE_STEP if spare < _RICH else _RICHEST
-            have = found.get((id(orders), free, number))
-            if have is None or have[3] < spare:
-                found[id(orders), free, number] = (_of_class(orders, number), free, free, spare)
-        return found.values()
-
-    def _runs(self, rooms: tuple[Room, ...]) -> Iterable[tuple[_Order, int, int, int]]:
-        """(order, sum, least free, spare) of runs of cards, apart by the magnitude of their least free amount.
+    def _runs(self, cards_by_kind: Mapping[int, Sequence[_Amounts]]) -> list[_Place]:
+        """Where runs of cards stand, apart by the magnitude of their least free amount.
 
         What a run can spare is what its *width* richest cards can, of those with at least its least free amount: a
         later card may stand in for a poor one.
         """
         width = self._width
-        if len(rooms) < width:
-            return ()
-        kind = rooms[0].kind
-        if any(one.kind is not kind and one.kind != kind for one in rooms):
-            return ((self._mixed, 0, 0, _ANY_SPARE),)
-        orders = self._orders.setdefault(kind, {})
-        cards = sorted([(free, spare) for _, free, spare in rooms])
-        spares = sorted([spare for _, spare in cards[len(cards) - width + 1 :]])
-        summed = sum([free for free, _ in cards[len(cards) - width + 1 :]])
-        found: dict[int, tuple[_Order, int, int, int]] = {}
-        for at in range(len(cards) - width, -1, -1):
+        if sum(map(len, cards_by_kind.values())) < width:
+            return []
+        if len(cards_by_kind) > 1:
+            # No sum of free amounts bounds the score of cards of several kinds.
+            return [(self._order(_MIXED, 0), NO_KEY)]
+        ((kind, some),) = cards_by_kind.items()
+        cards = sorted(some)
+        last = len(cards) - width
+        spares = sorted([spare for _, spare in cards[last + 1 :]])
+        summed = sum([free for free, _ in cards[last + 1 :]])
+        found: dict[int, _Place] = {}
+        for at in range(last, -1, -1):
             least, spare = cards[at]
             insort(spares, spare)
             summed += least
             # The run that begins at the first of equal cards spares most and sums the same.
-            found[least] = (_of_class(orders, least.bit_length()), summed, least, spares[-width])
+            found[least] = (self._order(kind, least.bit_length()), (summed, least, spares[-width]))
             summed -= cards[at + width - 1][0]
-        return found.values()
+        return list(found.values())
 
 
-class Levels(_Family):
+class Levels(_Family[frozenset[int]]):
     """Nodes by kinds of card and number of idle cards, taken together by magnitude: 0, 1, 2 to 3, 4 to 7, ..."""
 
-    def __init__(self, labels: Labels) -> None:
-        super().__init__(labels)
-        self._orders: dict[frozenset[Hashable], dict[int, _Order]] = {}
-
-    def put(self, name: NodeName, room: NodeRoom, tie: int) -> None:
+    def put(self, name: NodeName, stand: Stand, tie: int) -> None:
         """Let *name* stand where it belongs now; *tie* settles equal scores."""
-        self.drop(name)
-        if room.rooms:
-            # Cards of one node mostly share one kind object, whose hash is then asked for once.
-            kinds = frozenset({id(one.kind): one.kind for one in room.rooms}.values())
-            order = _of_class(self._orders.setdefault(kinds, {}), room.idle.bit_length())
-            key = self._base(name, tie)
-            order.add(key, (name, tie, 0, 0, 0))
-            self._entries[name] = [(order, key)]
+        places = [(self._order(frozenset(stand.several), stand.idle.bit_length()), NO_KEY)] if stand.several else []
+        self._stand(name, tie, places)
 
-    def walks(self, wants: Wants, ends: Mapping[Place, int], minus_bound: Callable[[int], float]) -> Iterator[Walk]:
-        """Walks over all orders that a request may fit in; *minus_bound* is the negated bound by idle cards."""
-        bounds: dict[int, float] = {}
-        for kinds, by_magnitude in self._orders.items():
-            if all(wants(kind) is None for kind in kinds):
-                continue
-            for magnitude, order in by_magnitude.items():
-                if order.blocks:
-                    place = (kinds, magnitude)
-                    if magnitude not in bounds:
-                        bounds[magnitude] = minus_bound((1 << magnitude) - 1)
-                    yield LevelWalk(place, order, ends.get(place, -1) + 1 if ends else 0, bounds[magnitude])
-
-
-def _of_class(orders: dict[int, _Order], number: int) -> _Order:
-    order = orders.get(number)
-    if order is None:
-        order = orders[number] = Ordered()
-    return order
-
-
-def _spare_class(spare: int) -> int:
-    return spare // _SPARE_STEP if spare < _RICH else _RICHEST
+    def steps(self, made: int, wants: Wants, minus_bound: Callable[[int], float]) -> Iterator[Step]:
+        """How a shape walks the orders behind the first *made*; *minus_bound* is the negated bound by idle cards."""
+        for kinds, magnitude, order in self.orders[made:]:
+            if any(wants(kind) is not None for kind in kinds):
+                yield Step(order, NO_KEY, _ANYTHING, 1, minus_bound((1 << magnitude) - 1), flat=True)

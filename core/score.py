@@ -32,7 +32,12 @@ class NodePolicy:
 
     def rank(self, score: float, used_ppm: int, name: NodeName) -> Rank:
         """Where a node stands whose placement scored *score* and whose cards are used to *used_ppm* millionths."""
-        return Rank(-score * self.weight, -used_ppm if self.cards is Policy.BINPACK else used_ppm, name)
+        return Rank(-score * self.weight, self.tie_ppm(used_ppm), name)
+
+    def tie_ppm(self, used_ppm: int) -> int:
+        """What settles equal scores; a node whose cards hold more than they have is as full as a full one."""
+        full = min(used_ppm, 1_000_000)
+        return -full if self.cards is Policy.BINPACK else full
 
 
 def node_policy(settings: Settings) -> NodePolicy:

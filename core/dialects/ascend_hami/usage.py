@@ -232,7 +232,7 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         spare = ai_cpu - used_ai_cpu if ai_cpu else ai_core - used_ai_core
         if soft:
             spare = max(cores, 100) - used_cores
-        rooms.append(_new_tuple(Room, (kind, memory - used_memory, max(spare, 0))))
+        rooms.append(_new_tuple(Room, (kind, memory - used_memory, max(spare, 0), None)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
 
 

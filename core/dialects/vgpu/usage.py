@@ -174,7 +174,7 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         if used_memory < memory and used_slots < slots and used_cores < 100:
             if slices and mig.conflicting(slices):
                 continue
-            rooms.append(_new_tuple(Room, (kind, memory - used_memory, 100 - used_cores)))
+            rooms.append(_new_tuple(Room, (kind, memory - used_memory, 100 - used_cores, None)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
 
 

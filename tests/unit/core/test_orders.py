@@ -1,47 +1,38 @@
-"""Sorted orders: what is dead is passed over, what comes back is there once, names keep their order."""
+"""Sorted orders: who stands where after much coming and going, names in order, kinds told apart."""
 
 import random
+from array import array
 
 from core.model import NodeName
-from core.ordered import Ordered
-from core.orders import Labels
+from core.ordered import Key, Labels, Ordered, Seat
+from core.orders import Kinds, Windows
+from core.port import NodeRoom, Room, Want
 
 
-def _walk(ordered, start=0):
-    at, place = ordered.seek(start)
-    keys = ordered.blocks[at][place:] if at < len(ordered.blocks) else []
-    for block in ordered.blocks[at + 1 :]:
-        keys = keys + block
-    return [key for key in keys if key in ordered.values]
+def _read(ordered):
+    return [(key, list(ordered.seats[key])) for key in ordered.keys if ordered.seats[key]]
 
 
 def test_it_holds_what_was_added_less_what_was_removed_in_order():
     chance = random.Random(5)
-    ordered: Ordered[str] = Ordered()
-    truth: set[int] = set()
+    ordered = Ordered()
+    truth: dict[tuple[Key, Seat], array[int]] = {}
     for _ in range(20_000):
-        key = chance.randrange(3_000)
-        if key in truth:
-            ordered.remove(key)
-            truth.remove(key)
+        key, seat = (chance.randrange(60), 0, chance.randrange(3)), chance.randrange(-9, 9)
+        seats = truth.pop((key, seat), None)
+        if seats is None:
+            truth[key, seat] = ordered.add(key, seat)
         else:
-            ordered.add(key, str(key))
-            truth.add(key)
-        if chance.random() < 0.001:
-            start = chance.randrange(3_000)
-            assert _walk(ordered, start) == sorted(key for key in truth if key >= start)
-            for at in reversed(range(len(ordered.blocks))):
-                ordered.tidy(at)
-            assert sum(map(len, ordered.blocks)) == len(truth)
-    assert _walk(ordered) == sorted(truth)
+            ordered.remove(seats, seat)
+    keys = sorted({key for key, _ in truth})
+    assert _read(ordered) == [(key, sorted(seat for k, seat in truth if k == key)) for key in keys]
 
 
-def test_a_key_that_comes_and_goes_does_not_pile_up():
-    ordered: Ordered[str] = Ordered()
-    for _ in range(10_000):
-        ordered.add(7, "x")
-        ordered.remove(7)
-    assert sum(map(len, ordered.blocks)) == 1
+def test_keys_that_come_and_go_do_not_pile_up():
+    ordered = Ordered()
+    for number in range(10_000):
+        ordered.remove(ordered.add((number, 0, 0), 7), 7)
+    assert len(ordered.keys) == len(ordered.seats) < 100
 
 
 def test_labels_keep_the_order_of_names_until_no_gap_is_left():
@@ -54,5 +45,39 @@ def test_labels_keep_the_order_of_names_until_no_gap_is_left():
         added = labels.add(NodeName(name))
         if added:
             names.append(name)
-    assert len(names) > 40
-    assert sorted(names) == sorted(names, key=lambda one: labels.numbers[NodeName(one)])
+    assert len(names) > 36
+    assert sorted(names) == sorted(names, key=lambda one: labels.seat(0, NodeName(one)))
+
+
+def test_a_seat_tells_its_tie_and_its_name():
+    labels = Labels([NodeName("a"), NodeName("b")])
+    assert labels.add(NodeName("c"))
+    for tie in (-1_000_000, -1, 0, 1_000_000):
+        assert [labels.who(labels.seat(tie, NodeName(name))) for name in "abc"] == [(tie, n) for n in "abc"]
+        assert labels.seat(tie, NodeName("c")) < labels.seat(tie + 1, NodeName("a"))
+
+
+def test_kinds_within_a_kind_are_told_apart_for_one_card_only():
+    kinds = Kinds()
+    rooms = (Room("a", 4, 10), Room("a", 3, 20, "a with a slice"), Room("b", 2, 30))
+    stand = kinds.stand(NodeRoom(1, 0, rooms))
+    assert {kinds.kinds[kind]: cards for kind, cards in stand.one.items()} == {
+        "a": [(4, 10)],
+        "a with a slice": [(3, 20)],
+        "b": [(2, 30)],
+    }
+    assert {kinds.kinds[kind]: cards for kind, cards in stand.several.items()} == {
+        "a": [(4, 10), (3, 20)],
+        "b": [(2, 30)],
+    }
+
+
+def test_a_walk_skips_what_is_too_poor_and_who_is_passed_over_and_goes_on_behind_a_bound():
+    labels = Labels([NodeName(name) for name in "abcd"])
+    family, kinds = Windows(1, labels), Kinds()
+    for name, free, spare in (("a", 8, 100), ("b", 5, 100), ("c", 5, 10), ("d", 5, 100)):
+        family.put(NodeName(name), kinds.stand(NodeRoom(0, 0, (Room("k", free, spare),))), 0)
+    (step,) = family.steps(0, lambda kind: Want(4, 50, 10, 10), 1)
+    found = list(step.walk(labels, {NodeName("d")}, None))
+    assert [(bound[0], bound[2]) for bound in found] == [(-50.0, "b"), (-20.0, "a")]
+    assert [bound[2] for bound in step.walk(labels, set(), found[0])] == ["d", "a"]
