@@ -4,7 +4,6 @@ Order of a start: the device plugins' configuration, nodes, pods; then decisions
 """
 
 import asyncio
-import contextlib
 import gc
 import signal
 import ssl
@@ -24,17 +23,16 @@ from controller.act import Actor
 from controller.answers import Explain, answer
 from controller.callers import Callers
 from controller.condition import OwnCondition
-from controller.config import SCHEDULER_MAP, Config
+from controller.config import Config
 from controller.deeds import Announce
-from controller.documents import PLACES
+from controller.following import Following
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.mirror import config_map_reflector, documents_reflector, nodes_reflector, pods_reflector
 from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
 from controller.serve import Port, TrustedPort
-from controller.standing import CHIPS_MAP, Standing
+from controller.standing import Standing
 from controller.tell import Teller
 from core.catalog import standard_catalog
 from core.errors import ConfigError
@@ -44,7 +42,6 @@ from kube.backoff import Backoff
 from kube.calls import Calls
 from kube.credentials import choose_source, mistake_in
 from kube.errors import CredentialsError
-from kube.reflector import Reflector
 from kube.transport import Transport
 
 _log: Final = structlog.get_logger()
@@ -55,9 +52,6 @@ _REPORT_S: Final = 1.0
 _SETTINGS_S: Final = 5.0
 _CERTIFICATE_S: Final = 2.0
 _LAG_S: Final = 0.02
-_FOLLOW_S: Final = 1.0
-_FORBIDDEN_S: Final = 0.05
-_DEVICES: Final = "devices' ConfigMap"
 # Until the first sync nearly everything made is kept, and nothing is collected; after it little leaves garbage with
 # cycles, and what is kept for long is not looked through again: either would hold the loop for too long.
 _GC_THRESHOLDS: Final = (20_000, 10, 1000)
@@ -86,14 +80,12 @@ class Controller:
             clock=time.monotonic,
             wall=time.time,
         )
-        self._reflectors: dict[str, Reflector[Any]] = {}
-        self._documents: dict[str, Reflector[Any]] = {}
+        self._following: Final = Following(self._owner, self._inbox, self._standing, self._take)
         self._actor: Actor | None = None
         self._teller: Teller | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
         self._connection = "connection: not made yet"
-        self._following: tuple[tuple[str, str], asyncio.Task[None]] | None = None
         self._synced = False
         self._stopping = False
 
@@ -181,31 +173,11 @@ class Controller:
             return transport
 
     async def _mirror(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        standing = self._standing
-        # One after the other: which ConfigMap devices are read from, says the first; a node is read by all of them, and
-        # a pod counted on its node.
-        for name, where, take in (
-            ("scheduler's ConfigMap", SCHEDULER_MAP, standing.take_scheduler),
-            ("chips' ConfigMap", CHIPS_MAP, standing.take_chips),
-        ):
-            self._reflectors[name] = found = config_map_reflector(
-                transport, self._inbox, *where, partial(self._take, take)
-            )
-            tasks.create_task(found.run(), name=f"reflect {name}")
-            await found.synced.wait()
-        await self._follow_devices(tasks, transport).synced.wait()
-        tasks.create_task(self._keep_following(tasks, transport), name="follow")
+        await self._following.configuration(tasks, transport)
         if self._config.pod is not None:
             told = OwnCondition(Calls(transport), self._config.pod, lambda: self._standing.verdict, self._metrics)
             tasks.create_task(told.run(), name="condition")
-        await self._follow_documents(tasks, transport)
-        for name, reflector in (
-            ("nodes", nodes_reflector(transport, self._owner, self._inbox)),
-            ("pods", pods_reflector(transport, self._owner, self._inbox)),
-        ):
-            self._reflectors[name] = reflector
-            tasks.create_task(reflector.run(), name=f"reflect {name}")
-            await reflector.synced.wait()
+        await self._following.cluster(tasks, transport)
         self._synced = True
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -247,48 +219,6 @@ class Controller:
 
     # ------------------------------------------------------------------ configuration
 
-    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any]:
-        """Follow the ConfigMap of the vGPU plugin that settings name now, and no other any more."""
-        if self._following is not None:
-            self._following[1].cancel()
-        settings = self._standing.settings
-        where = (settings.device_config_namespace, settings.device_config_name)
-        take = partial(self._take, self._standing.take_devices)
-        found = self._reflectors[_DEVICES] = config_map_reflector(transport, self._inbox, *where, take)
-        self._following = (where, tasks.create_task(found.run(), name=f"reflect {_DEVICES}"))
-        return found
-
-    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
-
-        Nodes are to be read with it: without, a chip that is ill could be taken for a good one.
-        """
-        for place in PLACES:
-            found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
-            self._reflectors[place.title] = found
-            tasks.create_task(found.run(), name=f"reflect {place.title}")
-        for place in PLACES:
-            found = self._documents[place.title]
-            while not found.synced.is_set() and not _is_forbidden(found):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_FORBIDDEN_S):
-                        await found.synced.wait()
-        closed = sorted(place.namespace for place in PLACES if _is_forbidden(self._documents[place.title]))
-        if closed:
-            _log.warning(
-                "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",
-                namespaces=sorted(set(closed)),
-                remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
-            )
-
-    async def _keep_following(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        while True:
-            await asyncio.sleep(_FOLLOW_S)
-            settings = self._standing.settings
-            where = (settings.device_config_namespace, settings.device_config_name)
-            if self._following is None or self._following[0] != where:
-                self._follow_devices(tasks, transport)
-
     def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> None:
         """A ConfigMap is as the mirror shows it."""
         if take(found):
@@ -325,17 +255,7 @@ class Controller:
     def reasons(self) -> list[str]:
         """Why this process is not ready, a line each."""
         found = [self._connection] if self._connection else []
-        for name in ("scheduler's ConfigMap", "chips' ConfigMap", _DEVICES, "nodes", "pods"):
-            reflector = self._reflectors.get(name)
-            if reflector is None:
-                found.append(f"{name}: not listed yet")
-            elif reflector.state:
-                found.append(reflector.state)
-            elif not reflector.synced.is_set():
-                found.append(f"{name}: being listed")
-        for name, reflector in self._documents.items():
-            if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
-                found.append(reflector.state or f"{name}: being listed")
+        found += self._following.reasons()
         if self._actor is not None and self._actor.state:
             found.append(self._actor.state)
         if self._stopping:
@@ -397,8 +317,8 @@ class Controller:
         metrics.configuration_refused.set(bool(self._standing.refused))
         metrics.configuration_notes.set(len(self._standing.notes))
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
-        metrics.documents_forbidden.set(sum(map(_is_forbidden, self._documents.values())))
-        for name, reflector in self._reflectors.items():
+        metrics.documents_forbidden.set(self._following.forbidden)
+        for name, reflector in self._following.reflectors.items():
             metrics.watch_restarts.labels(name).set(reflector.counters.watch_restarts)
             metrics.lists.labels(name).set(reflector.counters.lists)
 
@@ -425,11 +345,6 @@ class Controller:
             if lag_s > longest_s:
                 longest_s = lag_s
                 self._metrics.loop_lag_max_s.set(lag_s)
-
-
-def _is_forbidden(reflector: Reflector[Any]) -> bool:
-    """Whether this process may not read what *reflector* follows."""
-    return reflector.state.startswith("forbidden")
 
 
 def _is_starting(reasons: list[str]) -> bool:

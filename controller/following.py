@@ -1,0 +1,155 @@
+"""What of the cluster is followed, in which order it is first listed, and what keeps that from being so."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from controller.config import SCHEDULER_MAP
+from controller.documents import PLACES
+from controller.inbox import Inbox
+from controller.mirror import config_map_reflector, documents_reflector, nodes_reflector, pods_reflector
+from controller.owner import Owner
+from controller.standing import CHIPS_MAP, Standing
+from core.wire.config_maps import ConfigMap
+from kube.reflector import Reflector
+from kube.transport import Transport
+
+_log: Final = structlog.get_logger()
+
+_FOLLOW_S: Final = 1.0
+_FORBIDDEN_S: Final = 0.05
+_SCHEDULER: Final = "scheduler's ConfigMap"
+_CHIPS: Final = "chips' ConfigMap"
+_DEVICES: Final = "devices' ConfigMap"
+_NEEDED: Final = (_SCHEDULER, _CHIPS, _DEVICES, "nodes", "pods")
+
+# Takes what a ConfigMap says; True if the configuration is another one now.
+Take = Callable[[ConfigMap | None], bool]
+
+
+class Following:
+    """The reflectors of one process.
+
+    Attributes:
+        reflectors: those that run, by what they follow.
+    """
+
+    def __init__(
+        self, owner: Owner, inbox: Inbox, standing: Standing, take: Callable[[Take, ConfigMap | None], None]
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            owner: whom they tell.
+            inbox: through which they do.
+            standing: says which ConfigMap the devices' is, and takes what the configuration's say.
+            take: has one of the configuration's ConfigMaps taken, in the owner's turn.
+        """
+        self.reflectors: Final[dict[str, Reflector[Any]]] = {}
+        self._owner: Final = owner
+        self._inbox: Final = inbox
+        self._standing: Final = standing
+        self._take: Final = take
+        self._documents: Final[dict[str, Reflector[Any]]] = {}
+        # The devices' ConfigMap that is followed, and by which task.
+        self._devices: tuple[tuple[str, str], asyncio.Task[None]] | None = None
+
+    async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what the configuration is made of; returns once all of it was listed."""
+        # One after the other: which ConfigMap devices are read from, says the first.
+        for name, where, take in (
+            (_SCHEDULER, SCHEDULER_MAP, self._standing.take_scheduler),
+            (_CHIPS, CHIPS_MAP, self._standing.take_chips),
+        ):
+            self.reflectors[name] = found = config_map_reflector(
+                transport, self._inbox, *where, partial(self._take, take)
+            )
+            tasks.create_task(found.run(), name=f"reflect {name}")
+            await found.synced.wait()
+        await self._follow_devices(tasks, transport).synced.wait()
+        tasks.create_task(self._keep_following(tasks, transport), name="follow")
+
+    async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow nodes, what is said of them, and pods; returns once all of them were listed."""
+        await self._follow_documents(tasks, transport)
+        # One after the other: a pod is counted on its node.
+        for name, reflector in (
+            ("nodes", nodes_reflector(transport, self._owner, self._inbox)),
+            ("pods", pods_reflector(transport, self._owner, self._inbox)),
+        ):
+            self.reflectors[name] = reflector
+            tasks.create_task(reflector.run(), name=f"reflect {name}")
+            await reflector.synced.wait()
+
+    def reasons(self) -> list[str]:
+        """What cannot be read, or was not yet, a line each."""
+        found: list[str] = []
+        for name in _NEEDED:
+            reflector = self.reflectors.get(name)
+            if reflector is None:
+                found.append(f"{name}: not listed yet")
+            elif reflector.state:
+                found.append(reflector.state)
+            elif not reflector.synced.is_set():
+                found.append(f"{name}: being listed")
+        for name, reflector in self._documents.items():
+            if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
+                found.append(reflector.state or f"{name}: being listed")
+        return found
+
+    @property
+    def forbidden(self) -> int:
+        """How many places of MindCluster's ConfigMaps may not be read."""
+        return sum(map(_is_forbidden, self._documents.values()))
+
+    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any]:
+        """Follow the ConfigMap of the vGPU plugin that settings name now, and no other any more."""
+        if self._devices is not None:
+            self._devices[1].cancel()
+        where = self._devices_map()
+        take = partial(self._take, self._standing.take_devices)
+        found = self.reflectors[_DEVICES] = config_map_reflector(transport, self._inbox, *where, take)
+        self._devices = (where, tasks.create_task(found.run(), name=f"reflect {_DEVICES}"))
+        return found
+
+    def _devices_map(self) -> tuple[str, str]:
+        settings = self._standing.settings
+        return settings.device_config_namespace, settings.device_config_name
+
+    async def _keep_following(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            if self._devices is None or self._devices[0] != self._devices_map():
+                self._follow_devices(tasks, transport)
+
+    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
+
+        Nodes are to be read with it: without, a chip that is ill could be taken for a good one.
+        """
+        for place in PLACES:
+            found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
+            self.reflectors[place.title] = found
+            tasks.create_task(found.run(), name=f"reflect {place.title}")
+        for place in PLACES:
+            found = self._documents[place.title]
+            while not found.synced.is_set() and not _is_forbidden(found):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_FORBIDDEN_S):
+                        await found.synced.wait()
+        closed = sorted(place.namespace for place in PLACES if _is_forbidden(self._documents[place.title]))
+        if closed:
+            _log.warning(
+                "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",
+                namespaces=sorted(set(closed)),
+                remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
+            )
+
+
+def _is_forbidden(reflector: Reflector[Any]) -> bool:
+    """Whether this process may not read what *reflector* follows."""
+    return reflector.state.startswith("forbidden")
