@@ -12,7 +12,7 @@ from tests.support.cards_page import NODES, PAGE, commands, play, written
 
 
 @pytest.mark.timeout(120)
-async def test_the_outputs_are_those_of_a_run(rig):
+async def test_kubectl_cards_says_what_its_page_shows(rig):
     page = PAGE.read_text(encoding="utf-8")
     async with rig(nodes=NODES) as world:
         said = await play(world, page)
