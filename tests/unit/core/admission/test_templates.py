@@ -55,6 +55,21 @@ def test_what_no_mending_could_save_is_denied_with_its_place(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_what_is_mistyped_or_has_no_effect_is_told_with_its_place(place):
+    limits = {NUMBER: "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-memory-percentage": "50"}
+    verdict = judge(PLACES[place](template(limits, {"volcano.sh/vgpu-mod": "mig"})))
+    assert verdict.allowed
+    assert [text.partition(f" {place}: ")[::2] for text in map(str, verdict.notices)] == [
+        ("CS115", "annotation volcano.sh/vgpu-mod: nobody reads this key; did you mean volcano.sh/vgpu-mode?"),
+        (
+            "CS116",
+            "container \"main\": limit volcano.sh/vgpu-memory: found '3000'; it has no effect, because "
+            "volcano.sh/vgpu-memory-percentage 50 holds over it: leave one of the two out",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_what_will_be_mended_is_told_and_nothing_is_changed(place):
     verdict = judge(PLACES[place](template(annotations={MODE: " MIG"})))
     assert verdict.allowed
