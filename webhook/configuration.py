@@ -104,6 +104,8 @@ def _read(path: Path | None, problems: list[str], *, required: bool) -> str:
     except FileNotFoundError:
         if required:
             problems.append(f"{path}: there is no such file")
-    except (OSError, UnicodeDecodeError) as e:
-        problems.append(f"{path}: it cannot be read: {e}")
+    except UnicodeDecodeError:
+        problems.append(f"{path}: it is not UTF-8 text")
+    except OSError as e:
+        problems.append(f"{path}: it cannot be read: {e.strerror or e}")
     return ""
