@@ -17,7 +17,8 @@ from typing import Any, Final
 import yaml
 
 from certs.authority import Authority, Leaf, issue, new_authority
-from sandbox.api.registry import Call, Target
+from sandbox.api.incoming import Target
+from sandbox.api.registry import Call
 from sandbox.api.server import ApiServer
 from sandbox.api.users import ADMINS, NODES, User, service_account
 from sandbox.client import ApiClient

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.api.errors import StatusError, bad_request
+from sandbox.api.incoming import Target
 from sandbox.api.rbac import Action
-from sandbox.api.registry import Target
 from sandbox.api.resources import Catalogue
 from sandbox.api.selectors import Selection, read_fields, read_labels
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 from sandbox.api import fields
 from sandbox.api.admission import Write
 from sandbox.api.errors import StatusError, bad_request, invalid, not_found
-from sandbox.api.registry import Call, DeleteOptions, Registry, Target
+from sandbox.api.incoming import Target
+from sandbox.api.registry import Call, DeleteOptions, Registry
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import Selection, label_matcher
 from sandbox.api.store import Stored

@@ -17,7 +17,8 @@ import msgspec
 from sandbox.api import fields
 from sandbox.api.admission import Admission, Write
 from sandbox.api.defaults import admit_pod, complete, complete_conditions, fresh, qos_class, tolerate_lost_nodes
-from sandbox.api.errors import StatusError, already_exists, bad_request, conflict, invalid, not_found
+from sandbox.api.errors import StatusError, already_exists, conflict, invalid, not_found
+from sandbox.api.incoming import SYSTEM_FIELDS, Target, drop_unwritable, metadata_of, of_kind, through_subresource
 from sandbox.api.resources import Catalogue, ResourceType
 from sandbox.api.runtimes import meet_runtime_class
 from sandbox.api.selectors import Selection
@@ -32,8 +33,6 @@ Json = dict[str, Any]
 _MAX_STORED_BYTES: Final = 1_572_864
 _RETRIES: Final = 5
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-# What a client cannot write, whatever it sends.
-_SYSTEM_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _WITHOUT_GENERATION: Final = frozenset({"nodes", "namespaces", "services", "leases.coordination.k8s.io"})
 _CRD: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _LOST_RACE: Final = "the object has been modified; please apply your changes to the latest version and try again"
@@ -51,16 +50,6 @@ class Call:
     field_validation: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What a request is about."""
-
-    kind: ResourceType
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +97,11 @@ class Registry:
     async def create(self, target: Target, body: Json, call: Call) -> Json:
         """Create an object from *body*, which becomes the registry's own."""
         kind = target.kind
-        obj = to_stored(kind, _known(kind, _of_kind(kind, body), call))
-        metadata = _metadata(obj, target)
+        obj = to_stored(kind, _known(kind, of_kind(kind, body), call))
+        metadata = metadata_of(obj, target)
         if kind.namespaced:
             self._check_namespace(kind, target.namespace)
-        _drop_unwritable(kind, obj)
+        drop_unwritable(kind, obj)
         complete(kind, obj)
         self._admit_new(kind, obj)
         write = Write(
@@ -149,7 +138,7 @@ class Registry:
         it was made from.
         """
         if replaces:
-            _metadata(transform({}), target)
+            metadata_of(transform({}), target)
         for _ in range(_RETRIES):
             stored = self.fetch(target)
             proposed = transform(fresh(shown(target.kind, stored.obj)))
@@ -290,8 +279,8 @@ class Registry:
     def _prepare(self, target: Target, proposed: Json, stored: Stored, *, replaces: bool = False) -> Json:
         """What may be written of *proposed* in place of *stored*; *replaces* = it was sent whole."""
         kind, old = target.kind, stored.obj
-        obj = to_stored(kind, _of_kind(kind, proposed))
-        metadata = _metadata(obj, target)
+        obj = to_stored(kind, of_kind(kind, proposed))
+        metadata = metadata_of(obj, target)
         version = metadata.get("resourceVersion")
         if version and version != old["metadata"]["resourceVersion"]:
             raise conflict(kind.resource, target.name, _LOST_RACE)
@@ -300,13 +289,13 @@ class Registry:
                 why = f'metadata.uid: Invalid value: "{metadata["uid"]}": field is immutable'
                 raise invalid(kind.kind, target.name, [why], kind.group)
             raise conflict(kind.resource, target.name, other_uid(kind, old["metadata"], metadata["uid"]))
-        for name in _SYSTEM_FIELDS:
+        for name in SYSTEM_FIELDS:
             metadata.pop(name, None)
             if name in old["metadata"]:
                 metadata[name] = old["metadata"][name]
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         metadata.pop("managedFields", None)
-        obj = _through_subresource(target, obj, old)
+        obj = through_subresource(target, obj, old)
         complete_conditions(kind, obj)
         if obj.get("spec") != old.get("spec") and "generation" in metadata:
             metadata["generation"] += 1
@@ -404,64 +393,6 @@ def _known(kind: ResourceType, obj: Json, call: Call) -> Json:
     return checked
 
 
-def _of_kind(kind: ResourceType, body: Json) -> Json:
-    for name, expected in (("kind", kind.kind), ("apiVersion", kind.api_version)):
-        if body.get(name) not in (None, "", expected):
-            raise bad_request(f"the {name} in the data ({body[name]}) does not match the expected {name} ({expected})")
-    return body
-
-
-def _metadata(obj: Json, target: Target) -> Json:
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = obj["metadata"] = {}
-    if target.kind.namespaced:
-        if metadata.setdefault("namespace", target.namespace) != target.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    else:
-        metadata.pop("namespace", None)
-    if target.name and metadata.setdefault("name", target.name) != target.name:
-        raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
-        )
-    return metadata
-
-
-def _drop_unwritable(kind: ResourceType, obj: Json) -> None:
-    metadata = obj["metadata"]
-    if metadata.get("resourceVersion"):
-        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-    for name in (*_SYSTEM_FIELDS, "managedFields", "selfLink"):
-        metadata.pop(name, None)
-    # A kubelet registers its node together with its status.
-    if kind.has_status and kind.resource != "nodes":
-        obj.pop("status", None)
-    if kind.resource == "namespaces":
-        metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata.get("name", "")
-        obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-
-
-def _through_subresource(target: Target, obj: Json, old: Mapping[str, Any]) -> Json:
-    """What a write to a subresource, or to the main resource beside one, leaves as it was."""
-    match target.subresource:
-        case "":
-            return _with(obj, old, "status") if target.kind.has_status else obj
-        case "status" if target.kind.resource in ("pods", "nodes"):
-            # Their metadata are written through status as well: measured.
-            return _with(obj, old, "spec")
-        case "status":
-            kept = {"metadata": old["metadata"], "status": obj.get("status")}
-            return {**old, **kept, "metadata": {**old["metadata"]}}
-        case "ephemeralcontainers":
-            spec = {**old["spec"], "ephemeralContainers": obj["spec"].get("ephemeralContainers") or []}
-            return {**old, "metadata": {**old["metadata"]}, "spec": spec}
-        case "resize":
-            spec = {**old["spec"], "containers": _resized(old["spec"], obj.get("spec") or {})}
-            return {**old, "metadata": {**old["metadata"]}, "spec": spec}
-        case _:
-            return obj
-
-
 def _gated(now: str) -> Json:
     return {
         "type": "PodScheduled",
@@ -471,16 +402,6 @@ def _gated(now: str) -> Json:
         "reason": "SchedulingGated",
         "message": "Scheduling is blocked due to non-empty scheduling gates",
     }
-
-
-def _resized(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Json]:
-    wanted = {c.get("name"): c.get("resources") or {} for c in new.get("containers") or ()}
-    return [{**c, "resources": wanted.get(c["name"], c.get("resources"))} for c in old["containers"]]
-
-
-def _with(obj: Json, old: Mapping[str, Any], name: str) -> Json:
-    kept = {key: value for key, value in obj.items() if key != name}
-    return {**kept, name: old[name]} if name in old else kept
 
 
 def _check_size(obj: Mapping[str, Any]) -> None:

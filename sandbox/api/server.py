@@ -16,9 +16,10 @@ from aiohttp import web
 from sandbox.api import bodies, discovery, paths, podlife, reviews
 from sandbox.api.admission import Admission
 from sandbox.api.errors import StatusError, internal, not_found
+from sandbox.api.incoming import Target
 from sandbox.api.paths import Route
 from sandbox.api.rbac import Action, Authorizer, Recorder
-from sandbox.api.registry import Call, Registry, Target
+from sandbox.api.registry import Call, Registry
 from sandbox.api.resources import Catalogue
 from sandbox.api.store import Store, Stored
 from sandbox.api.tables import table
