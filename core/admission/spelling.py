@@ -16,7 +16,7 @@ from core.admission.verdict import Notice
 from core.errors import quoted
 from core.model import Container, Pod
 
-_PREFIXES: Final = (names.OWN_PREFIX, "hami.io/", "huawei.com/", "nvidia.com/", "volcano.sh/")
+PREFIXES: Final = (names.OWN_PREFIX, "hami.io/", "huawei.com/", "nvidia.com/", "volcano.sh/")
 # What others offer or read, and what looks like ours: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
 _OTHERS: Final = frozenset(
     {
@@ -45,7 +45,7 @@ def strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
 def _strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
     known = before.annotations if before is not None else {}
     found = [
-        key for key in pod.annotations if key.startswith(_PREFIXES) and key not in known and not _is_known(key, book)
+        key for key in pod.annotations if key.startswith(PREFIXES) and key not in known and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
         meant = _meant(key, book.wishes)
@@ -61,7 +61,7 @@ def _resources(container: Container, book: Rulebook) -> Iterator[Notice]:
     found = [
         key
         for key in dict.fromkeys((*container.limits, *container.requests))
-        if key.startswith(_PREFIXES) and key not in book.resources and key not in _OTHERS
+        if key.startswith(PREFIXES) and key not in book.resources and key not in _OTHERS
     ]
     for key in found[:_LOOKED_AT]:
         meant = _meant(key, book.resources)

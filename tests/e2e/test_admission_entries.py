@@ -170,6 +170,21 @@ async def test_what_only_looks_like_a_key_is_told_of_pods_and_of_templates(
             assert len([one for one in answer.warnings if "CS115" in one and words in one]) == 1, answer
 
 
+async def test_what_a_person_annotates_is_told_if_it_only_looks_like_a_key(installed: Installed):
+    pod = {"metadata": {"name": "noted"}, "spec": template(VGPU, schedulerName="nobody")["spec"]}
+    path = f"{CORE}/pods/noted"
+    api = installed.api
+    async with connect(api.url, api.ca_file, api.admin_token) as admin:
+        await admin.made(f"{CORE}/pods", pod)
+        try:
+            for key, count in (("volcano.sh/vgpu-mod", 1), ("volcano.sh/vgpu-mode", 0), ("volcano.sh/queue-name", 0)):
+                answer = await admin.patch(f"{path}?dryRun=All", {"metadata": {"annotations": {key: "mig"}}})
+                assert answer.status == 200, answer
+                assert len([one for one in answer.warnings if "CS115" in one]) == count, answer
+        finally:
+            await admin.delete(path, {"gracePeriodSeconds": 0})
+
+
 async def test_while_the_webhook_is_away_what_only_looks_like_a_key_holds_up_nobody(installed: Installed):
     webhook = installed.stage.product.webhook
     pod = {

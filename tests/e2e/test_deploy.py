@@ -280,6 +280,8 @@ SELDOM_USED = {
     ("scheduling.volcano.sh", "podgroups", "watch"),
     ("", "secrets", "patch"),
 }
+# What the webhook tells of service accounts that try to write assignments.
+SELDOM_USED_BY_WEBHOOK = {("", "events", "create")}
 
 
 async def test_no_request_of_ours_is_forbidden_and_rights_are_used(installed: Installed):
@@ -296,7 +298,8 @@ async def test_no_request_of_ours_is_forbidden_and_rights_are_used(installed: In
         used = {(one.group, one.resource, one.verb) for one in asked if one.account == account and one.status != 403}
         granted = rights(installed, account)
         assert used <= granted
-        assert granted - used <= SELDOM_USED
+        seldom = SELDOM_USED | SELDOM_USED_BY_WEBHOOK if account == "cardshare-webhook" else SELDOM_USED
+        assert granted - used <= seldom
 
 
 def rights(installed: Installed, account: str) -> set[tuple[str, str, str]]:

@@ -223,6 +223,17 @@ def test_what_only_looks_like_ours_is_reviewed_of_pods_that_are_not_reviewed_any
     assert entry["failurePolicy"] == "Ignore"
 
 
+def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys_and_holds_up_nobody():
+    from core.admission.spelling import PREFIXES
+
+    found = conditions("annotate.pods.cardshare.io", VALIDATING)
+    assert words(found["nearly-speaks-of-cards"]) == set(PREFIXES)
+    touches = conditions("update.pods.cardshare.io", VALIDATING)["touches-cards"]
+    assert "".join(found["is-not-reviewed-anyway"].split()) == f"!({''.join(touches.split())})"
+    (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"].startswith("annotate.")]
+    assert entry["failurePolicy"] == "Ignore"
+
+
 @pytest.mark.parametrize("entry", ["debug.pods.cardshare.io", "resize.pods.cardshare.io"])
 def test_running_pods_are_reviewed_for_the_resources_that_the_core_knows(entry: str):
     assert words(conditions(entry, VALIDATING)["asks-for-cards"]) - PREFIX_WORDS == resources()
