@@ -32,7 +32,7 @@ from sandbox.demo.stage import Stage, running_stage
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
 # How long one round of declarations may take to come true; placing takes a fraction of a second.
-_ROUND_S: Final = 10.0
+_ROUND_S: Final = 20.0
 # Stopping both processes takes at most twice the seconds that each is given; more means that something hangs.
 _END_WITHIN_S: Final = 25.0
 

@@ -10,7 +10,7 @@ from sandbox.demo.picture import cards
 from sandbox.demo.play import Play
 from sandbox.demo.stage import Stage
 
-_ROUND_S = 10.0
+_ROUND_S = 30.0
 _GONE_WITHIN_S = 15.0
 
 
