@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sandbox.api import fields
-from sandbox.api.admission import Write
 from sandbox.api.errors import StatusError, bad_request, invalid, not_found
 from sandbox.api.incoming import Target
-from sandbox.api.registry import Call, DeleteOptions, Registry
+from sandbox.api.registry import Call, DeleteOptions, Registry, write_of
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import Selection, label_matcher
 from sandbox.api.store import Stored
@@ -34,18 +34,7 @@ async def bind(registry: Registry, target: Target, binding: Json, call: Call) ->
     binding, _ = fields.check(subkind, binding)
     metadata = {"namespace": target.namespace, "name": target.name, **(binding.get("metadata") or {})}
     binding = {**binding, "kind": "Binding", "apiVersion": "v1", "metadata": metadata}
-    write = Write(
-        operation="CREATE",
-        kind=target.kind,
-        namespace=target.namespace,
-        name=target.name,
-        user=call.user,
-        obj=binding,
-        subresource="binding",
-        subkind=subkind,
-        dry_run=call.dry_run,
-        options=call.options,
-    )
+    write = replace(write_of("CREATE", target, call, binding), subresource="binding", subkind=subkind)
     binding = await registry.admission.mutate(write, call.warnings) or binding
     await registry.admission.validate(write, call.warnings)
     stored = registry.store.get("pods", target.namespace, target.name)

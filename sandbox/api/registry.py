@@ -104,16 +104,7 @@ class Registry:
         drop_unwritable(kind, obj)
         complete(kind, obj)
         self._admit_new(kind, obj)
-        write = Write(
-            operation="CREATE",
-            kind=kind,
-            namespace=target.namespace,
-            name=metadata.get("name", ""),
-            user=call.user,
-            obj=obj,
-            dry_run=call.dry_run,
-            options=call.options,
-        )
+        write = write_of("CREATE", replace(target, name=metadata.get("name", "")), call, obj)
         obj = await self.admission.mutate(write, call.warnings) or obj
         if kind.resource == "pods" and isinstance(obj.get("spec"), dict):
             # Asked again after the webhooks, which may have named one.
@@ -148,18 +139,7 @@ class Registry:
                 complete(target.kind, obj)
             if target.kind.resource == "pods" and not target.subresource and isinstance(obj.get("spec"), dict):
                 tolerate_lost_nodes(obj["spec"])
-            write = Write(
-                operation="UPDATE",
-                kind=target.kind,
-                namespace=target.namespace,
-                name=target.name,
-                user=call.user,
-                obj=obj,
-                old=shown(target.kind, stored.obj),
-                subresource=target.subresource,
-                dry_run=call.dry_run,
-                options=call.options,
-            )
+            write = write_of("UPDATE", target, call, obj, shown(target.kind, stored.obj))
             admitted = await self.admission.mutate(write, call.warnings)
             if admitted is not None and admitted is not obj:
                 obj = self._prepare(target, admitted, stored)
@@ -178,17 +158,9 @@ class Registry:
         check_preconditions(target, stored.obj, options)
         # What webhooks see of a pod's deletion is the grace period that it will have.
         grace = {"gracePeriodSeconds": _grace_s(stored.obj, options)} if target.kind.resource == "pods" else {}
-        write = Write(
-            operation="DELETE",
-            kind=target.kind,
-            namespace=target.namespace,
-            name=target.name,
-            user=call.user,
-            obj=None,
-            old=shown(target.kind, stored.obj),
-            dry_run=call.dry_run,
-            options={**call.options, **grace},
-        )
+        # An eviction, too, is the deletion of a pod to them.
+        deleted = write_of("DELETE", replace(target, subresource=""), call, None, shown(target.kind, stored.obj))
+        write = replace(deleted, options={**call.options, **grace})
         await self.admission.mutate(write, call.warnings)
         await self.admission.validate(write, call.warnings)
         stored = self.fetch(target)
@@ -358,6 +330,24 @@ class Registry:
             raise StatusError(403, "Forbidden", f'pods "{pod["metadata"].get("name", "")}" is forbidden: {why}')
         spec["priority"] = system[name] if found is None else found.obj.get("value", 0)
         spec["preemptionPolicy"] = (found.obj if found else {}).get("preemptionPolicy", "PreemptLowerPriority")
+
+
+def write_of(
+    operation: str, target: Target, call: Call, obj: Json | None, old: Mapping[str, Any] | None = None
+) -> Write:
+    """A write as admission judges it."""
+    return Write(
+        operation=operation,
+        kind=target.kind,
+        namespace=target.namespace,
+        name=target.name,
+        subresource=target.subresource,
+        user=call.user,
+        obj=obj,
+        old=old,
+        dry_run=call.dry_run,
+        options=call.options,
+    )
 
 
 def check_preconditions(target: Target, obj: Mapping[str, Any], options: DeleteOptions) -> None:
