@@ -228,7 +228,8 @@ def _remedy(nearest: Sequence[NodeRefusal], never: bool) -> str:
     for refusal in nearest:
         for short in refusal.shortfalls:
             if short.reason is Reason.CARD_COUNT and short.free > 0:
-                return f"Ask for at most {short.free} cards in one container" + ("" if never else ", or wait for more")
+                less = f"Ask for at most {short.free} {short.unit.removeprefix('idle ')} in one container"
+                return less + ("" if never else ", or wait for more")
         for reason in _AMOUNTS:
             frees = [s for s in refusal.shortfalls if s.reason is reason and s.wanted > 0]
             if frees:

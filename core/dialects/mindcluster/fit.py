@@ -112,7 +112,7 @@ def _whole_shortfalls(chips: Sequence[Chip], cores: int, busy: Shortfall | None)
     if busy is not None and idle >= wanted:
         return (busy,)
     return (
-        Shortfall("", Reason.CARD_COUNT, wanted, idle, "idle chips"),
+        Shortfall("", Reason.CARD_COUNT, cores, idle * per_chip, "AI cores of idle chips"),
         *(Shortfall(one.title, _fault(one) or Reason.BUSY) for one in chips if one.shares or not one.there),
     )
 

@@ -187,8 +187,9 @@ def npu_pod(cores):
     [
         pytest.param(4, CLUSTER, "CS405 cards: no node of this cluster offers huawei.com/npu-core; ask the cluster's "
                      "operator", id="no such node"),
-        pytest.param(24, [npu_node("n0"), npu_node("n1", chips=1)], "CS404 cards: no node has 3 chips that could take "
-                     "it; the most is 2; ask for 2 chips or fewer", id="more chips than any node has"),
+        pytest.param(24, [npu_node("n0"), npu_node("n1", chips=1)], "CS404 cards: no node has 24 AI cores of idle "
+                     "chips that could take it; the most is 16; ask for 16 AI cores of idle chips or fewer",
+                     id="more chips than any node has"),
         pytest.param(8, [npu_node("n0", cores_per_chip=10)], "CS405 cards: no node could take it, not even an empty "
                      "one (template: its chips have 10 AI cores each, and 8 is no multiple of that); ask for less, or "
                      "for other cards", id="chips of another size"),
