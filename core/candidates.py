@@ -21,7 +21,6 @@ from core.indices import Index, Indices
 from core.ledger import Ledger, NodeState
 from core.model import NodeConstraints, NodeName
 from core.nodefit import Amounts
-from core.ordered import NO_KEY
 from core.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
 from core.port import Dialect, Placed, Want
 from core.score import NodePolicy, Rank, resource_score
@@ -324,7 +323,7 @@ class Candidates:
             memory.steps += self._steps(memory, family)
             memory.made = len(family.orders)
             for number, step in enumerate(memory.steps[first:], start=first):
-                memory.heads.append(((step.optimum, -UNLIMITED, NodeName(""), NO_KEY, 0), number, None))
+                memory.heads.append(((step.optimum, -UNLIMITED, NodeName(""), 0, 0), number, None))
             memory.heads.sort(key=lambda head: head[:2])
         # Sorted, what is left is a heap as it stands.
         return [head for head in memory.heads if memory.steps[head[1]].order.keys]

@@ -9,6 +9,7 @@ never worse than the rank of the entry's node, in ascending order.
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from heapq import merge
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from core.model import NodeName
@@ -21,8 +22,8 @@ UNLIMITED: Final = float("inf")
 _MIXED: Final = -1
 _ANYTHING: Final = Want(0, 0, 0, 1)
 
-# A rank that bounds, and where it was found; compares with a `core.score.Rank`.
-Bound = tuple[float, float, NodeName, Key, Seat]
+# A rank that bounds, and where it was found (sum and seat); compares with a `core.score.Rank`.
+Bound = tuple[float, float, NodeName, int, Seat]
 # (free, spare) of one card.
 _Amounts = tuple[int, int]
 _Place = tuple[Ordered, Key]
@@ -96,21 +97,27 @@ class Step(NamedTuple):
         """Ranks that bound the nodes of the order less those *passed_over*; only what comes behind *after*."""
         order, (least, poorest, numerator, total) = self.order, self.want
         keys, bound, who = order.keys, self.optimum, labels.who
-        start = self.first if after is None else after[3]
-        for at in range(bisect_left(keys, start), len(keys)):
+        at = bisect_left(keys, self.first if after is None else (after[3], 0, 0))
+        while at < len(keys):
             key = keys[at]
             summed, free, spare = key
+            at += 1
             if free < least or spare < poorest:
                 continue
+            rows = [order.seats[key]]
+            # One sum is one bound, so all its seats come in one order.
+            while at < len(keys) and keys[at][0] == summed:
+                if keys[at][1] >= least and keys[at][2] >= poorest:
+                    rows.append(order.seats[keys[at]])
+                at += 1
+            if after is not None and summed == after[3]:
+                rows = [row[bisect_right(row, after[4]) :] for row in rows]
             if not self.flat:
                 bound = -(100.0 * (numerator - summed) / total) * self.weight
-            seats = order.seats[key]
-            if after is not None and key == start:
-                seats = seats[bisect_right(seats, after[4]) :]
-            for seat in seats:
+            for seat in rows[0] if len(rows) == 1 else merge(*rows):
                 tie, name = who(seat)
                 if name not in passed_over:
-                    yield bound, tie, name, key, seat
+                    yield bound, tie, name, summed, seat
 
 
 class _Family(Generic[_Kinds]):

@@ -23,6 +23,18 @@ class Kind(NamedTuple):
     factor: int
     layout: mig.Layout
 
+    def __hash__(self) -> int:
+        """A hash without the layouts, which are large and follow from the type."""
+        return hash((self.mode, self.type, self.memory, self.factor))
+
+
+class Sliced(NamedTuple):
+    """MIG cards of one kind that give one more share the same slice: slices as in `mig.canonical`, free memory."""
+
+    kind: Kind
+    slices: tuple[mig.Slice, ...]
+    free: int
+
 
 class Fixed(NamedTuple):
     """All of a card that does not change as it fills.

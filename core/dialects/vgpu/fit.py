@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys, mig, usage
-from core.dialects.vgpu.cards import Card, Fixed, Kind
+from core.dialects.vgpu.cards import Card, Fixed, Kind, Sliced
 from core.dialects.vgpu.requests import Ask, Request
 from core.dialects.vgpu.usage import Assignment, Entry
 from core.port import Placed, Reason, Shortfall, Want
@@ -248,6 +248,8 @@ def width(request: Request) -> int:
 
 def want(request: Request, kind: Hashable) -> Want | None:
     """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+    if isinstance(kind, Sliced):
+        return _want_of_sliced(request, kind)
     if not isinstance(kind, Kind):
         return None
     if request.mode and not _in_mode(request.mode, kind.mode):
@@ -269,6 +271,18 @@ def want(request: Request, kind: Hashable) -> Want | None:
         # The slice may be larger than the request, up to the largest of a group already active.
         charge = max(sizes)
     return Want(needs[0], spare, number * (kind.memory + charge), kind.memory)
+
+
+def _want_of_sliced(request: Request, sliced: Sliced) -> Want | None:
+    """The same of MIG cards whose slices are known: they have one score, which is that of the slice they give."""
+    kind, slices, free = sliced
+    rough = want(request, kind)
+    if rough is None or len(request.asks) > 1:
+        return rough
+    chosen = mig.choose(kind.layout, slices, rough.free * kind.factor)
+    if chosen is None or rough.free > free:
+        return None
+    return Want(free, rough.spare, kind.memory + chosen.charge, kind.memory)
 
 
 def _need(ask: Ask, kind: Kind) -> int:

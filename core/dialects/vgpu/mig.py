@@ -75,6 +75,19 @@ def choose(layout: Layout, used: tuple[Slice, ...], memory_mib: int) -> Chosen |
     return None
 
 
+def canonical(layout: Layout, used: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    """*used* with the first positions of every profile in place of those taken; what `choose` charges is the same."""
+    groups = [group for group in layout if used and group.name == used[0][0]]
+    if len(groups) != 1:
+        return used
+    name, profiles, _ = groups[0]
+    moved: list[Slice] = []
+    for _, _, _, first, size in profiles:
+        taken = sum([first <= position < first + size for _, position in used])
+        moved += [(name, first + at) for at in range(taken)]
+    return tuple(moved)
+
+
 def conflicting(used: tuple[Slice, ...]) -> bool:
     """Whether *used* cannot all exist on one card: an unknown slice, two groups, or one position twice."""
     # Sorted as they are, an unknown slice stands first, two groups at the ends, and equal slices side by side.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from core.dialects.vgpu import keys, mig
-from core.dialects.vgpu.cards import Card, Kind
+from core.dialects.vgpu.cards import Card, Kind, Sliced
 from core.dialects.vgpu.pod_devices import (
     NVIDIA,
     Assigned,
@@ -164,7 +164,7 @@ def room(cards: Sequence[Card]) -> NodeRoom:
     rooms: list[Room] = []
     # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.
     for fixed, used_slots, used_memory, used_cores, _, _, slices, unread in cards:
-        _, _, slots, memory, _, _, _, kind, fault, _, _ = fixed
+        _, _, slots, memory, _, _, layout, kind, fault, _, _ = fixed
         used += used_memory
         total += memory
         if fault is not None or unread:
@@ -174,7 +174,10 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         if used_memory < memory and used_slots < slots and used_cores < 100:
             if slices and mig.conflicting(slices):
                 continue
-            rooms.append(_new_tuple(Room, (kind, memory - used_memory, 100 - used_cores, None)))
+            free = memory - used_memory
+            # What a share takes of a MIG card depends on the slices in use, not on what is free.
+            narrow = Sliced(kind, mig.canonical(layout, slices), free) if layout else None
+            rooms.append(_new_tuple(Room, (kind, free, 100 - used_cores, narrow)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
 
 

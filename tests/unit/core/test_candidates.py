@@ -59,6 +59,33 @@ def test_what_changes_between_the_slices_is_not_missed(policy, cards):
     assert candidates.best(shape) == scan(ledger, rule, shape)
 
 
+@pytest.mark.parametrize("cards", [1, 3])
+def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(900):
+        ledger.set_node(_node(number))
+    rule = NodePolicy(Policy.BINPACK, 1)
+    candidates = Candidates(ledger, rule)
+    shapes = [
+        Shape(
+            dialect=Toy.name,
+            request=ToyRequest(7, 0, width),
+            amounts=(("pods", 1),),
+            constraints=NodeConstraints(),
+        )
+        for width in (cards, 2)
+    ]
+    for shape in shapes:
+        candidates.best(shape)
+    for number in range(850):
+        ledger.set_node(_node(number, labels={"seen": "twice"}))
+    for shape in shapes:
+        assert not candidates.is_prepared(shape)
+        assert sum(1 for _ in candidates.prepare(shape)) >= 4
+        assert candidates.is_prepared(shape)
+        assert candidates.best(shape) == scan(ledger, rule, shape)
+
+
 def test_weights_of_other_resources_are_weighed_as_a_scan_does():
     ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
     for number in range(50):

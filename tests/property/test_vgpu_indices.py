@@ -1,0 +1,52 @@
+"""The shared indices answer exactly what looking at every node would, on the cluster that the benchmark asks."""
+
+import argparse
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.candidates import Candidates, Shape, scan
+from core.catalog import standard_catalog
+from core.decide import shape_of
+from core.ledger import Ledger, Placement
+from core.model import PodUid
+from core.score import NodePolicy
+from core.settings import Policy, Settings
+from tests.bench.fleets import FLEETS
+
+
+@pytest.mark.parametrize("protocol", ["vgpu", "vgpu-mig"])
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from((Policy.BINPACK, Policy.BINPACK, Policy.SPREAD)), st.booleans(), st.integers(0, 2**32))
+def test_the_best_candidate_is_the_best_of_all_nodes(protocol, policy, selective, seed):
+    chance = Random(seed)
+    fleet = FLEETS[protocol]
+    ledger = Ledger(standard_catalog(), fleet.tables, Settings())
+    for number in range(chance.randint(1, 6)):
+        ledger.set_node(fleet.node(number))
+    rule = NodePolicy(policy, 1)
+    candidates = Candidates(ledger, rule, long_walk=chance.choice((0, 48)), keep_below=1000)
+    asking = argparse.Namespace(selective=selective)
+    shapes = [shape_of(fleet.pod(number, asking, chance), ledger) for number in range(8)]
+    placed: list[PodUid] = []
+    for number in range(120):
+        shape = chance.choice(shapes)
+        assert isinstance(shape, Shape)
+        found = candidates.best(shape)
+        assert found == scan(ledger, rule, shape)
+        if placed and (found is None or not chance.randrange(3)):
+            ledger.release(placed.pop(chance.randrange(len(placed))))
+        elif found is not None:
+            placed.append(PodUid(f"p{number}"))
+            ledger.reserve(
+                Placement(
+                    pod=placed[-1],
+                    pod_key=placed[-1],
+                    node=found.node,
+                    dialect=shape.dialect,
+                    assignment=found.placed.assignment,
+                    amounts=shape.amounts,
+                )
+            )
