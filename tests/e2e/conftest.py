@@ -1,5 +1,15 @@
 """Everything here runs against a real API server."""
 
-from tests.support.fixtures_realapi import admin, installed, namespace, node, prepared, realapi, rig, staged
+from tests.support.fixtures_realapi import (
+    admin,
+    installed,
+    namespace,
+    node,
+    prepared,
+    realapi,
+    rig,
+    shared_stage,
+    staged,
+)
 
-__all__ = ["admin", "installed", "namespace", "node", "prepared", "realapi", "rig", "staged"]
+__all__ = ["admin", "installed", "namespace", "node", "prepared", "realapi", "rig", "shared_stage", "staged"]

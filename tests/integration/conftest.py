@@ -1,12 +1,14 @@
 """Scenarios are played on the embedded cluster here; those of a real API server are in e2e/."""
 
 import os
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from sandbox.demo.stage import running_stage
+from sandbox.demo.stage import Stage, running_stage
 from tests.support.controller_rig import OpensRig, OpensStage
 from tests.support.rig_double import double_rig
 
@@ -15,6 +17,13 @@ from tests.support.rig_double import double_rig
 def rig(tmp_path: Path) -> OpensRig:
     """See `tests.support.controller_rig`."""
     return partial(double_rig, tmp_path)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """One stage with the product installed, for tests that leave no pods behind."""
+    async with running_stage(tmp_path_factory.mktemp("stage"), os.environ) as stage:
+        yield stage
 
 
 @pytest.fixture

@@ -1,24 +1,23 @@
-"""python -m certs ensure --secret, as a process against the sandbox's API server over TLS."""
+"""python -m certs ensure --secret, as a process."""
 
 import asyncio
 import base64
 import os
-import ssl
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
-from certs.authority import issue, new_authority
 from certs.files import read
 from certs.pair import State, Stored, judge
 from kube.calls import Calls, namespace_path
 from kube.credentials import KubeconfigSource
 from kube.transport import Transport
-from sandbox.api.server import ApiServer
-from sandbox.api.users import ADMINS, User
+from sandbox.demo.processes import free_port
+from tests.support.controller_rig import OpensRig
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
@@ -27,38 +26,13 @@ SECRETS = f"{namespace_path(NAMESPACE)}/secrets"
 
 
 @asynccontextmanager
-async def api_server(folder: Path):
-    """A running API server with our namespace; yields the path of a kubeconfig for it."""
-    now = datetime.now(UTC)
-    authority = new_authority("api", 2, now)
-    leaf = issue(authority, (), ("127.0.0.1",), 1, now)
-    (folder / "api.crt").write_bytes(leaf.cert_pem)
-    (folder / "api.key").write_bytes(leaf.key_pem)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(folder / "api.crt", folder / "api.key")
-    server = ApiServer(clock=lambda: datetime.now(UTC))
-    port = await server.start("127.0.0.1", 0, tls)
-    kubeconfig = folder / "kubeconfig"
-    cluster = {
-        "server": f"https://127.0.0.1:{port}",
-        "certificate-authority-data": base64.b64encode(authority.cert_pem).decode(),
-    }
-    token = server.tokens.issue(User(name="admin", groups=(ADMINS,)))
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    kubeconfig.write_text(yaml.safe_dump(config))
-    try:
+async def cluster(rig: OpensRig) -> AsyncIterator[tuple[Path, Calls]]:
+    """A cluster with our namespace: a kubeconfig, and calls by it."""
+    async with rig(nodes=()) as world:
+        await world.ensure("/api/v1/namespaces", NAMESPACE)
+        kubeconfig = await asyncio.to_thread(world.write_admins_kubeconfig)
         async with Transport(KubeconfigSource(str(kubeconfig))) as transport:
-            await Calls(transport).create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        yield kubeconfig
-    finally:
-        await server.stop()
+            yield kubeconfig, Calls(transport)
 
 
 async def ensure(kubeconfig: Path, *more: str) -> tuple[int, str, str]:
@@ -74,9 +48,8 @@ async def ensure(kubeconfig: Path, *more: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(tmp_path):
-    async with api_server(tmp_path) as kubeconfig, Transport(KubeconfigSource(str(kubeconfig))) as transport:
-        calls = Calls(transport)
+async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(rig, tmp_path):
+    async with cluster(rig) as (kubeconfig, calls):
         entry = {
             "name": "pods.cards.example.org",
             "clientConfig": {"service": {"namespace": NAMESPACE, "name": "web", "path": "/mutate"}},
@@ -112,9 +85,8 @@ async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(tmp
         assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
 
 
-async def test_four_at_once_leave_one_pair_that_is_trusted(tmp_path):
-    async with api_server(tmp_path) as kubeconfig, Transport(KubeconfigSource(str(kubeconfig))) as transport:
-        calls = Calls(transport)
+async def test_four_at_once_leave_one_pair_that_is_trusted(rig):
+    async with cluster(rig) as (kubeconfig, calls):
         entry = {
             "name": "pods.cards.example.org",
             "clientConfig": {"service": {"namespace": NAMESPACE, "name": "web"}},
@@ -137,18 +109,19 @@ async def test_four_at_once_leave_one_pair_that_is_trusted(tmp_path):
         assert judge(seen, datetime.now(UTC)).state is State.GOOD
 
 
-async def test_a_webhook_configuration_that_is_not_there_yet_is_told_and_exits_1(tmp_path):
-    async with api_server(tmp_path) as kubeconfig:
+async def test_a_webhook_configuration_that_is_not_there_yet_is_told_and_exits_1(rig):
+    async with cluster(rig) as (kubeconfig, _):
         code, out, err = await ensure(kubeconfig)
         assert code == 1
         assert "made a new pair" in out
         assert "webhook configuration cards: there is none of that name" in err
 
 
-async def test_an_api_server_that_is_not_there_is_one_clear_line(tmp_path):
-    async with api_server(tmp_path) as kubeconfig:
-        pass
-    code, _, err = await ensure(kubeconfig)
+async def test_an_api_server_that_is_not_there_is_one_clear_line(rig):
+    async with rig(nodes=()) as world:
+        kubeconfig = world.folder / "away"
+        kubeconfig.write_text(await world.kubeconfig(server=f"https://127.0.0.1:{free_port()}"))
+        code, _, err = await ensure(kubeconfig)
     assert code == 1
     assert err.count("\n") == 1
     assert "Traceback" not in err

@@ -15,9 +15,9 @@ the fixture `rig` makes it one:
 
 `rig(nodes=..., kubelet=KubeletSettings(...))` opens a `Rig`: the nodes are played, the shipped rights are there, no
 controller runs yet. A scenario reaches the cluster through its `Rig` alone, and all that it makes there goes when it
-ends. No two tests of the room have one name. What cannot be played on a real server is listed, with the reason, in
-`tests.support.scenarios`. A scenario in which the webhook takes part asks for the fixture `staged` instead:
-`staged(nodes=..., kubelet=...)` opens a `sandbox.demo.stage.Stage`, with webhook and controller running and registered.
+ends. A scenario in which the webhook takes part asks for the fixture `staged` instead: `staged(nodes=..., kubelet=...)`
+opens a `sandbox.demo.stage.Stage`, with webhook and controller running and registered. A test that asks for neither is
+listed in `tests.support.scenarios` with the reason why no real server plays it, or a unit test fails.
 """
 
 import asyncio

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sandbox.demo.stage import Stage
 from tests.support.controller_rig import OpensRig, OpensStage
 from tests.support.prepared import Prepared, prepare
 from tests.support.realapi import RealApi
@@ -47,6 +48,12 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[I
         installed_stage(api, tmp_path_factory.mktemp("installed"), players=players) as stage,
     ):
         yield stage
+
+
+@pytest.fixture
+def shared_stage(installed: Installed) -> Stage:
+    """The stage of the product as installed, for tests that leave no pods behind."""
+    return installed.stage
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

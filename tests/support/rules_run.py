@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -85,11 +86,9 @@ async def _said(stage: _Stage, kubectl: str, command: str) -> Said:
 @asynccontextmanager
 async def _stage(world: Rig) -> AsyncIterator[_Stage]:
     folder = world.folder / "rules"
+    folder.mkdir()
     settings = folder / "settings"
-    settings.mkdir(parents=True)
-    (settings / "cardshare.yaml").write_text("", encoding="utf-8")
-    (settings / "volcano-scheduler.conf").write_text("", encoding="utf-8")
-    (settings / "device-config.yaml").write_text(DEVICES.read_text(encoding="utf-8"), encoding="utf-8")
+    _put(settings, "", "", DEVICES.read_text(encoding="utf-8"))
     wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=7, ca_days=7)
     ensure(folder / "certs", wanted, datetime.now(UTC))
     kubeconfig = world.write_admins_kubeconfig()
@@ -116,13 +115,21 @@ async def _stage(world: Rig) -> AsyncIterator[_Stage]:
 async def _configure(stage: _Stage, rule: Rule) -> None:
     """Put the texts of *rule* in force, and wait until the webhook has taken them and knows the cards again."""
     before = await _reloads(stage)
-    (stage.settings / "device-config.yaml").write_text(devices_of(rule), encoding="utf-8")
-    (stage.settings / "volcano-scheduler.conf").write_text(rule.scheduler, encoding="utf-8")
-    (stage.settings / "cardshare.yaml").write_text(rule.settings, encoding="utf-8")
+    _put(stage.settings, rule.settings, rule.scheduler, devices_of(rule))
     async with asyncio.timeout(_WITHIN_S):
         while await _reloads(stage) == before:  # noqa: ASYNC110 (another process is polled)
             await asyncio.sleep(0.1)
     await _inventoried(stage)
+
+
+def _put(settings: Path, ours: str, scheduler: str, devices: str) -> None:
+    """Let *settings* lead to a folder with these texts, all at once, as kubelet does with a ConfigMap."""
+    folder = Path(tempfile.mkdtemp(dir=settings.parent))
+    texts = {"cardshare.yaml": ours, "volcano-scheduler.conf": scheduler, "device-config.yaml": devices}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "link").symlink_to(folder)
+    (folder / "link").replace(settings)
 
 
 async def _inventoried(stage: _Stage) -> None:

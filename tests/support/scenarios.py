@@ -13,11 +13,42 @@ from typing import Any, Final
 
 Test = Callable[..., Any]
 
-OPENERS: Final = frozenset({"rig", "staged"})
+OPENERS: Final = frozenset({"rig", "staged", "shared_stage"})
 _ROOM: Final = Path(__file__).parents[1] / "integration"
+# Modules ("test_x") and single tests ("test_x::test_y") that are not played on a real API server, and why.
+_NO_SERVER: Final = "no API server takes part in it"
+_THE_DOUBLE: Final = "it judges the double; what a real server does too is put to both by e2e/test_double_is_honest"
+_THE_PLAYERS: Final = "it judges the players, which serve every scenario on the real server as well"
+_HOSTILE: Final = "its client does what no API server does; e2e calls the webhook by the API server itself"
+_NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 
-# Modules ("test_x") and single tests ("test_x::test_y") that a real API server has no part in.
-ONLY_HERE: Final[Mapping[str, str]] = {}
+ONLY_HERE: Final[Mapping[str, str]] = {
+    "test_cards_page::test_each_command_is_shown": _NO_SERVER,
+    "test_cards_page::test_every_field_is_listed_and_no_other": _NO_SERVER,
+    "test_certs_command": _NO_SERVER,
+    "test_certs_in_cluster::test_a_kubeconfig_that_is_not_there_is_one_clear_line_and_exits_2": _NEVER_ASKS,
+    "test_cli::test_a_reader_that_has_seen_enough_is_no_error": _NEVER_ASKS,
+    "test_cli::test_no_api_server_named_is_an_error_with_a_remedy": _NEVER_ASKS,
+    "test_conform_all": _NO_SERVER,
+    "test_controller_process::test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem": _NEVER_ASKS,
+    "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,
+    "test_controller_process::test_a_token_of_the_pod_that_is_not_there_yet_is_waited_for": _NEVER_ASKS,
+    "test_demo": "the demo is about a cluster of its own, the embedded one",
+    "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
+    "test_kube_transport": "the server that it speaks to fails on demand, in the middle of answers too",
+    "test_listening": _NEVER_ASKS,
+    "test_processes": _NO_SERVER,
+    "test_promises": "e2e/test_double_is_honest puts the same promises to both servers",
+    "test_sandbox_join": _THE_PLAYERS,
+    "test_sandbox_kubelet": _THE_PLAYERS,
+    "test_sandbox_process": _THE_DOUBLE,
+    "test_sandbox_server": _THE_DOUBLE,
+    "test_sandbox_webhooks": _THE_DOUBLE,
+    "test_webhook_process": _HOSTILE,
+    "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
+    "test_webhook_serving": _HOSTILE,
+    "test_webhook_sharing": _NO_SERVER,
+}
 
 
 def modules() -> tuple[ModuleType, ...]:
@@ -25,7 +56,7 @@ def modules() -> tuple[ModuleType, ...]:
     return tuple(importlib.import_module(f"tests.integration.{path.stem}") for path in sorted(_ROOM.glob("test_*.py")))
 
 
-def tests_of(module: ModuleType) -> Mapping[str, Test]:
+def defined_in(module: ModuleType) -> Mapping[str, Test]:
     """The tests that *module* defines, by name."""
     found = inspect.getmembers(module, inspect.isfunction)
     return {name: test for name, test in found if name.startswith("test_") and test.__module__ == module.__name__}
@@ -43,10 +74,10 @@ def reason(module: str, test: str) -> str:
 
 
 def replayed() -> dict[str, Test]:
-    """The tests that are to be played on a real API server, by name."""
+    """The tests that are to be played on a real API server, by names that tell their modules."""
     return {
-        name: test
+        f"{module.__name__.rpartition('.')[2]}__{name.removeprefix('test_')}": test
         for module in modules()
-        for name, test in tests_of(module).items()
+        for name, test in defined_in(module).items()
         if is_scenario(test) and not reason(module.__name__, name)
     }
