@@ -9,9 +9,9 @@ the same where every review is of a workload that was not seen before.
 
 --rate: an open loop of /mutate and /validate in turn, with an inventory of --nodes nodes; latencies from when a call
 was due, beside those of the echo. --workers: how many times the reviews of one worker several
-answer; the load shares the cores with them, so that workers_limit is what its own cost leaves possible.
-workers_capacity_gain is how many times the reviews of one worker several could answer with a core each, by the CPU
-time of the busiest; workers_balance is the least used worker's CPU time over the most used one's.
+answer; the load shares the cores with them, and workers_limit is what the CPU time of both would allow if nothing else
+ran. workers_capacity_gain is how many times the reviews of one worker several could answer with a core each, by the
+CPU time of the busiest; workers_balance is the least used worker's CPU time over the most used one's.
 --reviews: so many in one go, half of them of workloads that were not seen before, and what memory grew.
 """
 
@@ -224,12 +224,12 @@ def _gain(
         for load, (child, port) in zip((one, many), started, strict=True):
             _round(rig, load, child, port, turn, args.seconds)
     busiest_s = max(many.by_process.values())
-    # One worker takes a core, the load what it needs of another; several share all cores with it.
-    limit = len(rig.cores) * one.cpu_us / (one.cpu_us + one.generator_us)
+    # One worker and the load have a core each; several share all cores with it.
+    limit = len(rig.cores) * max(one.cpu_us, one.generator_us) / (many.cpu_us + many.generator_us)
     yield f"one_worker_per_s{kind}", round(one.per_s), "1/s"
     yield f"workers_{args.workers}_per_s{kind}", round(many.per_s), "1/s"
     yield f"workers_gain{kind}", round(many.per_s / one.per_s, 3), ""
-    yield f"workers_limit{kind}", round(min(limit, args.workers), 3), ""
+    yield f"workers_limit{kind}", round(limit, 3), ""
     yield f"workers_capacity_gain{kind}", round(many.calls / busiest_s * one.cpu_us / 1e6, 3), ""
     yield f"workers_balance{kind}", round(min(many.by_process.values()) / busiest_s, 3), ""
     yield f"one_worker_cpu_us{kind}", round(one.cpu_us, 1), "us"
