@@ -36,7 +36,7 @@ Wants = Callable[[int], Want | None]
 class Stand(NamedTuple):
     """A node's cards in one dialect as the orders read them: (free, spare) of each card by the number of its kind.
 
-    one: by kinds narrow enough for a request for one card; several: by kinds for any other request.
+    one: by kinds as narrow as the dialect tells them apart; several: by kinds wide enough to stand side by side.
     """
 
     idle: int
@@ -164,7 +164,7 @@ class Windows(_Family[int]):
 
     def put(self, name: NodeName, stand: Stand, tie: int) -> None:
         """Let *name* stand where it belongs now; *tie* settles equal scores."""
-        self._stand(name, tie, self._cards(stand.one) if self._width == 1 else self._runs(stand.several))
+        self._stand(name, tie, self._cards(stand.one) if self._width == 1 else self._runs(stand))
 
     def steps(self, made: int, wants: Wants, weight: int) -> Iterator[Step]:
         """How a shape walks the orders behind the first *made*, as far as its request may fit in them."""
@@ -192,19 +192,20 @@ class Windows(_Family[int]):
                 places.append((order, (free, free, spare)))
         return places
 
-    def _runs(self, cards_by_kind: Mapping[int, Sequence[_Amounts]]) -> list[_Place]:
+    def _runs(self, stand: Stand) -> list[_Place]:
         """Where runs of cards stand, apart by the magnitude of their least free amount.
 
         What a run can spare is what its *width* richest cards can, of those with at least its least free amount: a
         later card may stand in for a poor one.
         """
-        width = self._width
+        width, cards_by_kind = self._width, stand.several
         if sum(map(len, cards_by_kind.values())) < width:
             return []
         if len(cards_by_kind) > 1:
             # No sum of free amounts bounds the score of cards of several kinds.
             return [(self._order(_MIXED, 0), NO_KEY)]
         ((kind, some),) = cards_by_kind.items()
+        narrow, above = (kind, 0) if stand.one is cards_by_kind else _freest(stand.one)
         cards = sorted(some)
         last = len(cards) - width
         spares = sorted([spare for _, spare in cards[last + 1 :]])
@@ -215,7 +216,8 @@ class Windows(_Family[int]):
             insort(spares, spare)
             summed += least
             # The run that begins at the first of equal cards spares most and sums the same.
-            found[least] = (self._order(kind, least.bit_length()), (summed, least, spares[-width]))
+            order = self._order(narrow if least > above else kind, least.bit_length())
+            found[least] = (order, (summed, least, spares[-width]))
             summed -= cards[at + width - 1][0]
         return list(found.values())
 
@@ -233,3 +235,9 @@ class Levels(_Family[frozenset[int]]):
         for kinds, magnitude, order in self.orders[made:]:
             if any(wants(kind) is not None for kind in kinds):
                 yield Step(order, NO_KEY, _ANYTHING, 1, minus_bound((1 << magnitude) - 1), flat=True)
+
+
+def _freest(cards_by_kind: Mapping[int, Sequence[_Amounts]]) -> tuple[int, int]:
+    """The kind of the freest card, and the free amount above which all cards are of that kind."""
+    most = sorted([(max(free for free, _ in cards), kind) for kind, cards in cards_by_kind.items()])
+    return most[-1][1], most[-2][0] if len(most) > 1 else 0

@@ -57,8 +57,8 @@ class Room(NamedTuple):
     kind: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
     free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
     dimension (percent of cores; constant where a protocol has none). narrow: a kind within *kind*, of which `want`
-    tells more, where what a share takes depends on more than *free*; asked for requests for one card only, because
-    cards of several kinds on one node have no bound together. None where *kind* says all.
+    tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None where
+    *kind* says all. *kind* is asked where a request may get cards of several such kinds.
     """
 
     kind: Hashable

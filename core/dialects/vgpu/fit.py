@@ -265,10 +265,10 @@ def want(request: Request, kind: Hashable) -> Want | None:
     number = request.asks[0].number
     charge = needs[0]
     if kind.layout:
-        sizes = [p.charge for g in kind.layout for p in g.profiles if p.memory_mib >= charge * kind.factor]
+        sizes = mig.charges(kind.layout, charge * kind.factor)
         if not sizes:
             return None
-        # The slice may be larger than the request, up to the largest of a group already active.
+        # The slice may be larger than the request.
         charge = max(sizes)
     return Want(needs[0], spare, number * (kind.memory + charge), kind.memory)
 
@@ -282,7 +282,7 @@ def _want_of_sliced(request: Request, sliced: Sliced) -> Want | None:
     chosen = mig.choose(kind.layout, slices, rough.free * kind.factor)
     if chosen is None or rough.free > free:
         return None
-    return Want(free, rough.spare, kind.memory + chosen.charge, kind.memory)
+    return Want(free, rough.spare, request.asks[0].number * (kind.memory + chosen.charge), kind.memory)
 
 
 def _need(ask: Ask, kind: Kind) -> int:

@@ -75,6 +75,14 @@ def choose(layout: Layout, used: tuple[Slice, ...], memory_mib: int) -> Chosen |
     return None
 
 
+def charges(layout: Layout, memory_mib: int) -> list[int]:
+    """What a slice for *memory_mib* can take of a card, whatever is in use there."""
+    idle = choose(layout, (), memory_mib)
+    # A group of one slice has none left on a card that keeps it.
+    active = [p.charge for g in layout if g.positions > 1 for p in g.profiles if p.memory_mib >= memory_mib]
+    return active if idle is None else [idle.charge, *active]
+
+
 def canonical(layout: Layout, used: tuple[Slice, ...]) -> tuple[Slice, ...]:
     """*used* with the first positions of every profile in place of those taken; what `choose` charges is the same."""
     groups = [group for group in layout if used and group.name == used[0][0]]
