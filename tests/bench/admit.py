@@ -177,9 +177,11 @@ def _at_rate(rig: Rig, args: argparse.Namespace, bodies: Sequence[bytes]) -> Ite
             gc.collect()
             with Callers(one, rig.context, args.connections) as callers:
                 latencies_s.extend(callers.load_at(cycle(calls), args.seconds, args.rate))
+    memory_mib = rss_mib(webhook.pid)
     for child in (webhook, echo, cluster):
         rig.stop(child)
     yield "open_loop_rate", args.rate, "1/s"
+    yield "open_loop_rss_mib", round(memory_mib, 1), "MiB"
     for name, times in (("open_loop", sorted(found[port])), ("open_loop_echo", sorted(found[echo_port]))):
         yield f"{name}_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
         yield f"{name}_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
