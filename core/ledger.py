@@ -6,7 +6,7 @@ Questions (what if, preview) are asked of a `fork`, which shares all states and 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
 from core.catalog import Catalog, rivals
@@ -36,8 +36,7 @@ class Placement:
     score: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """One pod's part of a node, reserved by us or bound as the API server says.
 
     dialect is None for a pod without cards; assignment is None where nothing says which cards it uses. closes: why its
@@ -51,8 +50,7 @@ class Holding:
     closes: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(NamedTuple):
     """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
 
     used: what its pods take, by resource. closed: dialect -> why nothing new may be placed. Replaced, never changed;
