@@ -50,7 +50,8 @@ def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
     """*pod* between its Binding and its last device; None if the plugin never looks at it.
 
     bind-phase says ``success`` after the first container already (D-1), so the devices left count, not the phase. A
-    pod marked failed may be one that was taken for another (D-2): it is waited for until it has ended.
+    pod marked failed may be one that was taken for another (D-2), and for one that is being deleted kubelet may be
+    asking just now: both are waited for until they have ended.
     """
     if not pod.node_name or keys.BIND_PHASE not in pod.annotations:
         return None
@@ -61,7 +62,7 @@ def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
     ]
     if not texts:
         return None
-    if pod.finished or pod.deleting:
+    if pod.finished:
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=_NONE)
     phase = pod.annotations[keys.BIND_PHASE]
     if pod.started or not (phase == keys.ALLOCATING or any(map(devices_left, texts))):

@@ -75,9 +75,9 @@ def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int, tables: Tables) -
 def _holds(owner_key: str, pods: Sequence[Pod], tables: Tables) -> bool:
     """Whether the pod *owner_key* is there and still to be served, or about to be bound."""
     pod = next((one for one in pods if one.key == owner_key), None)
-    if pod is None or pod.finished or pod.deleting:
+    if pod is None or pod.finished:
         return False
-    return not pod.node_name or _waits(pod, tables)
+    return _waits(pod, tables) if pod.node_name else not pod.deleting
 
 
 def _waits(pod: Pod, tables: Tables) -> bool:

@@ -78,11 +78,13 @@ def in_flight(pod: Pod, resource: str) -> InFlight | None:
     amounts = {amount for one in pod.containers if (amount := _amount(one, resource)) > 0}
     if not amounts or not pod.node_name:
         return None
-    if pod.finished or pod.deleting or pod.status_reason == _ADMISSION_ERROR:
+    if pod.finished or pod.status_reason == _ADMISSION_ERROR:
         # The plugin passes over such pods by itself: there is nothing to clear.
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
     if is_assigned(pod) or pod.started or pod.phase is not Phase.PENDING:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset())
+    # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
+    # serve the next pod of that amount in its place.
     marks = frozenset(mark(resource, amount) for amount in amounts)
     return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks)
 

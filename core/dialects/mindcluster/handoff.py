@@ -48,14 +48,16 @@ def in_flight(pod: Pod) -> InFlight | None:
     cores = {found for one in pod.containers if (found := _cores(one)) > 0}
     if not cores:
         return None
-    if pod.finished or pod.deleting:
-        # The plugin passes over such pods by itself: there is nothing to clear.
+    if pod.finished:
+        # The plugin passes over it by itself: there is nothing to clear.
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=frozenset())
     served = pod.annotations.get(keys.PREDICATE_TIME) == keys.SERVED
     if served or pod.started or pod.annotations.get(keys.REAL):
         # One that runs although its time was never overwritten could still be served for another pod.
         cleanup = None if served else {keys.PREDICATE_TIME: keys.SERVED}
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup)
+    # Also while it is being deleted: kubelet may be asking for it just now, and the plugin, which passes over it, would
+    # serve the next pod with as many cores in its place.
     return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=frozenset(map(mark, cores)))
 
 

@@ -89,7 +89,8 @@ def confusable(request: Request) -> frozenset[Hashable]:
 def in_flight(pod: Pod) -> InFlight | None:
     """*pod* as the plugin sees it: a candidate while its annotations name a node and devices are left.
 
-    A pod that has started or was served is done; what it has left, another pod could be given, so it is cleared.
+    A pod that has started or was served is done; what it has left, another pod could be given, so it is cleared. One
+    that is deleted before keeps what it has left until it is gone: kubelet may be asking for it just now.
     """
     node = pod.annotations.get(keys.NODE, "")
     if not node:
@@ -103,7 +104,7 @@ def in_flight(pod: Pod) -> InFlight | None:
     # What waits in the queue is asked for while the pod is still being admitted: it occupies from the beginning.
     marks: frozenset[Hashable] = frozenset(_mark(number) for number in (left, *queued) if number)
     phase = pod.annotations.get(keys.BIND_PHASE, "")
-    if unread or phase == keys.FAILED or pod.finished or pod.deleting:
+    if unread or phase == keys.FAILED or pod.finished:
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=marks, cleanup=cleanup, node=node)
     if phase == keys.SUCCESS or pod.started or not marks:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)

@@ -10,6 +10,7 @@ from controller.deeds import Announce, Bind, Clear, ReadGroup
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.record import Recorder
+from core.model import Phase
 from kube.errors import (
     ApiError,
     ApiForbiddenError,
@@ -218,5 +219,5 @@ async def test_bindings_in_flight_are_waited_for():
 def test_clearing_names_what_is_cleared():
     world = World(node("n1"))
     annotations = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
-    world.shows(pod("p", node_name="n1", deleting=True, annotations=annotations))
+    world.shows(pod("p", node_name="n1", phase=Phase.FAILED, annotations=annotations))
     assert [deed.annotations for deed in world.deeds(Clear)] == [{"volcano.sh/devices-to-allocate": ""}]

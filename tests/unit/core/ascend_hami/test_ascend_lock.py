@@ -75,18 +75,23 @@ def test_a_pod_waits_while_the_plugin_serves_one_that_has_no_lock():
     "owner",
     [
         None,
-        pod(deleting=True),
+        pod("p", "", node_name="", deleting=True),
         pod(phase="failed", left=";;"),
         pod(phase="success", left=";;"),
         replace(pod(), phase=Phase.FAILED),
         pod(started=True),
     ],
-    ids=["gone", "deleting", "failed", "served", "terminal", "started"],
+    ids=["gone", "deleted before it was bound", "failed", "served", "terminal", "started"],
 )
 def test_a_lock_whose_pod_needs_it_no_more_is_taken_over_or_dropped(owner):
     pods = [] if owner is None else [owner]
     assert take(f"{TIME},ns,p", pods) == step("new")
     assert tend(f"{TIME},ns,p", *pods) == DROP
+
+
+def test_a_pod_that_is_deleted_while_it_is_admitted_keeps_its_lock():
+    assert isinstance(take(f"{TIME},ns,p", [pod(deleting=True)]), LockWait)
+    assert tend(f"{TIME},ns,p", pod(deleting=True)) is None
 
 
 def test_a_lock_that_names_nobody_is_waited_for_and_taken_over_when_it_is_old():
@@ -134,7 +139,7 @@ def test_the_owner_of_a_lock_is_told():
         (pod(phase="success", left=";;"), Progress.DONE),
         (pod(phase="failed", left=";;"), Progress.FAILED),
         (pod(started=True), Progress.DONE),
-        (pod(deleting=True), Progress.FAILED),
+        (pod(deleting=True), Progress.WAITING),
         (replace(pod(), phase=Phase.FAILED), Progress.FAILED),
     ],
     ids=["bound", "first served", "taken for another", "served", "failed", "started", "deleting", "terminal"],

@@ -189,7 +189,7 @@ def test_the_binding_carries_the_index_and_the_time():
         ({"started": True}, {}, Progress.DONE),
         ({"phase": Phase.RUNNING}, {}, Progress.DONE),
         ({"phase": Phase.FAILED}, {}, Progress.FAILED),
-        ({"deleting": True}, {}, Progress.FAILED),
+        ({"deleting": True}, {}, Progress.WAITING),
         ({"status_reason": "UnexpectedAdmissionError"}, {}, Progress.FAILED),
     ],
 )

@@ -6,7 +6,7 @@ from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.usage import Assignment, Entry
-from core.model import Container, NodeName, Pod, PodUid
+from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port import Progress, Stamp
 from core.settings import Tables
@@ -133,7 +133,7 @@ def test_queued_segments_occupy_their_counts_from_the_beginning():
 
 
 def test_a_dead_pods_queue_is_cleared_with_its_devices():
-    found = seen(bound(THREE), deleting=True)
+    found = seen(bound(THREE), phase=Phase.FAILED)
     assert found.progress is Progress.FAILED
     assert found.cleanup == {LEFT: "", SEGMENT_QUEUE: ""}
 

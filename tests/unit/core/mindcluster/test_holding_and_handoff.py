@@ -86,10 +86,16 @@ def test_a_running_pod_that_could_still_be_served_is_cleared():
     assert (found.progress, dict(found.cleanup)) == (Progress.DONE, {"predicate-time": SERVED})
 
 
-@pytest.mark.parametrize("fields", [{"phase": Phase.FAILED}, {"deleting": True}])
-def test_a_pod_that_the_plugin_passes_over_has_failed(fields):
-    found = DIALECT.in_flight(npu_bound("0-vir01", **fields), Tables())
+def test_a_pod_that_the_plugin_passes_over_has_failed():
+    found = DIALECT.in_flight(npu_bound("0-vir01", phase=Phase.FAILED), Tables())
     assert (found.progress, found.confusable) == (Progress.FAILED, frozenset())
+
+
+def test_a_pod_that_is_deleted_while_it_is_admitted_is_in_flight_until_it_is_gone():
+    pending = npu_bound("0-vir02", cores=2, phase=Phase.PENDING, deleting=True)
+    found = DIALECT.in_flight(pending, Tables())
+    assert found.progress is Progress.WAITING
+    assert found.confusable == DIALECT.confusable(DIALECT.request(npu_pod(2), Tables()))
 
 
 def test_a_pod_without_an_assignment_is_never_served():
