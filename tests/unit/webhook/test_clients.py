@@ -6,7 +6,7 @@ from webhook.clients import Clients, names_in
 
 def certificate(*common, dns=(), others=()):
     return {
-        "subject": tuple((("commonName", one),) for one in common) + ((("organizationName", "wanted"),),),
+        "subject": (*((("commonName", one),) for one in common), (("organizationName", "wanted"),)),
         "subjectAltName": (*(("DNS", one) for one in dns), *others),
     }
 
