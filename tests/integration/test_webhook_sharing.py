@@ -59,7 +59,7 @@ async def workers(door):
 
 @pytest.fixture
 def call(listening):
-    found = []
+    found: list[socket.socket] = []
 
     async def connect(times=1):
         found.extend(socket.create_connection(listening.getsockname(), timeout=5) for _ in range(times))
