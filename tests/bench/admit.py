@@ -192,8 +192,8 @@ def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Itera
     webhook, port = rig.webhook(rig.cores[:1], args.workers)
     workers = _workers_of(webhook)
     turn = chain.from_iterable(zip(cycle(calls), admission_load.unseen_calls(), strict=False))
-    # What a process keeps of its first reviews is no growth.
-    rig.load(port, turn, reviews=max(args.reviews // 10, 1))
+    # What every worker remembers at most, and what a process keeps of its first reviews, is no growth.
+    rig.load(port, turn, reviews=max(args.reviews // 10, 2 * args.workers * _UNSEEN_ON_THE_WIRE))
     before = {pid: rss_mib(pid) for pid in workers}
     answered = len(rig.load(port, turn, reviews=args.reviews))
     after = {pid: rss_mib(pid) for pid in workers}
