@@ -94,7 +94,8 @@ class Planner:
         self._silence_s = 0.0
         self._retried_s = clock()
         self._primed: Final[list[Shape]] = []
-        # The shape that the cluster is being ordered for, and the last one that it was ordered for.
+        # The shape that the cluster is being ordered for, and one that it was ordered for whose next pod is decided
+        # whatever has changed since: so there is an end to the ordering.
         self._preparing: tuple[Shape, Iterator[None]] | None = None
         self._prepared: Shape | None = None
         self.prime()
@@ -147,7 +148,9 @@ class Planner:
         if shape is None:
             self._read(entry)
             return
-        if shape != self._prepared and not self.candidates.is_prepared(shape):
+        if shape == self._prepared:
+            self._prepared = None
+        elif not self.candidates.is_prepared(shape):
             self._preparing = shape, self.candidates.prepare(shape)
             self.queue.ready(entry)
             return

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     placed = _half_fill(ledger, candidates, pods, shapes, args.nodes, fleet.pods_to_half, chance)
     for pod, shape in zip(pods, shapes, strict=True):
         decide(candidates, pod, shape)
-    gc.set_threshold(50_000, 50, 100)  # as the processes do
+    gc.set_threshold(20_000, 10, 1000)  # as the controller does
     judged = candidates.judged
     times: list[float] = []
     fitted = 0
