@@ -64,9 +64,10 @@ class Reviewer:
         return self._book
 
     def obey(self, book: Rulebook) -> None:
-        """Judge by *book* from now on, and by what is known of the cluster's cards."""
-        self._book = book.with_stock(self._book.stock)
-        self._forget()
+        """Judge by *book* from now on; what cards there are is not known again before they were read by it, too."""
+        before, self._book = self._book, book
+        as_before = book.tables is before.tables and book.settings is before.settings
+        self.know(before.stock if as_before else None)
 
     def know(self, stock: Stock | None) -> None:
         """The cluster offers *stock*; None = nobody knows."""

@@ -136,3 +136,13 @@ def test_what_is_remembered_is_forgotten_with_its_rulebook():
     assert ask(found, body(SHARE))["allowed"]
     found.obey(rulebook(Settings(dialects=frozenset()), Tables(), standard_catalog()))
     assert not ask(found, body(SHARE))["allowed"]
+
+
+def test_cards_that_were_read_by_another_configuration_are_not_known_any_more():
+    found = reviewer()
+    found.know(Inventory().stock())
+    same = found.book
+    found.obey(rulebook(same.settings, same.tables, standard_catalog()))
+    assert (found.book.stock is None, found.metrics.inventory_known) == (False, 1)
+    found.obey(rulebook(Settings(), Tables(), standard_catalog()))
+    assert (found.book.stock, found.metrics.inventory_known) == (None, 0)
