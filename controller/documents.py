@@ -27,9 +27,9 @@ class Place(NamedTuple):
 
 
 PLACES: Final = (
-    Place("chips' states", "kube-system", "mx-consumer-cim=true"),
-    Place("nodes' states", "mindx-dl", "mx-consumer-cim=true"),
-    Place("cluster's states", "mindx-dl", "mx-consumer-volcano=true"),
+    Place("chip-states", "kube-system", "mx-consumer-cim=true"),
+    Place("node-states", "mindx-dl", "mx-consumer-cim=true"),
+    Place("cluster-states", "mindx-dl", "mx-consumer-volcano=true"),
 )
 
 

@@ -22,10 +22,11 @@ _log: Final = structlog.get_logger()
 
 _FOLLOW_S: Final = 1.0
 _FORBIDDEN_S: Final = 0.05
-_SCHEDULER: Final = "scheduler's ConfigMap"
-_CHIPS: Final = "chips' ConfigMap"
-_DEVICES: Final = "devices' ConfigMap"
-_NEEDED: Final = (_SCHEDULER, _CHIPS, _DEVICES, "nodes", "pods")
+# Words of metrics and of /readyz: no quotes or blanks, which those who query would have to escape.
+_SCHEDULER: Final = "scheduler-config"
+_CHIPS: Final = "chip-config"
+_DEVICES: Final = "device-config"
+NEEDED: Final = (_SCHEDULER, _CHIPS, _DEVICES, "nodes", "pods")
 
 # Takes what a ConfigMap says; True if the configuration is another one now.
 Take = Callable[[ConfigMap | None], bool]
@@ -88,7 +89,7 @@ class Following:
     def reasons(self) -> list[str]:
         """What cannot be read, or was not yet, a line each."""
         found: list[str] = []
-        for name in _NEEDED:
+        for name in NEEDED:
             reflector = self.reflectors.get(name)
             if reflector is None:
                 found.append(f"{name}: not listed yet")

@@ -37,8 +37,8 @@ class Metrics:
         self.nodes: Final = self._gauge("nodes", "Nodes known.")
         self.stray_pods: Final = self._gauge("stray_pods", "Pods bound to nodes that do not exist.")
         self.api_errors: Final = self._counter("api_errors", "Calls that failed, by what they wanted.", ("call",))
-        self.watch_restarts: Final = self._gauge("watch_restarts", "Times that a watch was begun again.", ("kind",))
-        self.lists: Final = self._gauge("lists", "Full lists fetched.", ("kind",))
+        self.watch_restarts: Final = self._counter("watch_restarts", "Times that a watch was begun again.", ("kind",))
+        self.lists: Final = self._counter("lists", "Full lists fetched.", ("kind",))
         self.configuration_refused: Final = self._gauge(
             "configuration_refused", "1 while an edit of the configuration is refused and the last good one in force."
         )
@@ -58,3 +58,9 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"cardshare_{name}", text, buckets=buckets, registry=self.registry)
+
+
+def show(counter: Counter, count: int) -> None:
+    """Let *counter* say what somebody else counted, who may have begun anew at 0."""
+    counter.reset()
+    counter.inc(count)

@@ -28,7 +28,7 @@ from controller.deeds import Announce
 from controller.following import Following
 from controller.garbage import collect
 from controller.inbox import Inbox
-from controller.metrics import Metrics
+from controller.metrics import Metrics, show
 from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
@@ -321,8 +321,8 @@ class Controller:
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
         metrics.documents_forbidden.set(self._following.forbidden)
         for name, reflector in self._following.reflectors.items():
-            metrics.watch_restarts.labels(name).set(reflector.counters.watch_restarts)
-            metrics.lists.labels(name).set(reflector.counters.lists)
+            show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
+            show(metrics.lists.labels(name), reflector.counters.lists)
 
     async def _report(self) -> None:
         """Say once, in one line, why nothing can be done, and when that is over."""

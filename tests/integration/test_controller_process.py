@@ -144,6 +144,8 @@ async def test_metrics_have_volcanos_names_and_ours(rig):
             assert f"volcano_vgpu_device_{name}{{{labels}}} {value}\n" in text
         assert f"volcano_vgpu_device_memory_limit{{{labels}}} 15360\n" in text
         assert 'cardshare_binds_total{outcome="bound"} 1.0\n' in text
+        assert 'cardshare_lists_total{kind="pods"} 1.0\n' in text
+        assert 'cardshare_lists_total{kind="device-config"} 1.0\n' in text
         assert "certain_pod" not in text
 
 

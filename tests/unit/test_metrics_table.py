@@ -1,10 +1,14 @@
 """docs/operators/metrics.md names every metric as the processes have it: type, labels, meaning."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from controller.cards import card_series
+from controller.documents import PLACES
+from controller.following import NEEDED
 from controller.metrics import Metrics as ControllerMetrics
+from controller.queue import Stage
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings, Tables
@@ -54,12 +58,32 @@ def test_every_metric_of_the_controller_is_told_as_it_is():
     assert len(of_controller()) == len(list(ControllerMetrics().registry.collect()))
 
 
+def test_every_value_of_waiting_for_is_told():
+    told = PAGE.read_text().split("\nWhat `waiting_for` says")[1].split("\nWhat `outcome` says")[0]
+    assert re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE) == [stage.value for stage in Stage]
+
+
+def test_every_value_of_kind_is_told_and_needs_no_quotes():
+    told = PAGE.read_text().split("\n`kind` is what")[1].split("\n\n")[0]
+    kinds = {*NEEDED, *(place.title for place in PLACES)}
+    assert set(re.findall(r"`([^`]+)`", told)) == kinds
+    assert all(re.fullmatch("[a-z-]+", kind) for kind in kinds)
+
+
 def test_every_series_of_cards_is_told_as_it_is():
     assert rows("Cards") == of_cards()
 
 
 def test_every_metric_of_the_webhook_is_told_as_it_is():
     assert rows("Webhook") == of_webhook()
+
+
+def test_series_of_pods_are_told_to_be_off_by_default():
+    settings = Settings()
+    cards = PAGE.read_text().split("\n## Cards\n")[1].split("\n| ")[0]
+    assert "`metrics.per_pod: true`" in cards
+    assert "off by default" in cards
+    assert not settings.metrics_per_pod
 
 
 def test_metrics_to_look_at_first_are_there():
