@@ -69,7 +69,7 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     )
     # Past 2^63 or below 10^-9 the figure itself does not matter; an exponent is never raised to its power there.
     if len(digits) + exponent > 40:
-        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT}")
+        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     numerator = (int(digits) << shift) * units
     if exponent >= 0:
         value, rest = numerator * int(10**exponent), 0
@@ -81,5 +81,5 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
         raise InvalidRequestError(field, text, "write a whole number such as '1'")
     value += 1 if rest else 0
     if value > MAX_AMOUNT:
-        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT}")
+        raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value

@@ -74,7 +74,7 @@ def _record(position: int, piece: str) -> Record:
 def _figure(text: str, what: str) -> tuple[int, str]:
     digits = text[1:] if text[:1] == "+" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
-        return 0, f"its {what} is no whole number"
+        return 0, f"its {what} is no whole number from 1 to {MAX_INT32}"
     value = int(digits)
     if value > MAX_INT32:
         return 0, f"its {what} is above {MAX_INT32}"

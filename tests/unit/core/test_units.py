@@ -59,3 +59,10 @@ def test_a_count_above_its_maximum_is_refused():
     assert parse_count("1e3", "f") == 1000
     with pytest.raises(InvalidRequestError, match="no larger than 2147483647"):
         parse_count("3Gi", "f")
+
+
+@pytest.mark.parametrize("text", ["9223372036854775807", "1E", "9223372036854776", "1e1000000"])
+def test_too_much_cpu_is_told_with_the_most_that_can_be_written(text):
+    with pytest.raises(InvalidRequestError, match="no larger than 9223372036854775$"):
+        parse_milli(text, "cpu")
+    assert parse_milli("9223372036854775", "cpu") == 9223372036854775000

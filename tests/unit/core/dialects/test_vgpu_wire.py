@@ -25,13 +25,13 @@ def test_a_position_counts_empty_pieces_too():
 @pytest.mark.parametrize(
     ("count", "memory", "problem"),
     [
-        ("-1", "5", "its count is no whole number"),
-        ("10", "-5", "its memory is no whole number"),
+        ("-1", "5", "its count is no whole number from 1 to 2147483647"),
+        ("10", "-5", "its memory is no whole number from 1 to 2147483647"),
         ("10", "2147483648", "its memory is above 2147483647"),
-        ("10", "99999999999999999999", "its memory is no whole number"),
+        ("10", "99999999999999999999", "its memory is no whole number from 1 to 2147483647"),
         ("0", "5", "its count is 0"),
-        ("10", "", "its memory is no whole number"),
-        ("1_0", "5", "its count is no whole number"),
+        ("10", "", "its memory is no whole number from 1 to 2147483647"),
+        ("1_0", "5", "its count is no whole number from 1 to 2147483647"),
     ],
 )
 def test_a_figure_out_of_range_is_told_of_the_card(count, memory, problem):
