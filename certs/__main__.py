@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import assert_never
+from pathlib import Path
+from typing import Final, assert_never
 
 from certs.cluster import Kept, keep
-from certs.files import ensure, publish, read
+from certs.files import ensure, publish, read, why_not_written
 from certs.options import Ensure, EnsureInCluster, Status, parse
 from certs.pair import describe, judge
 from core.errors import ConfigError
@@ -19,6 +20,9 @@ from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, CredentialsError, UndecodableError
 from kube.transport import Transport
 
+# What a shell shows of a process that SIGINT ended.
+_INTERRUPTED: Final = 128 + 2
+
 
 def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
     """Do what the flags say; 0 where all is well, 1 where it is not, 2 where the flags are wrong."""
@@ -26,24 +30,27 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
         options = parse(argv, environ)
     except ConfigError as e:
         for problem in e.problems:
-            print(f"certs: {problem}", file=sys.stderr)
+            _tell(problem)
         return 2
-    match options:
-        case Ensure():
-            return _ensure(options, now)
-        case EnsureInCluster():
-            return _ensure_in_cluster(options, environ, now)
-        case Status():
-            return _status(options, now)
-        case _:
-            assert_never(options)
+    try:
+        match options:
+            case Ensure():
+                return _ensure(options, now)
+            case EnsureInCluster():
+                return _ensure_in_cluster(options, environ, now)
+            case Status():
+                return _status(options, now)
+            case _:
+                assert_never(options)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def _ensure(options: Ensure, now: datetime) -> int:
     try:
         done = ensure(options.directory, options.wanted, now, rotate=options.rotate)
     except OSError as e:
-        print(f"certs: {e.filename or options.directory}: {e.strerror}; make it writable", file=sys.stderr)
+        _tell(why_not_written(options.directory, e))
         return 1
     if done.written:
         signer = "a new authority" if done.new_authority else "the authority that was there"
@@ -55,16 +62,16 @@ def _ensure(options: Ensure, now: datetime) -> int:
 def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> int:
     place = options.place
     if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
-        print(f"certs: {mistake}", file=sys.stderr)
+        _tell(mistake)
         return 2
     try:
         kept = asyncio.run(_keep(options, environ, now))
         copied = options.directory is not None and publish(options.directory, kept.stored)
     except (ApiError, CredentialsError, UndecodableError) as e:
-        print(f"certs: {e}", file=sys.stderr)
+        _tell(str(e))
         return 1
     except OSError as e:
-        print(f"certs: {e.filename or options.directory}: {e.strerror}; make it writable", file=sys.stderr)
+        _tell(why_not_written(options.directory or Path(), e))
         return 1
     for name in kept.patched:
         print(f"{name}: trusts the Secret's authority now")
@@ -76,14 +83,18 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
     stands = judge(kept.stored, now, options.wanted.dns_names, options.wanted.ip_addresses)
     print(f"Secret {place.namespace}/{place.secret}: {stands.text}")
     for problem in kept.problems:
-        print(f"certs: {problem}", file=sys.stderr)
+        _tell(problem)
     return 0 if stands.serves and not kept.problems else 1
 
 
 async def _keep(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> Kept:
     source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
     async with Transport(source, user_agent="cardshare-certs") as transport:
-        return await keep(Calls(transport), options.place, options.wanted, now, rotate=options.rotate)
+        return await keep(Calls(transport), options.place, options.wanted, now, rotate=options.rotate, tell=_tell)
+
+
+def _tell(line: str) -> None:
+    print(f"certs: {line}", file=sys.stderr, flush=True)
 
 
 def _status(options: Status, now: datetime) -> int:

@@ -144,11 +144,12 @@ async def keep(
     rotate: bool = False,
     settle_s: float = SETTLE_S,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    tell: Callable[[str], object] = lambda line: None,
 ) -> Kept:
     """Keep a good pair in the Secret, or make one; and let every bundle trust it before it is served.
 
     With *rotate* the authority and the pair are made anew, once, whatever is there. What another writer changed
-    meanwhile, or what may have been written, is read again and judged anew.
+    meanwhile, or what may have been written, is read again and judged anew; *tell* takes a line before each time.
 
     Raises:
         ApiError: the API server refuses, or cannot be made to answer.
@@ -186,6 +187,7 @@ async def keep(
             again = e.retryable or isinstance(e, ApiConflictError) or e.status == _UNPROCESSABLE
             if not again or attempt == _ATTEMPTS - 1:
                 raise
+            tell(f"{e}; trying again ({attempt + 2} of {_ATTEMPTS})")
             await sleep(max(e.retry_after_s or 0.0, _FIRST_PAUSE_S * 2**attempt))
     raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -113,6 +113,14 @@ def publish(directory: Path, stored: Stored) -> bool:
         return True
 
 
+def why_not_written(directory: Path, error: OSError) -> str:
+    """What keeps files from being written to *directory*, and what to do, in one line."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{directory}: it is no directory; name one"
+    why = (error.strerror or str(error)).lower()
+    return f"{error.filename or directory}: it cannot be written: {why}; make it writable, or name another directory"
+
+
 def _read(path: Path, complaints: list[str]) -> bytes:
     try:
         with path.open("rb") as file:

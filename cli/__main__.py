@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -20,8 +21,9 @@ from kube.errors import ApiError, ApiNotFoundError, CredentialsError, Undecodabl
 from kube.transport import Transport
 
 _OK, _NOT_TOLD, _WRONG = 0, 1, 2
-# What a shell shows of a process that SIGPIPE ended.
+# What a shell shows of a process that SIGPIPE or SIGINT ended.
 _BROKEN_PIPE: Final = 128 + 13
+_INTERRUPTED: Final = 128 + 2
 
 
 async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
@@ -30,10 +32,11 @@ async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
     Returns:
         0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig.
     """
-    if mistake := mistake_in(kubeconfig=options.kubeconfig, context=options.context, environ=environ):
+    kubeconfig = options.kubeconfig or _kubectls(environ)
+    if mistake := mistake_in(kubeconfig=kubeconfig, context=options.context, environ=environ):
         return _failed(mistake, _WRONG)
     try:
-        source = choose_source(kubeconfig=options.kubeconfig, context=options.context, environ=environ)
+        source = choose_source(kubeconfig=kubeconfig, context=options.context, environ=environ)
         async with Transport(source, user_agent="kubectl-cards") as transport:
             match options:
                 case Get():
@@ -45,6 +48,15 @@ async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
                     assert_never(options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
         return _failed(str(e), _NOT_TOLD)
+
+
+def _kubectls(environ: Mapping[str, str]) -> str:
+    """The kubeconfig that kubectl would take of itself; "" if there is none, and it would go by the pod's account."""
+    if named := environ.get("KUBECONFIG", ""):
+        return named
+    home = environ.get("HOME", "")
+    usual = Path(home, ".kube", "config")
+    return str(usual) if home and usual.is_file() else ""
 
 
 async def _get(calls: Calls, options: Get) -> int:
@@ -103,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever reads (head, less) has seen enough. What is still buffered must not fail once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 if __name__ == "__main__":

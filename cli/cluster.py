@@ -92,6 +92,8 @@ async def _fetch_tables(calls: Calls, settings: Settings) -> tuple[Tables, list[
     except ApiNotFoundError:
         return Tables(), []
     except (ApiError, ConfigError) as e:
+        if isinstance(e, ApiError) and not e.status:
+            raise  # nobody answers: asking for the nodes would wait as long again
         return Tables(), [f"ConfigMap {namespace}/{name} is not used ({e}); resource names and units are the defaults"]
 
 

@@ -56,8 +56,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
     """
     parser = _parser()
     found = parser.parse_args(argv)
+    command: argparse.ArgumentParser = found.parser
     as_json = found.output == "json"
     if found.command == "get":
+        if "" in found.nodes:
+            command.error("NODE: found ''; write the name of a node, or none for all nodes")
         return Get(nodes=tuple(found.nodes), kubeconfig=found.kubeconfig, context=found.context, as_json=as_json)
 
     def text(flag: str) -> str:
@@ -66,7 +69,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
     url = text("controller").rstrip("/")
     # A token is not to be shown to whoever listens on the way.
     if url and not _URL.fullmatch(url):
-        parser.error(f"--controller: found {quoted(url, 256)}; write https://host:port")
+        command.error(f"--controller: found {quoted(url, 256)}; write https://host:port")
+    for flag in ("token_file", "controller_ca", "tls_server_name") if not url else ():
+        if getattr(found, flag):
+            command.error(f"--{flag.replace('_', '-')}: of no use without --controller; give it too")
+    if not found.pod:
+        command.error("POD: found ''; write the name of a pod")
     return Explain(
         pod=found.pod,
         namespace=found.namespace,
@@ -86,7 +94,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--kubeconfig", default="", help="kubeconfig file; default as kubectl: KUBECONFIG")
+    shared.add_argument(
+        "--kubeconfig", default="", help="kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"
+    )
     shared.add_argument("--context", default="", help="a context of it other than the current one")
     shared.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: for scripts")
     parser = argparse.ArgumentParser(
@@ -97,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     get = commands.add_parser("get", parents=[shared], help="cards, how much of each is in use, and by whom")
+    get.set_defaults(parser=get)
     get.add_argument("nodes", nargs="*", metavar="NODE", help="only these nodes")
     explain = commands.add_parser(
         "explain",
@@ -105,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
         "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME.",
     )
+    explain.set_defaults(parser=explain)
     explain.add_argument("pod", metavar="POD", help="name of the pod")
     explain.add_argument("-n", "--namespace", default="", help="its namespace; default that of the kubeconfig")
     for flag, metavar, told in (

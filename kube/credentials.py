@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, Protocol
 
+from core.errors import quoted
 from kube.errors import CredentialsError, printable
 from kube.kubeconfig import problem_of
 
@@ -159,10 +160,11 @@ class KubeconfigSource:
             ) from e
         except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
             # The loader walks the file as it finds it: a list where a mapping belongs is an AttributeError.
-            told = printable(str(e) or type(e).__name__, 512)
-            raise CredentialsError(
-                f"kubeconfig {self._paths}, context {self._context or 'current-context'}: {told}; correct the file"
-            ) from e
+            told = printable(str(e) or type(e).__name__, 512).replace(
+                "File does not exists:", "it names a missing file:"
+            )
+            named = f", context {quoted(self._context)}" if self._context else ""
+            raise CredentialsError(f"kubeconfig {self._paths}{named}: {told}; correct the kubeconfig") from e
         user = getattr(loader, "_user", None)  # the loader tells in no other way whether it used a plugin
         self._from_plugin = found if user is not None and "exec" in user else None
         self._plugin_expiry = getattr(loader, "exec_plugin_expiry", None)

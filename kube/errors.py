@@ -4,6 +4,7 @@ The split that matters is what became of a write: `ApiRefusedError` and everythi
 written, `ApiUnknownError` perhaps was. A read may be repeated after either. What to do next is the caller's choice.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Final
@@ -79,9 +80,23 @@ class ApiRefusedError(ApiError):
 
 
 class ApiForbiddenError(ApiRefusedError):
-    """401 or 403: these credentials may not do this."""
+    """403, or 401: these credentials may not do this."""
 
-    advice = "give this account the right (see the ClusterRole of the deployment), or other credentials"
+    def __str__(self) -> str:
+        refused = _FORBIDDEN.search(self.message)
+        right = "that right"
+        if refused:
+            kind = ".".join(filter(None, (refused["resource"], refused["group"])))
+            right = f"the right to {refused['verb']} {kind} (a role with that verb and resource, bound to it)"
+        return f"{super().__str__()}; give this account {right}, or use other credentials"
+
+
+class ApiUnauthorizedError(ApiForbiddenError):
+    """401: the server does not know who asks."""
+
+    def __str__(self) -> str:
+        told = ApiError.__str__(self)
+        return f"{told}; log in again: the token or client certificate is wrong, has expired or is of another cluster"
 
 
 class ApiNotFoundError(ApiRefusedError):
@@ -141,10 +156,14 @@ class _Status(msgspec.Struct, frozen=True):
     details: _StatusDetails | None = None
 
 
+# Source: kube-apiserver v1.36, apiserver/pkg/endpoints/handlers/responsewriters (forbiddenMessage).
+_FORBIDDEN: Final = re.compile(
+    r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)"(?: in API group "(?P<group>[^"]*)")?'
+)
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
-    401: ApiForbiddenError,
+    401: ApiUnauthorizedError,
     403: ApiForbiddenError,
     404: ApiNotFoundError,
     409: ApiConflictError,

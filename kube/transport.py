@@ -233,7 +233,10 @@ class Transport:
             )
         except (aiohttp.ClientError, OSError, ValueError) as e:
             # ValueError: a server, proxy or token out of a file that cannot be put into a request at all.
-            raise exchange.lost(cause_of(e)) from e
+            why = cause_of(e)
+            if credentials.server.startswith("http:") and isinstance(e, aiohttp.ServerDisconnectedError):
+                why += "; the address begins with http:, and an API server speaks https: write that into the kubeconfig"
+            raise exchange.lost(why) from e
 
     def _open_session(self, connections: int) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()

@@ -111,7 +111,7 @@ def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path):
     done = ensure(tmp_path / "file" / "certs")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "Not a directory" in done.stderr
+    assert "it is no directory; name one" in done.stderr
 
 
 def test_no_key_is_printed(tmp_path):

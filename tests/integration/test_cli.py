@@ -6,11 +6,14 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from cli.__main__ import run
 from cli.options import parse
@@ -239,3 +242,42 @@ async def test_explain_as_json_has_the_fields_of_its_page_and_ascii_alone(rig, c
         assert text.isascii()
         waiting = json.loads(text)
         assert (waiting["state"], waiting["reason"], waiting["controller"]) == ("waits", "Unschedulable", None)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cli", "get"],
+        ["certs", "ensure", "--secret", "s", "--namespace", "n", "--dns", "a.b"],
+    ],
+    ids=["cards", "certs"],
+)
+async def test_an_interrupt_ends_the_wait_for_a_server_quietly(command, tmp_path):
+    asked = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(kubeconfig))
+    async with server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *command, "--kubeconfig", str(tmp_path / "config")),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        async with asyncio.timeout(30):
+            await asked.wait()
+            process.send_signal(signal.SIGINT)
+            out, _ = await process.communicate()
+    assert (process.returncode, out) == (130, b"")

@@ -100,6 +100,12 @@ async def test_a_server_that_speaks_tls_where_plain_is_asked(authority):
     assert text.startswith("GET /api/v1/nodes: ")
 
 
+async def test_a_server_that_ends_what_is_plain_is_to_be_called_by_https():
+    async with listening() as port:
+        text = await said(f"http://127.0.0.1:{port}")
+    assert "Server disconnected; the address begins with http:, and an API server speaks https" in text
+
+
 async def test_a_proxy_where_nobody_listens():
     port = free_port()
     text = await said("https://127.0.0.1:1", proxy_url=f"http://127.0.0.1:{port}")

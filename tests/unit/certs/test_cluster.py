@@ -279,9 +279,13 @@ async def test_what_cannot_be_done_is_told_and_not_tried_for_ever(cluster, naps,
         raise kind(verb=verb, path=path, message="no")
 
     cluster.before_write = [fail] * count
+    told: list[str] = []
     with pytest.raises(kind):
-        await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
+        await keep(cluster, PLACE, WANTED, NOW, sleep=naps, tell=told.append)
     assert len(cluster.before_write) == (0 if count == 1 else 94)
+    assert [line.rpartition("; ")[2] for line in told] == (
+        [] if count == 1 else [f"trying again ({at} of 6)" for at in range(2, 7)]
+    )
 
 
 @pytest.mark.parametrize("data", [None, {"tls.crt": "%%%", "tls.key": "eA=="}], ids=["empty", "garbled"])

@@ -2,11 +2,12 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from certs.files import ensure, publish, read, write
+from certs.files import ensure, publish, read, why_not_written, write
 from certs.pair import State, Stored, Wanted, judge
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -135,6 +136,25 @@ def test_a_directory_or_a_huge_file_in_the_place_of_a_file_is_a_complaint(tmp_pa
     assert verdict.state is State.UNREADABLE
     assert "Is a directory" in verdict.text
     assert "over 1048576 bytes" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("file", "file: it is no directory; name one"), ("file/in", "in: it is no directory; name one")],
+)
+def test_a_place_that_is_no_directory_is_told_as_that(tmp_path, place, says):
+    (tmp_path / "file").touch()
+    with pytest.raises((FileExistsError, NotADirectoryError)) as failed:
+        ensure(tmp_path / place, WANTED, NOW)
+    assert why_not_written(tmp_path / place, failed.value).endswith(says)
+
+
+def test_a_place_where_nothing_can_be_made_is_told_with_the_cause():
+    with pytest.raises(FileNotFoundError) as failed:
+        ensure(Path("/proc/x"), WANTED, NOW)
+    assert why_not_written(Path("/proc/x"), failed.value) == (
+        "/proc/x: it cannot be written: no such file or directory; make it writable, or name another directory"
+    )
 
 
 def test_an_empty_directory_reads_as_nothing(tmp_path):

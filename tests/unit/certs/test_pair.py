@@ -50,6 +50,12 @@ def test_a_part_that_is_absent_or_garbled_is_told_by_its_file(good, part):
         assert file in verdict.text
 
 
+def test_a_key_that_is_none_is_told_in_words(good):
+    assert judge(replace(good, key_pem=b"garbled"), NOW).text == (
+        "unreadable: tls.key holds no readable, unencrypted PEM key"
+    )
+
+
 def test_a_half_written_certificate_is_unreadable(good):
     assert state(replace(good, cert_pem=good.cert_pem[: len(good.cert_pem) // 2])) is State.UNREADABLE
 

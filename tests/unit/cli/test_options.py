@@ -42,6 +42,22 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
     assert f"--controller: found '{url}'; write https://host:port" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["explain", "p", "--token-file", "f"], "--token-file: of no use without --controller"),
+        (["explain", ""], "POD: found ''; write the name of a pod"),
+        (["get", ""], "NODE: found ''; write the name of a node"),
+        (["explain", "p", "--controller", "foo"], "usage: kubectl cards explain"),
+    ],
+)
+def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(words, {})
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["explain"], ["drop", "p"], ["get", "-o", "yaml"]])
 def test_what_is_not_understood_ends_with_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:

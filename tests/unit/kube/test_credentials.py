@@ -70,6 +70,13 @@ async def test_a_kubeconfig_gives_server_token_and_authority(tmp_path):
     assert found.tls.verify
 
 
+async def test_a_missing_authority_is_named_without_a_context_that_nobody_named(tmp_path):
+    path = kubeconfig(tmp_path / "config", cluster={"certificate-authority": "/nope"})
+    with pytest.raises(CredentialsError) as failed:
+        await KubeconfigSource(path).read()
+    assert str(failed.value) == f"kubeconfig {path}: it names a missing file: /nope; correct the kubeconfig"
+
+
 async def test_a_token_file_is_read_again_and_its_line_break_dropped(tmp_path):
     (tmp_path / "token").write_text("first\n")
     source = KubeconfigSource(kubeconfig(tmp_path / "config", user={"tokenFile": "token"}))

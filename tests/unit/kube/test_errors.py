@@ -9,6 +9,7 @@ from kube.errors import (
     ApiNotFoundError,
     ApiRefusedError,
     ApiThrottledError,
+    ApiUnauthorizedError,
     ApiUnknownError,
     ConflictKind,
     conflict_kind,
@@ -29,7 +30,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> ApiError:
     [
         (302, ApiRefusedError),
         (400, ApiRefusedError),
-        (401, ApiForbiddenError),
+        (401, ApiUnauthorizedError),
         (403, ApiForbiddenError),
         (404, ApiNotFoundError),
         (409, ApiConflictError),
@@ -98,7 +99,17 @@ def test_a_page_of_a_proxy_is_quoted_and_named_as_such():
 
 
 def test_a_refusal_says_what_to_do():
-    assert "give this account the right" in str(answer(403, STATUS % 403))
+    said = (
+        'nodes is forbidden: User \\"jane\\" cannot list resource \\"nodes\\" in API group \\"\\" at the cluster scope'
+    )
+    assert "give this account the right to list nodes" in str(answer(403, b'{"message": "%s"}' % said.encode()))
+    assert "give this account that right" in str(answer(403, STATUS % 403))
+
+
+def test_who_is_not_known_is_told_to_log_in_again():
+    told = str(answer(401, STATUS % 401))
+    assert "log in again" in told
+    assert "right" not in told
 
 
 @pytest.mark.parametrize(
