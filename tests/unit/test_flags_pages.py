@@ -1,0 +1,102 @@
+"""docs/operators/webhook.md and controller.md have every flag as the processes take it, and every metric and path."""
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from controller import __main__ as controller_main
+from controller import config as controller_config
+from controller.serve import EXPLAIN, PREVIEW
+from webhook import options as webhook_options
+from webhook.metrics import Metrics
+
+FOLDER = Path(__file__).parents[2] / "docs/operators"
+WEBHOOK = (FOLDER / "webhook.md").read_text(encoding="utf-8")
+CONTROLLER = (FOLDER / "controller.md").read_text(encoding="utf-8")
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row that begins with a flag."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:5] == "| `--"
+    ]
+
+
+def flags_in(cell: str) -> list[str]:
+    return re.findall(r"`(--[a-z-]+)", cell)
+
+
+def told(page: str) -> list[str]:
+    return [flag for row in rows(page) for flag in flags_in(row[0])]
+
+
+def taken(parser: argparse.ArgumentParser) -> set[str]:
+    return {word for action in parser._actions for word in action.option_strings if word[:2] == "--"} - {"--help"}
+
+
+def defaults(page: str, column: int) -> Mapping[str, str]:
+    return {flags_in(row[0])[0]: row[column].strip("`") for row in rows(page)}
+
+
+@pytest.mark.parametrize(
+    ("page", "parser"),
+    [(WEBHOOK, webhook_options._parser()), (CONTROLLER, controller_config._parser({}))],
+    ids=["webhook", "controller"],
+)
+def test_every_flag_is_told_once_and_no_other(page: str, parser: argparse.ArgumentParser):
+    assert sorted(told(page)) == sorted(taken(parser))
+
+
+def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path):
+    options = webhook_options.parse(["--cert-dir", str(tmp_path)], {})
+    figures = {
+        "--listen": str(options.listen),
+        "--metrics-listen": str(options.metrics_listen),
+        "--workers": str(options.workers),
+        "--max-connections": str(options.max_connections),
+        "--drain-s": f"{options.drain_s:g}",
+    }
+    assert {flag: text for flag, text in defaults(WEBHOOK, 1).items() if text} == figures
+
+
+def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
+    config = controller_config.parse([], {})
+    figures = {
+        "--listen": f"{config.host}:{config.port}",
+        "--audience": config.audience,
+        "--identity": "the host's name",
+        "--start-delay": f"{config.start_delay_s:g}",
+    }
+    assert {flag: text for flag, text in defaults(CONTROLLER, 2).items() if text} == figures
+
+
+@pytest.mark.parametrize("row", rows(CONTROLLER), ids=lambda row: flags_in(row[0])[0])
+def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
+    (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
+    value = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--start-delay": "3"}.get(flag, "something")
+    beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
+    by_flag = controller_config.parse([flag, value, *beside], {})
+    assert controller_config.parse(beside, {variable: value}) == by_flag != controller_config.parse(beside, {})
+
+
+def test_every_path_of_the_controller_and_every_exit_code_is_told():
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, f"{EXPLAIN}/NAMESPACE/POD"}
+    assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
+    codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}
+    # 1 is Python's own, for what nothing caught.
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", CONTROLLER, re.MULTILINE)} == {*codes, 1}
+
+
+def test_every_figure_of_the_webhook_is_told():
+    figures = WEBHOOK.partition("\n**Figures**")[2].partition("\n## ")[0]
+    names = [
+        name
+        for line in figures.splitlines()
+        if line[:3] == "| `"
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    ]
+    made = [f"{one.name}_total" if one.type == "counter" else one.name for one in Metrics().collect()]
+    assert sorted(f"cardshare_webhook_{name}" for name in names) == sorted(made)
