@@ -122,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         help="of those, the ones that alone may call, by common name or DNS name of their certificates",
     )
     parser.add_argument(
-        "--max-connections", help=f"of one worker; with one more, the one idle longest is closed (default {_MAX_CONNECTIONS})"
+        "--max-connections",
+        help=f"of one worker; with one more, the longest idle is closed (default {_MAX_CONNECTIONS})",
     )
     parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; none by default")
     parser.add_argument("--preview-ca", help="PEM that proves the controller; needed with --preview-url")

@@ -1,8 +1,8 @@
 """Cold start of the controller beside a full cluster: to its first decision, what it holds, how long its loop stalls.
 
 N nodes x 8 cards, P pods bound and served, and some that wait. The clock starts with the process, whose start delay is
-0: the 6 s for which a controller in service decides nothing after its start (a Binding of the process before it may still be under
-way) are waiting and no work.
+0: the 6 s for which a controller in service decides nothing after its start (a Binding of the process before it may
+still be under way) are waiting and no work.
 
   first_decision_s   until the first pod is seen bound
   ready_s            until the controller says that it is ready

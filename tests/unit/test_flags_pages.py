@@ -20,9 +20,7 @@ CONTROLLER = (FOLDER / "controller.md").read_text(encoding="utf-8")
 
 def rows(page: str) -> list[list[str]]:
     """The cells of every row that begins with a flag."""
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:5] == "| `--"
-    ]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:5] == "| `--"]
 
 
 def flags_in(cell: str) -> list[str]:
