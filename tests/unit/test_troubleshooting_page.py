@@ -1,11 +1,13 @@
 """docs/operators/troubleshooting.md quotes messages that the code has."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 from controller.condition import Reason, Verdict
+from core import explain, nodefit
 from core.names import CONFIGURATION_ACCEPTED
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,13 @@ CODE = code()
 def test_a_message_that_is_quoted_is_said(words: str):
     spoken = words.removesuffix(": ")
     assert spoken in CODE
+
+
+def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
+    written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(explain))
+    written += re.findall(r'return f?"([^"{]+)', inspect.getsource(nodefit.admits))
+    assert {"insufficient", "no cards for", "taint"} <= {words.strip() for words in written}
+    assert {*explain._WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()
 
 
 def test_every_event_is_told():
