@@ -191,7 +191,10 @@ class Ledger:
             return
         before = self.holding(pod.uid)
         state = self.states.get(name)
-        holding = self._counted(pod, state.offers if state is not None else {})
+        known = self._pods.get(pod.uid)
+        # Annotations change some times for each pod; what it takes beside its cards is parsed once.
+        amounts = before.amounts if before and known and _asks_the_same(known, pod) else self._amounts(pod)
+        holding = self._counted(pod, state.offers if state is not None else {}, amounts)
         if before is None or self._node_of.get(pod.uid) != name or before != holding:
             self.release(pod.uid)
             self._node_of[pod.uid] = name
@@ -203,11 +206,13 @@ class Ledger:
         if holding.dialect is not None:
             self._pods[pod.uid] = pod
 
-    def _counted(self, pod: Pod, offers: Mapping[DialectName, tuple[Any, ...]]) -> Holding:
+    def _amounts(self, pod: Pod) -> Amounts:
         try:
-            amounts = nodefit.amounts_of(pod, self.uncounted)
+            return nodefit.amounts_of(pod, self.uncounted)
         except InvalidRequestError:
-            amounts = ((names.PODS, 1),)
+            return ((names.PODS, 1),)
+
+    def _counted(self, pod: Pod, offers: Mapping[DialectName, tuple[Any, ...]], amounts: Amounts) -> Holding:
         for name, dialect in self.catalog.dialects.items():
             held = dialect.held(pod, offers.get(name, ()), self.tables)
             if held is not None:
@@ -299,7 +304,7 @@ class Ledger:
         kept: dict[PodUid, Holding] = {}
         for uid, old in holders.items():
             pod = self._pods.get(uid)
-            holding = self._counted(pod, entry.empty) if pod is not None else old
+            holding = self._counted(pod, entry.empty, self._amounts(pod)) if pod is not None else old
             kept[uid] = holding
             if holding.dialect is not None and holding.assignment is not None and holding.dialect in offers:
                 dialect = self.catalog.dialects[holding.dialect]
@@ -352,6 +357,15 @@ class Ledger:
             cut = len(self._log) // 2
             del self._log[:cut]
             self._log_start += cut
+
+
+def _asks_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two states of one pod take the same of a node, beside cards."""
+    return (
+        one.containers == other.containers
+        and one.init_containers == other.init_containers
+        and one.overhead == other.overhead
+    )
 
 
 def _closed(holders: Iterable[Holding], offers: Mapping[DialectName, Any]) -> dict[DialectName, str]:

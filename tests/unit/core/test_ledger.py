@@ -1,5 +1,7 @@
 """Who holds what: promises, counts, nodes that come, change and go."""
 
+from dataclasses import replace
+
 import pytest
 
 from core.catalog import Catalog, standard_catalog
@@ -80,6 +82,15 @@ def test_counting_the_same_again_is_no_change(ledger):
     cursor = ledger.cursor
     ledger.count(bound("p", "0/3/0", resource_version="2"))
     assert ledger.cursor == cursor
+
+
+def test_a_pod_that_is_resized_takes_what_it_asks_for_now(ledger):
+    ledger.count(bound("p", "0/3/0"))
+    resized = replace(bound("p", "0/3/0"), containers=(Container(name="c", requests={"cpu": "2"}),))
+    ledger.count(resized)
+    assert ledger.states[NodeName("n1")].used["cpu"] == 2000
+    ledger.count(replace(resized, annotations={HELD: "0/4/0"}, overhead={"cpu": "500m"}))
+    assert ledger.states[NodeName("n1")].used["cpu"] == 2500
 
 
 def test_a_deleting_pod_still_holds_and_a_finished_one_does_not(ledger):
