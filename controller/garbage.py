@@ -16,20 +16,32 @@ _CHANGES: Final = 500
 _YOUNGEST_ONLY: Final = 5
 
 
-async def collect(changes: Callable[[], int], *, collector: Callable[[int], object] = gc.collect) -> None:
-    """Collect until cancelled: the youngest objects after every few hundred changes, at times the next older too.
+class Garbage:
+    """Knows when to collect: the youngest objects after every few hundred changes, at times the next older too."""
 
-    Args:
-        changes: how many there have been.
-        collector: takes the generation up to which to collect.
-    """
-    seen = changes()
-    times = 0
-    while True:
-        await asyncio.sleep(_LOOK_S)
-        now = changes()
-        if now - seen < _CHANGES:
-            continue
-        seen = now
-        times += 1
-        collector(0 if times % _YOUNGEST_ONLY else 1)
+    def __init__(self, changes: Callable[[], int], collector: Callable[[int], object] = gc.collect) -> None:
+        """Begin now.
+
+        Args:
+            changes: how many there have been.
+            collector: takes the generation up to which to collect.
+        """
+        self._changes: Final = changes
+        self._collector: Final = collector
+        self._seen = changes()
+        self._times = 0
+
+    def look(self) -> None:
+        """Collect if it is time."""
+        now = self._changes()
+        if now - self._seen < _CHANGES:
+            return
+        self._seen = now
+        self._times += 1
+        self._collector(0 if self._times % _YOUNGEST_ONLY else 1)
+
+    async def run(self) -> None:
+        """Look from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()

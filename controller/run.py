@@ -26,7 +26,7 @@ from controller.condition import OwnCondition
 from controller.config import Config
 from controller.deeds import Announce
 from controller.following import Following
-from controller.garbage import collect
+from controller.garbage import Garbage
 from controller.inbox import Inbox
 from controller.metrics import Metrics, show
 from controller.owner import Owner
@@ -133,7 +133,7 @@ class Controller:
                 tasks.create_task(self._measure_lag(), name="lag"),
                 tasks.create_task(self._report(), name="report"),
                 tasks.create_task(self._watch_settings(), name="settings"),
-                tasks.create_task(collect(lambda: self._owner.ledger.cursor), name="garbage"),
+                tasks.create_task(Garbage(lambda: self._owner.ledger.cursor).run(), name="garbage"),
                 tasks.create_task(self._serve_previews(), name="previews"),
             ]
             await stop.wait()

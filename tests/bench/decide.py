@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from controller.garbage import Garbage
 from core.candidates import Candidates, Shape
 from core.catalog import standard_catalog
 from core.decide import decide, shape_of
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     asking = [_renamed(pods[number % args.shapes], f"m{number}") for number in range(args.decisions)]
     gc.collect()
     gc.freeze()
+    garbage = Garbage(lambda: ledger.cursor)
     began, began_cpu = time.perf_counter(), time.process_time()
     for number, pod in enumerate(asking):
         shape = shapes[number % args.shapes]
@@ -67,6 +69,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         if placement is not None:
             ledger.reserve(placement)
         times.append(time.perf_counter() - start)
+        garbage.look()
         if placement is None:
             continue
         fitted += 1
