@@ -63,6 +63,6 @@ def test_a_count_above_its_maximum_is_refused():
 
 @pytest.mark.parametrize("text", ["9223372036854775807", "1E", "9223372036854776", "1e1000000"])
 def test_too_much_cpu_is_told_with_the_most_that_can_be_written(text):
-    with pytest.raises(InvalidRequestError, match="no larger than 9223372036854775$"):
+    with pytest.raises(InvalidRequestError, match=r"no larger than 9223372036854775$"):
         parse_milli(text, "cpu")
     assert parse_milli("9223372036854775", "cpu") == 9223372036854775000
