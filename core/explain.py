@@ -1,18 +1,20 @@
 """Why a pod waits: refusals as facts, then as sentences, and the smallest change that would let it in.
 
 A refusal is judged node by node (`refusal_on`), which a caller may do in slices; `summed` adds them up into counts
-per reason and the few nearest nodes; `sentence` and `report` make prose of that. Nothing else in the core does.
+per reason and the few nearest nodes; `sentence` and `report` make prose of that. Nothing else in the core does. What
+is advised was judged on the node that it is for (`core.advice`).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from core import names, nodefit
+from core import advice, names, nodefit, spelling
+from core.advice import Advice, Room
 from core.candidates import Shape, judge
 from core.ledger import Ledger, NodeState, Placement
 from core.model import NodeName
-from core.port import Reason, Shortfall, Violation
+from core.port import Dialect, Reason, Shortfall, Violation
 from core.settings import Policy
 
 # How many nodes a refusal names with their numbers; the rest are counted.
@@ -35,20 +37,38 @@ _WHY: Final = {
     Reason.RULE: "every card holds a pod of the same exclusive rule",
     Reason.LAYOUT: "no card whose MIG layout has such a slice left",
     Reason.TEMPLATE: "no card with such a slice left",
-    Reason.BUSY: "cards in use",
+    Reason.HANDOVER: "a slice of a card is being handed over",
+    Reason.BUSY: "no idle card",
     Reason.CARD_COUNT: "too few cards",
-    Reason.UNUSABLE: "cards that cannot be used",
-    Reason.TOPOLOGY: "cards not connected as needed",
+    Reason.UNUSABLE: "only cards that cannot be used",
+    Reason.TOPOLOGY: "no cards connected as needed",
 }
+# How a card is told of that one of these refuses.
+_SAID: Final = {
+    Reason.UUID: "not one of the cards that the pod names",
+    Reason.INDEX: "not at a position that the pod names",
+    Reason.BUSY: "in use",
+}
+_SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX)
+_FAULTS: Final = (Reason.UNHEALTHY, Reason.UNUSABLE)
+# So many names of cards or types are written out.
+_LISTED: Final = 6
 # Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
 _NEARNESS: Final = {reason: at for at, reason in enumerate(_WHY)}
+
+
+_Distance = tuple[bool, int, float, int, float, str]
+# Stands behind every change that helps.
+_NO_CHANGE: Final = (99, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRefusal:
     """One node, why it cannot take the pod (key: constant words to count by), and its cards with numbers.
 
-    hopeless: not even with all of its cards empty could it.
+    hopeless: not even with nothing in use could it; its numbers are then those of the empty node. absent: resources
+    that it has none of, in words. now: what to ask less of to be placed there as it is; once_empty: the same were it
+    empty, of a hopeless node. wait: what must happen, otherwise.
     """
 
     node: NodeName
@@ -56,6 +76,10 @@ class NodeRefusal:
     detail: str = ""
     shortfalls: tuple[Shortfall, ...] = ()
     hopeless: bool = False
+    absent: tuple[str, ...] = ()
+    now: Advice | None = None
+    once_empty: Advice | None = None
+    wait: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,53 +103,183 @@ class Refused:
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
     """Why this node cannot take *shape*, or None if it can."""
+    refusal = _refusal_on(ledger, shape, state, policy)
+    absent = _absent(ledger, shape, state) if refusal is not None else ()
+    return replace(refusal, absent=absent) if refusal is not None and absent else refusal
+
+
+def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
     name = state.facts.name
     kept_out = nodefit.admits(shape.constraints, state.facts)
     if kept_out is not None:
         return NodeRefusal(node=name, key=kept_out, hopeless=True)
-    cards = state.offers.get(shape.dialect)
-    if not cards:
+    if not state.offers.get(shape.dialect):
         complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
         if complaint is not None:
             return NodeRefusal(node=name, key="device data that cannot be used", detail=complaint.problem)
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
     if shape.dialect in state.closed:
         return NodeRefusal(node=name, key="closed to new shares", detail=state.closed[shape.dialect])
-    dialect = ledger.catalog.dialects[shape.dialect]
-    if judge(shape, state, dialect, policy) is not None:
+    if judge(shape, state, ledger.catalog.dialects[shape.dialect], policy) is not None:
         return None
-    if dialect.place(cards, shape.request, policy) is None:
-        shortfalls = dialect.shortfalls(cards, shape.request)
-        hopeless = dialect.place(ledger.empty_cards(name, shape.dialect), shape.request, policy) is None
-        return NodeRefusal(node=name, key=_key(shortfalls), shortfalls=shortfalls, hopeless=hopeless)
-    lacking = nodefit.shortages(shape.amounts, state.facts, state.used)
+    return _short(ledger, shape, state, policy)
+
+
+def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:
+    """A node that has too little of something: what, and what would help."""
+    dialect, facts, cards = ledger.catalog.dialects[shape.dialect], state.facts, state.offers[shape.dialect]
+    empty = ledger.empty_cards(facts.name, shape.dialect)
+    shortfalls = _shortfalls(dialect, cards, shape, policy)
+    lacking = nodefit.shortages(shape.amounts, facts, state.used)
+    own = dialect.resources(ledger.tables)
+    now = advice.eased(shape, Room(facts, state.used, cards, own), dialect, policy)
+    once_empty = advice.eased(shape, Room(facts, {}, empty, own), dialect, policy)
+    # What the cards count themselves is told by their shortfalls.
+    beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
+    hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
+    key = f"insufficient {hardest}" if hardest else _key(shortfalls)
+    if once_empty is not None and not once_empty.parts:
+        return NodeRefusal(
+            node=facts.name,
+            key=key,
+            detail=_amounts(lacking, "free"),
+            shortfalls=shortfalls,
+            now=now,
+            wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
+        )
     return NodeRefusal(
-        node=name,
-        key="insufficient " + ", ".join(resource for resource, _, _ in lacking),
-        detail="; ".join(
-            f"{resource}: {_shown(resource, wanted)} wanted, {_shown(resource, free)} free"
-            for resource, wanted, free in lacking
-        ),
+        node=facts.name,
+        key=key,
+        detail=_amounts(beyond, "there"),
+        shortfalls=_shortfalls(dialect, empty, shape, policy),
+        hopeless=True,
+        now=now,
+        once_empty=once_empty,
     )
+
+
+def _names(lacking: nodefit.Shortages) -> str:
+    return ", ".join(name for name, _, _ in lacking)
+
+
+def _amounts(lacking: nodefit.Shortages, of: str) -> str:
+    shown = advice.shown
+    return "; ".join(
+        f"{name}: {shown(name, wanted)} wanted, {shown(name, free)} {of}" for name, wanted, free in lacking
+    )
+
+
+def _shortfalls(dialect: Dialect, cards: Sequence[Any], shape: Shape, policy: Policy) -> tuple[Shortfall, ...]:
+    return dialect.shortfalls(cards, shape.request) if dialect.place(cards, shape.request, policy) is None else ()
+
+
+def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:
+    """Resources that the node has none of, with what was probably meant."""
+    found = [resource for resource, _ in shape.amounts if not state.facts.allocatable.get(resource)]
+    if not found:
+        return ()
+    known = ledger.catalog.resources(ledger.tables)
+    meant = [(one, spelling.meant(one, known - {one})) for one in found]
+    return tuple(f"{one} (did you mean {other}?)" if other else one for one, other in meant)
+
+
+def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str]) -> str:
+    """What must happen for the node to take the pod as it is; *lacking*: what it has too little of beside cards."""
+    reasons = {short.reason for short in shortfalls}
+    if Reason.HANDOVER in reasons:
+        cards = "the slice is handed over"
+    elif Reason.CARD_COUNT in reasons:
+        cards = "enough cards are free"
+    else:
+        cards = "a card empties" if reasons or not lacking else ""
+    freed = ", ".join(name for name in lacking if name != names.PODS)
+    others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
+    return "wait until " + " and ".join(part for part in (cards, others) if part)
+
+
+@dataclass(slots=True)
+class _There:
+    """What the cards are called that a pod's selectors pass over, and whether nothing else refuses any card."""
+
+    by_reason: dict[Reason, set[str]] = field(default_factory=dict)
+    positions: int = 0
+    others: bool = False
+
+    def add(self, refusal: NodeRefusal) -> None:
+        """Look at the cards of one more node."""
+        for one in refusal.shortfalls:
+            if one.reason in _SELECTORS:
+                self.by_reason.setdefault(one.reason, set()).add(_name_of(one))
+            else:
+                self.others = self.others or one.reason not in _FAULTS
+        places = sum(one.unit == "position" for one in refusal.shortfalls)
+        self.positions = max(self.positions, len({one.card for one in refusal.shortfalls}) if places else 0)
+
+    def remedy(self) -> str:
+        """What the pod could name instead."""
+        if self.others:
+            return ""
+        if Reason.UUID in self.by_reason:
+            return f"Name cards that are there ({_listed(self.by_reason[Reason.UUID])}), or leave their list out"
+        if Reason.INDEX in self.by_reason and self.positions:
+            return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
+        types = self.by_reason.get(Reason.TYPE, set()) - {""}
+        return f"Types that are there: {_listed(types)}" if types else ""
 
 
 def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     """The refusals of all nodes as counts, the nearest nodes, and the smallest change."""
     counts: dict[str, int] = {}
-    nearest: list[tuple[tuple[float, float, str], NodeRefusal]] = []
+    nearest: list[tuple[_Distance, NodeRefusal]] = []
     total = 0
     never = True
+    absent: set[str] | None = None
+    now: list[Advice] = []
+    once_empty: list[Advice] = []
+    there = _There()
     for refusal in refusals:
         total += 1
         never = never and refusal.hopeless
+        absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
+        now = _smaller(now, refusal.now)
+        once_empty = _smaller(once_empty, refusal.once_empty)
+        there.add(refusal)
         nearest.append((_distance(refusal), refusal))
         if len(nearest) > 64:
             nearest = sorted(nearest, key=lambda pair: pair[0])[:_NEAREST]
     best = tuple(refusal for _, refusal in sorted(nearest, key=lambda pair: pair[0])[:_NEAREST])
     ordered = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     never = never and total > 0
-    return Refused(nodes=total, counts=ordered, nearest=best, remedy=_remedy(best, never), never=never)
+    if absent:
+        remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
+    elif never:
+        remedy = _never_remedy(now, once_empty) or there.remedy()
+    else:
+        remedy = _remedy(now, next((one.wait for one in best if one.wait), "")) or there.remedy()
+    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never)
+
+
+def _smaller(best: list[Advice], other: Advice | None) -> list[Advice]:
+    """The smaller change of the two; none or one."""
+    if other is None or (best and best[0].size <= other.size):
+        return best
+    return [other]
+
+
+def _remedy(now: Sequence[Advice], wait: str) -> str:
+    less = f"ask for {now[0]}" if now else ""
+    return _capital(", or ".join(part for part in (less, wait) if part))
+
+
+def _never_remedy(now: Sequence[Advice], once_empty: Sequence[Advice]) -> str:
+    """What an empty node would take, and how much of that at once."""
+    if not once_empty:
+        return ""
+    less = f"Ask for {once_empty[0]}"
+    if now and str(now[0]) == str(once_empty[0]):
+        return less
+    return f"{less}; with {now[0]} it would be placed now" if now else f"{less}; it then waits until room frees"
 
 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
@@ -156,7 +310,7 @@ def report(answer: Refused) -> str:
     lines += [f"  {count:>5}  {key}" for key, count in answer.counts]
     for refusal in answer.nearest:
         lines.append(f"{refusal.node}: {refusal.key}" + (f" ({refusal.detail})" if refusal.detail else ""))
-        lines += [f"    {_card(short)}" for short in refusal.shortfalls]
+        lines += [f"    {_card(short, hopeless=refusal.hopeless)}" for short in refusal.shortfalls]
     if answer.remedy:
         lines.append(f"What would help: {answer.remedy}.")
     return "\n".join(lines)
@@ -181,81 +335,78 @@ def placed(ledger: Ledger, placement: Placement) -> str:
 
 
 def _key(shortfalls: Sequence[Shortfall]) -> str:
-    if not shortfalls:
-        return "no card fits"
-    nearest = min(shortfalls, key=lambda short: _NEARNESS[short.reason])
-    return _WHY[nearest.reason]
+    telling = _telling(shortfalls)
+    return _WHY[telling.reason] if telling is not None else "no card fits"
 
 
-def _distance(refusal: NodeRefusal) -> tuple[float, float, str]:
-    """How far a node is from fitting: cards that lack an amount first, the smallest lack first; names settle ties."""
-    lacks = [
-        (short.wanted - short.free) / short.wanted
-        for short in refusal.shortfalls
-        if short.reason in _AMOUNTS and short.wanted > 0
-    ]
-    if lacks:
-        return (0.0, min(lacks), refusal.node)
-    if refusal.shortfalls:
-        return (1.0, float(min(_NEARNESS[short.reason] for short in refusal.shortfalls)), refusal.node)
-    return (2.0 if refusal.detail and not refusal.hopeless else 3.0, 0.0, refusal.node)
+def _distance(refusal: NodeRefusal) -> _Distance:
+    """How far a node is from fitting: those that could once they empty first, then the smallest change, or lack.
+
+    Names settle ties.
+    """
+    size = refusal.once_empty.size if refusal.once_empty is not None else _NO_CHANGE if refusal.hopeless else (0, 0.0)
+    short = _telling(refusal.shortfalls)
+    if short is None:
+        return (refusal.hopeless, *size, 2 if refusal.detail else 3, 0.0, refusal.node)
+    if _lacks(short):
+        return (refusal.hopeless, *size, 0, _lack(short), refusal.node)
+    return (refusal.hopeless, *size, 1, float(_NEARNESS[short.reason]), refusal.node)
+
+
+def _telling(shortfalls: Sequence[Shortfall]) -> Shortfall | None:
+    """The shortfall that speaks for a node: too few cards where some fit, else the card that lacks least."""
+    few = next((one for one in shortfalls if one.reason is Reason.CARD_COUNT and _lacks(one)), None)
+    lacking = [one for one in shortfalls if _lacks(one)]
+    if few is not None or not shortfalls:
+        return few
+    if lacking:
+        return min(lacking, key=lambda one: (_lack(one), one.card))
+    return min(shortfalls, key=lambda one: (_NEARNESS[one.reason], one.card))
+
+
+def _lacks(short: Shortfall) -> bool:
+    if short.reason is Reason.CARD_COUNT:
+        return short.free > 0
+    return short.reason in _AMOUNTS and short.wanted > 0
+
+
+def _lack(short: Shortfall) -> float:
+    return (short.wanted - short.free) / short.wanted
 
 
 def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
     for refusal in nearest:
-        lacking = [s for s in refusal.shortfalls if s.reason in _AMOUNTS and s.wanted > 0]
-        if lacking:
-            short = min(lacking, key=lambda s: ((s.wanted - s.free) / s.wanted, s.card))
-            return f"{refusal.node} {_card(short)}"
-        if refusal.shortfalls:
-            short = min(refusal.shortfalls, key=lambda s: (_NEARNESS[s.reason], s.card))
-            return f"{refusal.node} {_card(short)}"
+        short = _telling(refusal.shortfalls)
+        if short is not None:
+            return f"{refusal.node} {_card(short, hopeless=refusal.hopeless)}"
         if refusal.detail:
             return f"{refusal.node} {refusal.detail}"
     return ""
 
 
-def _card(short: Shortfall) -> str:
+def _card(short: Shortfall, *, hopeless: bool) -> str:
     where = f"{short.card}: " if short.card else ""
     if short.wanted or short.free:
-        unit = f" {short.unit}" if short.unit else ""
-        text = f"{where}{short.free} of {short.wanted}{unit} free"
+        unit = f" {short.unit.removeprefix('idle ') if hopeless else short.unit}" if short.unit else ""
+        text = f"{where}{short.free} of {short.wanted}{unit} {'there' if hopeless else 'free'}"
         return f"{text} ({short.reason})" if short.reason not in _AMOUNTS else text
-    return where + (short.detail or short.reason)
+    if short.reason is Reason.TYPE and short.detail:
+        return f"{where}its type is {short.detail}"
+    return where + (short.detail or _SAID.get(short.reason, short.reason))
 
 
-def _remedy(nearest: Sequence[NodeRefusal], never: bool) -> str:
-    for refusal in nearest:
-        for short in refusal.shortfalls:
-            if short.reason is Reason.CARD_COUNT and short.free > 0:
-                less = f"Ask for at most {short.free} {short.unit.removeprefix('idle ')} in one container"
-                return less + ("" if never else ", or wait for more")
-        for reason in _AMOUNTS:
-            frees = [s for s in refusal.shortfalls if s.reason is reason and s.wanted > 0]
-            if frees:
-                best = max(frees, key=lambda s: (s.free, s.card))
-                what = best.unit if reason in best.unit else f"{best.unit} of {reason}"
-                less = f"ask for at most {best.free} {what}" if best.free > 0 else ""
-                # Where no card would do even if it were empty, waiting is no advice.
-                wait = "" if never else "wait until a card empties"
-                return _capital(", or ".join(part for part in (less, wait) if part))
-        waits = (Reason.SLOTS, Reason.EXCLUSIVE, Reason.BUSY)
-        if not never and any(short.reason in waits for short in refusal.shortfalls):
-            return "Wait until a card empties"
-    types = {s.detail for refusal in nearest for s in refusal.shortfalls if s.reason is Reason.TYPE and s.detail}
-    return f"Types that are there: {', '.join(sorted(types))}" if types else ""
+def _name_of(short: Shortfall) -> str:
+    return short.detail if short.reason is Reason.TYPE else short.card
+
+
+def _listed(words: Iterable[str]) -> str:
+    ordered = sorted(words)
+    more = f" and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else ""
+    return ", ".join(ordered[:_LISTED]) + more
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _shown(resource: str, amount: int) -> str:
-    if resource == names.CPU:
-        return f"{amount / 1000:g}"
-    if resource in (names.MEMORY, names.EPHEMERAL_STORAGE):
-        return f"{amount // 2**20}Mi"
-    return str(amount)
 
 
 def _without_digits(text: str) -> str:

@@ -16,6 +16,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import NodeName, Pod
 from core.port import Complaint, Dialect, Reason, Shortfall, Tally, Unseen, Violation
 from core.settings import DialectName, Policy
+from core.units import counted
 
 _MAX_SHOWN: Final = 6
 
@@ -204,7 +205,9 @@ def _too_many(width: int, sold: Sold) -> Violation | None:
     """CS404: more cards of one node than any node has."""
     if width <= sold.most or _counted_in_pools(sold):
         return None
-    return _no("CS404", f"no node has {width} cards; the largest has {sold.most}", f"ask for {sold.most} or fewer")
+    return _no(
+        "CS404", f"no node has {counted(width, 'cards')}; the largest has {sold.most}", f"ask for {sold.most} or fewer"
+    )
 
 
 def _beyond(width: int, pod: Pod, sold: Sold) -> Violation | None:
@@ -243,13 +246,15 @@ def _too_large(dialect: Dialect, request: Any, pod: Pod, sold: Sold) -> Violatio
 
 def _too_few(short: Sequence[Sequence[Shortfall]]) -> Violation | None:
     """CS404, if it is their number that every node lacks."""
-    few = [one for some in short for one in some if one.reason is Reason.CARD_COUNT]
-    if len(few) != len(short):
+    # Nodes of other types are not asked.
+    asked = [some for some in short if any(one.reason is not Reason.TYPE for one in some)]
+    few = [one for some in asked for one in some if one.reason is Reason.CARD_COUNT]
+    if not few or len(few) != len(asked):
         return None
     best = max(few, key=lambda one: one.free)
     unit = best.unit.removeprefix("idle ")
-    what = f"no node has {best.wanted} {unit} that could take it; the most is {best.free}"
-    return _no("CS404", what, f"ask for {best.free} {unit} or fewer" if best.free else "ask for less")
+    what = f"no node has {counted(best.wanted, unit)} that could take it; the most is {best.free}"
+    return _no("CS404", what, f"ask for {counted(best.free, unit)} or fewer" if best.free else "ask for less")
 
 
 def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
@@ -297,7 +302,7 @@ def _counted_in_pools(sold: Sold) -> bool:
 
 def _reason(one: Shortfall) -> str:
     if one.wanted:
-        return f"{one.reason.value}: {one.wanted} {one.unit} of {one.free}"
+        return f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}"
     return f"{one.reason.value}: {one.detail}" if one.reason is Reason.TEMPLATE and one.detail else one.reason.value
 
 

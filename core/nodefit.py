@@ -21,6 +21,8 @@ _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSched
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 
 Amounts = tuple[tuple[str, int], ...]
+# Of each resource what is wanted and what is free.
+Shortages = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,7 @@ def _compares(value: str | None, requirement: Requirement) -> bool:
     return have > limit if requirement.operator == "Gt" else have < limit
 
 
-def shortages(wanted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
+def shortages(wanted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Shortages:
     """(resource, wanted, free) of every resource that the node has too little of; free is never below zero."""
     found = []
     for name, amount in wanted:

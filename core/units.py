@@ -83,3 +83,13 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     if value > MAX_AMOUNT:
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value
+
+
+def counted(count: int, plural: str) -> str:
+    """``3 cards``, ``1 card``."""
+    return f"{count} {plural.removesuffix('s') if count == 1 else plural}"
+
+
+def with_article(noun: str) -> str:
+    """``a Tesla T4``, ``an Ascend910B4``."""
+    return f"{'an' if noun[:1].upper() in 'AEIOU' else 'a'} {noun}"

@@ -3,14 +3,11 @@
 Keys of others are let be, also under the prefixes of the vendors: only what is nearly one of ours is told.
 """
 
-import re
 from collections.abc import Iterator
-from difflib import get_close_matches
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from core import names
+from core import names, spelling
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import Notice
 from core.errors import quoted
@@ -27,14 +24,9 @@ _OTHERS: Final = frozenset(
         "nvidia.com/vgpu",
     }
 )
-# How alike two names are, and how long a key may be that is looked at: with its prefix no true one is longer.
-_ALIKE: Final = 0.8
-_MAX_KEY: Final = 128
 # A pod with more strange keys than these is told of the first ones.
 _LOOKED_AT: Final = 16
 _TOLD: Final = 4
-# A chip of another model is no misspelt one, and digits are hardly ever mistyped.
-_CHIP: Final = re.compile(r"Ascend[0-9A-Za-z]*")
 
 
 def strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
@@ -48,7 +40,7 @@ def _strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
         key for key in pod.annotations if key.startswith(PREFIXES) and key not in known and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
-        meant = _meant(key, book.wishes)
+        meant = spelling.meant(key, book.wishes)
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
             yield Notice("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
@@ -64,7 +56,7 @@ def _resources(container: Container, book: Rulebook) -> Iterator[Notice]:
         if key.startswith(PREFIXES) and key not in book.resources and key not in _OTHERS
     ]
     for key in found[:_LOOKED_AT]:
-        meant = _meant(key, book.resources)
+        meant = spelling.meant(key, book.resources)
         if meant:
             where = f'container "{container.name}": limit {_shown(key)}'
             yield Notice("CS115", f"{where}: no device plugin is known to offer this resource; did you mean {meant}?")
@@ -72,32 +64,6 @@ def _resources(container: Container, book: Rulebook) -> Iterator[Notice]:
 
 def _is_known(key: str, book: Rulebook) -> bool:
     return key in book.wishes or key in MOVED or key in book.resources or key in _OTHERS or book.is_protected(key)
-
-
-def _meant(key: str, known: frozenset[str]) -> str:
-    """The key of *known* that was probably meant by *key*, or ""."""
-    # Who makes pods by the thousand gives them the same keys.
-    return _compared(key, known) if len(key) <= _MAX_KEY else ""
-
-
-@lru_cache(maxsize=1024)
-def _compared(key: str, known: frozenset[str]) -> str:
-    prefix, slash, name = key.partition("/")
-    chip, digits = _CHIP.search(name), _digits(name)
-    alike = {
-        one.partition("/")[2].casefold(): one
-        for one in sorted(known)
-        if one.startswith(prefix + slash) and _digits(one) == digits
-    }
-    if chip is not None:
-        model = chip[0].casefold()
-        alike = {other: one for other, one in alike.items() if model in other.split("-")}
-    close = get_close_matches(name.casefold(), alike, n=1, cutoff=_ALIKE)
-    return alike[close[0]] if close else ""
-
-
-def _digits(text: str) -> str:
-    return "".join(filter(str.isdigit, text))
 
 
 def _own(book: Rulebook) -> list[str]:

@@ -127,6 +127,10 @@ class Toy:
         fitting = len(cards) - len(lacks)
         return (Shortfall("", Reason.CARD_COUNT, request.cards, fitting, "cards"), *lacks) if fitting else lacks
 
+    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+        name = {Reason.MEMORY: "memory", Reason.CORES: "cores", Reason.CARD_COUNT: "cards"}[reason]
+        return request._replace(**{name: min(getattr(request, name), amount)})
+
     def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
         return self._add(cards, assignment, 1)
 

@@ -10,7 +10,7 @@ from core.errors import InvalidRequestError
 from core.model import Node
 from core.port import Complaint, Offer, Reason
 from core.settings import AscendChip, DialectName, Tables
-from core.units import parse_amount
+from core.units import parse_amount, with_article
 
 _NAME = DialectName.ASCEND_HAMI
 # What separates entries and fields of an assignment; no device can be named with these.
@@ -46,8 +46,8 @@ class Fixed(NamedTuple):
 
     slots: how many shares it may hold. memory in MiB. cores: what its cores are shared out of (percent on a soft
     node, else AI cores). network: its ring, None where the node has no rings. whole: the cut of one who asks for no
-    memory. fault: why the chip takes nothing, None if it does; problem: the same for people. sizes: what templates
-    take, in MiB, ascending.
+    memory. fault: why the chip takes nothing, None if it does; problem: the same for people. templates: the cuts that
+    are less than all of it, ascending.
     """
 
     uuid: str
@@ -64,7 +64,7 @@ class Fixed(NamedTuple):
     kind: Kind
     fault: Reason | None
     problem: str
-    sizes: tuple[int, ...]
+    templates: tuple[Cut, ...]
 
 
 class Card(NamedTuple):
@@ -160,7 +160,7 @@ def cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> tu
     # Rings mean something only where every device says which one it is in (ascend 4.6).
     ringed = chip.common_word.startswith(keys.RINGED_PREFIX) and all(one.network is not None for one in by_id.values())
     kinds: dict[int, Kind] = {}
-    sizes = tuple(template.memory_mib for template in chip.templates)
+    templates = tuple(Cut(one.memory_mib, one.name, one.ai_core, one.ai_cpu) for one in chip.templates)
     cards: list[Card] = []
     for record in sorted(by_id.values(), key=lambda one: one.position):
         whole = trim(chip, record.memory_mib)
@@ -186,7 +186,7 @@ def cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> tu
                     kind=kind,
                     fault=fault,
                     problem=problem,
-                    sizes=sizes,
+                    templates=templates,
                 )
             )
         )
@@ -206,7 +206,8 @@ def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason 
     if record.memory_mib <= 0 or whole is None:
         return (
             Reason.UNUSABLE,
-            f"its memory of {record.memory_mib} MiB is not that of a {chip.common_word}; see the device configuration",
+            f"its memory of {record.memory_mib} MiB is not that of {with_article(chip.common_word)}; "
+            "see the device configuration",
         )
     if not record.healthy:
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"

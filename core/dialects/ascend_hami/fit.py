@@ -286,7 +286,7 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
         case Reason.MODE:
             return Shortfall(fixed.uuid, reason, detail=_mode_detail(card, request))
         case Reason.TYPE:
-            return Shortfall(fixed.uuid, reason, detail=f"it is a {fixed.word}, not a {request.word}")
+            return Shortfall(fixed.uuid, reason, detail=fixed.word)
         case Reason.UNUSABLE:
             detail = fixed.problem or "a pod's assignment names the chip but cannot be read"
             return Shortfall(fixed.uuid, reason, detail=detail)
@@ -303,7 +303,7 @@ def _memory_shortfall(card: Card, ask: Ask, cut: Cut, *, soft: bool) -> Shortfal
         # Less memory is no way out: several chips can only be had whole.
         return Shortfall(fixed.uuid, Reason.EXCLUSIVE, detail=f"{free} of {fixed.memory} MiB free, must be idle")
     # Whoever asks for less gets a template: what is free counts up to the largest that still fits.
-    fitting = max((size for size in fixed.sizes if size <= free), default=0)
+    fitting = max((one.memory_mib for one in fixed.templates if one.memory_mib <= free), default=0)
     detail = f"{free} MiB free, {cut.memory_mib} needed as {cut.template or 'the whole chip'}"
     return Shortfall(fixed.uuid, Reason.MEMORY, cut.memory_mib, fitting, "MiB", detail)
 
@@ -325,6 +325,36 @@ def _mode_detail(card: Card, request: Request) -> str:
     if card.used_slots > card.cuts:
         return "soft shares are on the chip"
     return "the node slices softly; ask for whole chips, or for soft slicing"
+
+
+def eased(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    """*request*, no container asking for more than *amount*: chips, MiB (a template, in template mode), cores."""
+    asks: list[Ask] = []
+    for ask in request.asks:
+        cut, number, cores = ask.cut, ask.number, ask.cores
+        match reason:
+            case Reason.CARD_COUNT:
+                number = min(number, amount)
+            case Reason.CORES:
+                cores = min(cores, amount)
+            case _ if cut is None or cut.memory_mib > amount:
+                cut = _cut_of(cards, request, amount)
+                if cut is None:
+                    return None
+            case _:
+                pass
+        asks.append(ask._replace(cut=cut, number=number, cores=cores))
+    return request._replace(asks=tuple(asks))
+
+
+def _cut_of(cards: Sequence[Card], request: Request, memory_mib: int) -> Cut | None:
+    """What a container gets that asks for *memory_mib*, no more; None where that is no template's memory."""
+    if request.soft:
+        return Cut(memory_mib)
+    for card in cards:
+        if card.fixed.word == request.word:
+            return next((cut for cut in card.fixed.templates if cut.memory_mib == memory_mib), None)
+    return None
 
 
 def width(request: Request) -> int:

@@ -5,7 +5,7 @@ they say.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core import selection
 from core.dialects.ascend_hami import keys
@@ -15,7 +15,10 @@ from core.model import Container, Pod
 from core.port import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.settings import AscendChip, Tables
-from core.units import MAX_INT32, parse_count
+from core.units import MAX_INT32, parse_count, with_article
+
+# The commonest mistake of all: other memory of a pod is written with a suffix.
+_IN_MIB: Final = "the unit is MiB already; write a whole number such as '8192'"
 
 
 class Ask(NamedTuple):
@@ -56,7 +59,8 @@ def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         *(one for chip in _mentioned(pod, chips_of(tables)) for one in _unservable(pod, chip)),
     )
     if violations:
-        return violations
+        # A figure that cannot be read may be one that the plugin cannot read either.
+        return tuple(dict.fromkeys(violations))
     return asked
 
 
@@ -137,7 +141,11 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
     if memory:
         cut = Cut(memory) if soft and memory <= chip.capacity_mib else trim(chip, memory)
         if cut is None:
-            read.wrong("CS102", chip.memory_resource, f"a {chip.common_word} has {chip.capacity_mib} MiB; write less")
+            read.wrong(
+                "CS102",
+                chip.memory_resource,
+                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; write less",
+            )
         elif number and number > 1 and not soft and cut.template:
             read.wrong(
                 "CS207",
@@ -162,7 +170,8 @@ class _Figures:
         try:
             return parse_count(text, self._field(place, resource), maximum)
         except InvalidRequestError as e:
-            self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=e.remedy))
+            remedy = _IN_MIB if text.endswith("i") else e.remedy
+            self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=remedy))
             return None
 
     def wrong(self, code: str, resource: str, remedy: str) -> None:
@@ -211,7 +220,7 @@ def _unservable(pod: Pod, chip: AscendChip) -> Iterable[Violation]:
                 code="CS101",
                 field=f'{role} "{container.name}": limit {chip.memory_resource}',
                 found=quoted(memory),
-                remedy="the unit is MiB already; write a plain whole number such as '4096'",
+                remedy=_IN_MIB,
             )
         if core is not None and not soft and core.strip("0"):
             yield Violation(

@@ -55,6 +55,11 @@ class Assignment(NamedTuple):
     containers: int = 1
 
 
+def unit_of(reason: Reason) -> str:
+    """What a refused card is told in, beside amounts: its place among the node's cards."""
+    return "position" if reason is Reason.INDEX else ""
+
+
 def cards_of(capacity: Capacity, mode: str) -> tuple[Card, ...]:
     """The cards of a node, nothing in use; unhealthy ones are there to be told of, not to be used."""
     memory = capacity.memory or 0

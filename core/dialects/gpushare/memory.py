@@ -5,7 +5,7 @@ Source: protocol reference, nvidia 2.2, 3.11; lowest index first unless a policy
 
 from collections.abc import Hashable, Sequence
 
-from core.dialects.gpushare.cards import Assignment, Card, Kind
+from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request
 from core.dialects.gpushare.mode import Mode
 from core.port import NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
@@ -54,8 +54,15 @@ class GpuMemory(Mode):
                     free = max(card.memory - card.used_memory, 0)
                     found.append(Shortfall(card.title, Reason.MEMORY, request.total, free, "MiB"))
                 case reason:
-                    found.append(Shortfall(card.title, reason))
+                    found.append(Shortfall(card.title, reason, unit=unit_of(reason)))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, 1, 0, "cards"),)
+
+    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request* for no more than *amount* MiB, where one container asks."""
+        del cards
+        if reason is not Reason.MEMORY or len(request.amounts) != 1:
+            return None
+        return request._replace(total=amount, amounts=(amount,))
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need to know of a node's cards."""

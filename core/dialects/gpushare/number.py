@@ -5,7 +5,7 @@ Source: protocol reference, nvidia 2.3, 3.12; idle cards in ascending order, and
 
 from collections.abc import Hashable, Sequence
 
-from core.dialects.gpushare.cards import Assignment, Card, Kind
+from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request
 from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
@@ -47,8 +47,15 @@ class GpuNumber(Mode):
         idle = sum(reason is None for _, reason in refusals)
         return (
             Shortfall("", Reason.CARD_COUNT, request.total, idle, "idle cards"),
-            *(Shortfall(card.title, reason) for card, reason in refusals if reason is not None),
+            *(Shortfall(card.title, reason, unit=unit_of(reason)) for card, reason in refusals if reason is not None),
         )
+
+    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request* for no more than *amount* cards, where one container asks."""
+        del cards
+        if reason is not Reason.CARD_COUNT or len(request.amounts) != 1:
+            return None
+        return request._replace(total=amount, amounts=(amount,))
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need: an idle card is one unit of room."""

@@ -18,6 +18,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Placed,
+    Reason,
     Shortfall,
     Stamp,
     Tally,
@@ -25,6 +26,7 @@ from core.port import (
     Want,
 )
 from core.settings import DialectName, Policy, Tables
+from core.units import counted
 
 
 class MindCluster:
@@ -72,6 +74,11 @@ class MindCluster:
     def shortfalls(self, cards: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]:
         """Why `place` answers None, chip by chip with numbers."""
         return fit.shortfalls(cards, request)
+
+    def eased(self, cards: Sequence[Chip], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request* for no more than *amount* AI cores, of which whole chips and slices are counted."""
+        del cards
+        return fit.eased(request, amount) if reason in (Reason.CORES, Reason.CARD_COUNT) else None
 
     def take(self, cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
         """The chips after *assignment* is in use on them."""
@@ -136,7 +143,7 @@ class MindCluster:
         del cards
         template = TEMPLATES.get(assignment.share.template)
         if template is not None:
-            what = f"{template.name}: {template.cores} AI cores, {template.cpus} AI CPUs"
+            what = f"{template.name}: {counted(template.cores, 'AI cores')}, {counted(template.cpus, 'AI CPUs')}"
         else:
             what = "the whole chip" if assignment.share.template == WHOLE else "a slice of an unknown template"
         return tuple((f"NPU {chip}", what) for chip in assignment.chips)

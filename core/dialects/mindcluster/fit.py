@@ -10,8 +10,9 @@ from typing import Final
 from core.dialects.mindcluster import chips as _chips
 from core.dialects.mindcluster.chips import SPARE_BY_CORES, SPARE_WHOLE, WHOLE, Assignment, Chip, Kind, Share, fits
 from core.dialects.mindcluster.requests import Request
-from core.dialects.mindcluster.templates import DVPP_VALUES, NO, TEMPLATES, Template
+from core.dialects.mindcluster.templates import DECISIONS, DVPP_VALUES, NO, NULL, TEMPLATES, Template
 from core.port import Placed, Reason, Shortfall, Want
+from core.units import counted
 
 # Far more AI cores than any node has, so that scores are fine enough, and halves of them (downgraded) stay apart.
 _SCALE: Final = 1 << 16
@@ -46,7 +47,7 @@ def shortfalls(chips: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]
     handed = ", ".join(sorted(one.name for one in TEMPLATES.values() if one.bit & flight)) or "an unknown template"
     busy = Shortfall(
         "",
-        Reason.BUSY,
+        Reason.HANDOVER,
         detail=f"a slice ({handed}) is being handed over, and the device plugin tells slices apart by their cores only",
     )
     if request.choice is None:
@@ -56,6 +57,14 @@ def shortfalls(chips: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]
     if flight and len(found) < len(chips):
         return (busy, *found)
     return tuple(found) or (busy,)
+
+
+def eased(request: Request, amount: int) -> Request | None:
+    """*request* for *amount* AI cores: whole chips, or a slice that leaves DVPP as it is; None if there is no such."""
+    if request.choice is None:
+        return Request(amount, None)
+    choice = DECISIONS.get((amount, NULL, request.choice.downgraded is not None))
+    return None if choice is None else Request(amount, choice)
 
 
 def want(request: Request, kind: Hashable) -> Want | None:
@@ -127,10 +136,12 @@ def _slice_shortfall(one: Chip, template: Template) -> Shortfall | None:
     if one.free_cpus < template.cpus:
         return Shortfall(one.title, Reason.TEMPLATE, template.cpus, max(one.free_cpus, 0), "AI CPUs")
     if not fits(one, template.cores, template.cpus, NO):
-        detail = f"its slices are in {one.vgroups} vGroups, so that none of {template.cores} AI cores can join"
+        detail = (
+            f"its slices are in {one.vgroups} vGroups, so that none of {counted(template.cores, 'AI cores')} can join"
+        )
         return Shortfall(one.title, Reason.TEMPLATE, detail=detail)
     if one.unstable:
-        return Shortfall(one.title, Reason.BUSY, detail="waits for the device plugin to report the last slice")
+        return Shortfall(one.title, Reason.HANDOVER, detail="waits for the device plugin to report the last slice")
     if not fits(one, template.cores, template.cpus, template.dvpp):
         joining = ", ".join(word for word in DVPP_VALUES if fits(one, template.cores, template.cpus, word))
         detail = f"its DVPP is taken or shared; only a slice with vnpu-dvpp {joining} can join"

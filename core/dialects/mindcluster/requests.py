@@ -21,7 +21,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Container, Pod
 from core.port import Violation
 from core.settings import Tables
-from core.units import parse_count
+from core.units import counted, parse_count
 
 _MAX_CORES: Final = 1024 * max(CHIP_CPUS)
 
@@ -111,7 +111,7 @@ def _decided(container: Container, cores: int, pod: Pod) -> Request | Violation:
         code="CS203",
         field=f"label {keys.DVPP}",
         found=quoted(dvpp),
-        remedy=f"{cores} AI cores come with {keys.DVPP} null only: {row(cores, NULL, high=high)}; "
+        remedy=f"with {counted(cores, 'AI cores')} {keys.DVPP} is null only: {row(cores, NULL, high=high)}; "
         f"or ask for {row(4, dvpp, high=high)}",
     )
 

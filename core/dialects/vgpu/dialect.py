@@ -15,6 +15,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Placed,
+    Reason,
     Shortfall,
     Stamp,
     Tally,
@@ -61,6 +62,10 @@ class Vgpu:
     def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
         """Why `place` answers None, card by card with numbers."""
         return fit.shortfalls(cards, request)
+
+    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request*, no container asking for more than *amount* of what *reason* counts."""
+        return fit.eased(cards, request, reason, amount)
 
     def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
         """The cards after *assignment* is in use on them."""

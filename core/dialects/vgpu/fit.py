@@ -186,8 +186,10 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
     factor = fixed.kind.factor
     match reason:
         case Reason.MEMORY:
-            free = max(fixed.memory - card.used_memory, 0)
-            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, free * factor, "MiB")
+            free = max(fixed.memory - card.used_memory, 0) * factor
+            # Of a card in mode mig only whole slices can be had.
+            free = min(free, _largest_free_slice(card)) if fixed.layout else free
+            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, free, "MiB")
         case Reason.LAYOUT:
             largest = _largest_free_slice(card)
             return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, largest, "MiB", _layout_detail(card))
@@ -202,9 +204,10 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
             detail = fixed.problem or f"wants {request.mode}, the card is in {fixed.mode}"
             return Shortfall(fixed.uuid, reason, detail=detail)
         case Reason.TYPE:
-            return Shortfall(fixed.uuid, reason, detail=fixed.kind.type)
+            return Shortfall(fixed.uuid, reason, detail=fixed.kind.type.removeprefix("NVIDIA-"))
         case Reason.INDEX:
-            return Shortfall(fixed.uuid, reason, detail=_index_detail(fixed, request))
+            unit = "position" if fixed.ordered else ""
+            return Shortfall(fixed.uuid, reason, unit=unit, detail=_index_detail(fixed, request))
         case Reason.GROUP:
             return Shortfall(fixed.uuid, reason, detail=f"a pod of group {request.group} is on the card")
         case Reason.RULE:
@@ -239,6 +242,25 @@ def _largest_free_slice(card: Card) -> int:
 def _in_mode(asked: str, offered: str) -> bool:
     # Cards in mode mps are limited as hami-core cards are (nvidia 2.6), so both words may ask for them.
     return asked == offered or (asked == keys.HAMI_CORE and offered == keys.MPS)
+
+
+def eased(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    """*request*, no container asking for more than *amount*: cards, MiB or percent of cores."""
+    match reason:
+        case Reason.CARD_COUNT:
+            asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
+        case Reason.CORES:
+            asks = [ask._replace(cores=min(ask.cores, amount)) for ask in request.asks]
+        case _:
+            factors = {card.fixed.kind.factor for card in cards}
+            memory = amount // max(factors, default=1)
+            if not memory:
+                return None
+            asks = [
+                ask._replace(memory=memory, percent=0) if ask.percent or ask.memory > memory else ask
+                for ask in request.asks
+            ]
+    return request._replace(asks=tuple(asks))
 
 
 def width(request: Request) -> int:

@@ -112,11 +112,16 @@ class WholeGpu:
         found: list[Shortfall] = []
         for pool in cards:
             if not accepts(request.selection, pool.kind.models):
-                detail = pool.label or f"of an unknown model; GPU feature discovery would tell it by label {PRODUCT}"
+                detail = pool.label or f"unknown; GPU feature discovery would tell it by label {PRODUCT}"
                 found.append(Shortfall(_TITLE, Reason.TYPE, detail=detail))
             elif pool.free < request.gpus:
                 found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), "GPUs"))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, "GPUs"),)
+
+    def eased(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request* for no more than *amount* GPUs."""
+        del cards
+        return request._replace(gpus=amount) if reason is Reason.CARD_COUNT else None
 
     def take(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:
         """The pool after so many GPUs are in use."""

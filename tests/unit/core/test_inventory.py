@@ -250,3 +250,10 @@ def test_nodes_that_offer_alike_are_judged_once():
     found = inventory(*CLUSTER).stock()
     (sold,) = found.by_dialect.values()
     assert len(sold.layouts) == 3
+
+
+def test_cards_of_other_types_do_not_hide_that_too_many_are_asked_for():
+    said = verdict(pod({TYPES: "A100"}, number=9), inventory(vgpu_node("h", "H100-80GB", 81920, count=9), *CLUSTER))
+    (never,) = said.violations
+    assert never.code == "CS404"
+    assert never.remedy == "no node has 9 cards that could take it; the most is 8; ask for 8 cards or fewer"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from core.errors import InvalidRequestError
-from core.units import MAX_AMOUNT, parse_amount, parse_count, parse_milli
+from core.units import MAX_AMOUNT, counted, parse_amount, parse_count, parse_milli, with_article
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,8 @@ def test_too_much_cpu_is_told_with_the_most_that_can_be_written(text):
     with pytest.raises(InvalidRequestError, match=r"no larger than 9223372036854775$"):
         parse_milli(text, "cpu")
     assert parse_milli("9223372036854775", "cpu") == 9223372036854775000
+
+
+def test_one_is_told_as_one():
+    assert [counted(count, "cards") for count in (0, 1, 2)] == ["0 cards", "1 card", "2 cards"]
+    assert [with_article(word) for word in ("Ascend910B4", "Tesla T4")] == ["an Ascend910B4", "a Tesla T4"]

@@ -139,3 +139,10 @@ def test_the_keys_of_all_chip_types_are_protected():
     keys = DIALECT.assignment_keys(TABLES)
     assert {"hami.io/Ascend910B4-1-devices-allocated", "huawei.com/Ascend910B4", "hami.io/vgpu-node"} <= keys
     assert len(keys) == 5 + 3 * len(WORDS)
+
+
+@pytest.mark.parametrize("memory", ["8Gi", "5000Mi", "8Ki"])
+def test_memory_with_a_suffix_is_told_once_with_what_to_write(memory):
+    (said,) = DIALECT.request(ascend.pod("Ascend910B4", [1, memory]), TABLES)  # type: ignore[misc]  # it is wrong
+    assert (said.code, said.found) == ("CS101", f"'{memory}'")
+    assert said.remedy == "the unit is MiB already; write a whole number such as '8192'"

@@ -133,7 +133,7 @@ def test_pods_in_flight_are_named_as_the_reason():
     assert "vir02_1c" in waiting(flying, 4)[0].detail
     assert "vir02_1c" in waiting(flying, 8)[0].detail
     both = after(("0-vir02_1c", ""), ("1-vir02_1c", ""))
-    assert {short.reason for short in waiting(both, 1)} == {Reason.BUSY}
+    assert {short.reason for short in waiting(both, 1)} == {Reason.HANDOVER}
 
 
 def test_a_waiting_pod_is_told_the_largest_slice_that_would_fit():

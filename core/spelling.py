@@ -1,0 +1,38 @@
+"""Which of the names that are known was probably meant by one that is not."""
+
+import re
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
+
+# How alike two names are, and how long a key may be that is looked at: with its prefix no true one is longer.
+_ALIKE: Final = 0.8
+_MAX_KEY: Final = 128
+# A chip of another model is no misspelt one, and digits are hardly ever mistyped.
+_CHIP: Final = re.compile(r"Ascend[0-9A-Za-z]*")
+
+
+def meant(key: str, known: frozenset[str]) -> str:
+    """The key of *known* that was probably meant by *key*, or ""."""
+    # Who makes pods by the thousand gives them the same keys.
+    return _compared(key, known) if len(key) <= _MAX_KEY else ""
+
+
+@lru_cache(maxsize=1024)
+def _compared(key: str, known: frozenset[str]) -> str:
+    prefix, slash, name = key.partition("/")
+    chip, digits = _CHIP.search(name), _digits(name)
+    alike = {
+        one.partition("/")[2].casefold(): one
+        for one in sorted(known)
+        if one.startswith(prefix + slash) and _digits(one) == digits
+    }
+    if chip is not None:
+        model = chip[0].casefold()
+        alike = {other: one for other, one in alike.items() if model in other.split("-")}
+    close = get_close_matches(name.casefold(), alike, n=1, cutoff=_ALIKE)
+    return alike[close[0]] if close else ""
+
+
+def _digits(text: str) -> str:
+    return "".join(filter(str.isdigit, text))

@@ -1,0 +1,206 @@
+"""What a waiting pod is advised was judged: whoever follows it is placed, or is told for what it waits."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import explain
+from core.candidates import Candidates, Shape, scan
+from core.catalog import standard_catalog
+from core.decide import decide, shape_of
+from core.ledger import Ledger
+from core.model import Container, NodeName, PodUid
+from core.score import NodePolicy
+from core.settings import Policy, Settings
+from tests.support import ascend
+from tests.support.cards import A100, TABLES, bound, container, pod, record, vgpu_node
+from tests.support.mindcluster import npu_bound, npu_node, npu_pod
+
+ROOM = {"pods": "20", "cpu": "64", "memory": "256Gi"}
+MIG = {"volcano.sh/vgpu-mode": "mig"}
+POLICY = NodePolicy(cards=Policy.BINPACK, weight=1)
+NEVER = "Not even an empty node of this cluster could take it."
+
+
+def cluster(*nodes, held=()):
+    made = Ledger(standard_catalog(), TABLES, Settings())
+    for node in nodes:
+        made.set_node(replace(node, allocatable={**node.allocatable, **ROOM}))
+    for one in held:
+        made.count(one)
+    return made
+
+
+def cards(name, *records):
+    return replace(vgpu_node("".join(records)), name=NodeName(name))
+
+
+def with_amounts(one: Container, **amounts):
+    return replace(one, limits={**one.limits, **{key.replace("__", "/"): text for key, text in amounts.items()}})
+
+
+def told(ledger, asked):
+    shape: Any = shape_of(asked, ledger)
+    assert isinstance(shape, Shape), shape
+    return explain.sentence(explain.refused(ledger, shape, Policy.BINPACK))
+
+
+def fits(ledger, asked):
+    shape: Any = shape_of(asked, ledger)
+    return scan(ledger, POLICY, shape) is not None
+
+
+def slices(*uuids):
+    """Pods that hold every slice of 1g.5gb of these cards."""
+    return [bound(f"{uuid}[group1-{at}],NVIDIA,5120,0:;", name=f"{uuid}-{at}") for uuid in uuids for at in range(7)]
+
+
+def test_a_lack_beside_the_cards_is_advised_together_with_that_of_memory():
+    ledger = cluster(cards("n1", record("GPU-a", memory=15360)))
+    asked = pod(with_amounts(container(number=1, memory=32000), cpu="1000"))
+    assert told(ledger, asked).endswith("Ask for at most 64 cpu and 15360 MiB of memory.")
+    assert fits(ledger, pod(with_amounts(container(number=1, memory=15360), cpu="64")))
+    assert not fits(ledger, pod(with_amounts(container(number=1, memory=15360), cpu="65")))
+
+
+def test_memory_that_is_no_slice_is_neither_free_nor_advised():
+    one = record("GPU-m", memory=40960, model=A100, mode="mig")
+    ledger = cluster(cards("node-a", one), held=slices("GPU-m"))
+    text = told(ledger, pod(container(number=1, memory=5120), annotations=MIG))
+    assert "GPU-m: 0 of 5120 MiB free" in text
+    assert text.endswith("Wait until a card empties.")
+
+
+def test_the_largest_slice_is_advised_to_one_that_no_empty_card_could_take():
+    one = record("GPU-m", memory=40960, model=A100, mode="mig")
+    ledger = cluster(cards("node-a", one), held=slices("GPU-m"))
+    text = told(ledger, pod(container(number=1, memory=50000), annotations=MIG))
+    assert "GPU-m: 40960 of 50000 MiB there" in text
+    assert text.endswith(f"{NEVER} Ask for at most 40960 MiB of memory; it then waits until room frees.")
+
+
+def test_the_node_with_most_cards_is_the_nearest_to_one_who_asks_for_too_many():
+    few = [record(f"GPU-a{at}") for at in range(2)]
+    many = [record(f"GPU-v{at}") for at in range(8)]
+    ledger = cluster(cards("a", *few), cards("v", *many))
+    text = told(ledger, pod(container(number=9)))
+    assert "2 too few cards. Nearest: v 8 of 9 cards there" in text
+    assert text.endswith("Ask for at most 8 cards in one container.")
+    assert fits(ledger, pod(container(number=8)))
+
+
+def test_a_single_card_is_told_as_one():
+    text = told(cluster(cards("a", record("GPU-a"))), pod(container(number=2)))
+    assert text.endswith("Ask for at most 1 card in one container.")
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("volcano.sh/vgpu-numer", "volcano.sh/vgpu-numer (did you mean volcano.sh/vgpu-number?)"),
+        ("example.com/foo", "example.com/foo"),
+    ],
+    ids=["misspelt", "unknown"],
+)
+def test_what_no_node_offers_is_not_waited_for(resource, said):
+    ledger = cluster(cards("a", record("GPU-a")))
+    asked = container(number=1, memory=1000)
+    text = told(ledger, pod(replace(asked, limits={**asked.limits, resource: "1"})))
+    assert text.endswith(f"{NEVER} No node offers {said}: leave it out, or ask the cluster's operator.")
+
+
+def test_memory_of_the_node_is_advised_as_the_nodes():
+    ledger = cluster(cards("a", record("GPU-a")))
+    text = told(ledger, pod(with_amounts(container(number=1, memory=1000), memory="9000Gi")))
+    assert "memory: 9216000Mi wanted, 262144Mi there" in text
+    assert text.endswith(f"{NEVER} Ask for at most 262144Mi of the node's memory.")
+
+
+def test_cpu_that_other_pods_have_is_waited_for_or_asked_less_of():
+    holder = pod(with_amounts(Container(name="c", limits={}), cpu="60"), name="h", uid=PodUid("h"), node_name="a")
+    ledger = cluster(cards("a", record("GPU-a")), held=[holder])
+    text = told(ledger, pod(with_amounts(container(number=1, memory=1000), cpu="8")))
+    assert text.endswith("Nearest: a cpu: 8 wanted, 4 free. Ask for at most 4 cpu, or wait until other pods free cpu.")
+
+
+def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
+    holder = bound("GPU-a,NVIDIA,12768,0:;", name="h")
+    ledger = cluster(cards("node-a", record("GPU-a")), held=[holder])
+    text = told(ledger, pod(container(number=1, memory=50000)))
+    assert "GPU-a: 32768 of 50000 MiB there" in text
+    assert text.endswith(
+        "Ask for at most 32768 MiB of memory; with at most 20000 MiB of memory it would be placed now."
+    )
+    assert fits(ledger, pod(container(number=1, memory=20000)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("volcano.sh/vgpu-use-gpuuuid", "GPU-xx", "Name cards that are there (GPU-a, GPU-t), or leave their list out."),
+        ("cardshare.io/gpu-index", "12", "Name positions that are there (0 to 0), or leave their list out."),
+        ("nvidia.com/use-gputype", "H100", "Types that are there: NVIDIA A100-SXM4-40GB, Tesla T4."),
+    ],
+    ids=["uuid", "index", "type"],
+)
+def test_a_selector_that_no_card_meets_is_told_what_is_there(key, value, said):
+    a100 = replace(cards("a", record("GPU-a", model=A100)))
+    t4 = cards("t", record("GPU-t", model="NVIDIA-Tesla T4"))
+    text = told(cluster(a100, t4), pod(container(number=1, memory=100), annotations={key: value}))
+    assert text.endswith(said)
+    assert NEVER in text
+    assert "NVIDIA-NVIDIA" not in text
+
+
+def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
+    nodes = [cards(f"n{at}", record(f"GPU-{at}", model=f"NVIDIA-Model {at}")) for at in range(5)]
+    text = told(cluster(*nodes), pod(container(number=1), annotations={"nvidia.com/use-gputype": "H100"}))
+    assert "Types that are there: Model 0, Model 1, Model 2, Model 3, Model 4." in text
+
+
+def test_too_many_chips_of_a_type_are_told_by_their_count_and_not_by_other_types():
+    other = ascend.node("Ascend310P", name="a-other")
+    meant = ascend.node("Ascend910B4", [f"U{at}" for at in range(8)], name="meant")
+    ledger = cluster(other, meant)
+    text = told(ledger, ascend.pod("Ascend910B4", [9]))
+    assert "Nearest: meant 8 of 9 cards there" in text
+    assert text.endswith("Ask for at most 8 cards in one container.")
+
+
+def test_a_full_ascend_chip_is_left_to_who_asks_for_a_template_of_what_is_free():
+    ledger = cluster(ascend.node("Ascend310P"))
+    holder = ascend.pod("Ascend310P", [1, 12288])
+    first = decide(Candidates(ledger, POLICY), holder, shape_of(holder, ledger))  # type: ignore[arg-type]  # it asks
+    assert first is not None
+    ledger.reserve(first)
+    text = told(ledger, ascend.pod("Ascend310P", [1, 12288], uid=PodUid("next")))
+    assert text.endswith("Ask for at most 6144 MiB of memory, or wait until a card empties.")
+    assert fits(ledger, ascend.pod("Ascend310P", [1, 6144], uid=PodUid("next")))
+
+
+def test_a_slice_that_is_handed_over_is_waited_for_and_no_card_needs_to_empty():
+    ledger = cluster(npu_node(2), held=[npu_bound("0-vir01", name="a", cores=1)])
+    text = told(ledger, npu_pod(4))
+    assert "1 a slice of a card is being handed over" in text
+    assert "Wait until the slice is handed over." in text
+
+
+def test_whole_chips_are_advised_in_ai_cores():
+    text = told(cluster(npu_node(2)), npu_pod(64))
+    assert text.endswith(f"{NEVER} Ask for at most 16 AI cores in one container.")
+
+
+def test_every_advice_that_is_for_now_is_placed_when_it_is_followed():
+    held = [bound(f"GPU-{at},NVIDIA,{5000 * at},{10 * at}:;", name=f"h{at}") for at in range(1, 5)]
+    ledger = cluster(cards("node-a", *(record(f"GPU-{at}") for at in range(1, 5))), held=held)
+    for number, memory, cores in [(1, 40000, 0), (3, 20000, 0), (4, 20000, 95), (6, 30000, 100), (2, 28000, 90)]:
+        asked: dict[str, Any] = {"number": number, "memory": memory, "cores": cores}
+        found = explain.refused(ledger, shape_of(pod(container(**asked)), ledger), Policy.BINPACK)  # type: ignore[arg-type]  # it asks
+        now = found.nearest[0].now
+        assert now is not None, asked
+        names = {"memory": "memory", "cores": "cores", "card count": "number"}
+        followed = {**asked, **{names[one.figure]: one.amount for one in now.parts}}
+        assert fits(ledger, pod(container(**followed))), (asked, followed)
+        assert re.search(re.escape(str(now)), found.remedy)
