@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from core.errors import ConfigError, quoted
-from core.settings import Settings
+from core.settings import SCHEDULER_NAME_REMEDY, Settings, is_scheduler_name
 from core.wire.configuration import decode_settings
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
 
@@ -69,13 +69,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     given = _parser(environ).parse_args(argv)
     problems: list[str] = []
     host, port = _listen(given.listen, problems)
-    names = tuple(given.scheduler_name or environ.get("CARDSHARE_SCHEDULER_NAME", "").replace(",", " ").split())
+    names = _names(given.scheduler_name, environ, problems)
     delay_s = _seconds(given.start_delay, problems)
     preview_host, preview_port = "", None
     if given.preview_listen:
         preview_host, preview_port = _listen(given.preview_listen, problems, "--preview-listen")
         if not given.cert_dir:
-            problems.append("--cert-dir: missing; name the directory of tls.crt and tls.key for --preview-listen")
+            problems.append(
+                f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
+            )
     pod = _pod(given.pod, problems)
     if problems:
         raise ConfigError(problems)
@@ -163,6 +165,12 @@ def read_settings(config: Config) -> SchedulerConf:
     return decode_settings_of(config, read_texts(config), "")
 
 
+def lacks_settings(config: Config) -> bool:
+    """Whether the settings are a directory in which there is no cardshare.yaml."""
+    own, scheduler = _settings_paths(config.settings_file)
+    return own is not None and scheduler is not None and not own.exists()
+
+
 def _settings_paths(path: str) -> tuple[Path | None, Path | None]:
     """(cardshare.yaml, volcano-scheduler.conf): a directory stands for the keys of a mounted ConfigMap."""
     if not path:
@@ -194,12 +202,12 @@ def _text(path: Path, *, required: bool) -> str:
 
 def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="controller", description="Places pods that ask for shares of cards.", allow_abbrev=False
+        prog="python -m controller", description="Places pods that ask for shares of cards.", allow_abbrev=False
     )
 
     def flag(name: str, default: str, text: str) -> None:
-        variable = "CARDSHARE_" + name.removeprefix("--").replace("-", "_").upper()
-        parser.add_argument(name, default=environ.get(variable) or default, help=f"{text} [{variable}]")
+        told = f"{text} (default {default})" if default else text
+        parser.add_argument(name, default=environ.get(_variable(name)) or default, help=f"{told} [{_variable(name)}]")
 
     flag("--listen", "0.0.0.0:8080", "address for metrics and health, plain")
     flag("--kubeconfig", "", "file with the API server's address and credentials; in a pod, its own are used")
@@ -223,11 +231,29 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _variable(flag: str) -> str:
+    return "CARDSHARE_" + flag.removeprefix("--").replace("-", "_").upper()
+
+
+def _called(flag: str) -> str:
+    return f"{flag} ({_variable(flag)})"
+
+
+def _names(given: Sequence[str] | None, environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
+    names = tuple(given or environ.get("CARDSHARE_SCHEDULER_NAME", "").replace(",", " ").split())
+    problems += [
+        f"{_called('--scheduler-name')}: found {quoted(name, 256)}; {SCHEDULER_NAME_REMEDY}"
+        for name in names
+        if not is_scheduler_name(name)
+    ]
+    return names
+
+
 def _listen(text: str, problems: list[str], name: str = "--listen") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if colon and port.isascii() and port.isdigit() and int(port) <= 65_535:
         return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as asked)
-    problems.append(f"{name}: found '{text}'; write an address such as '0.0.0.0:8080'")
+    problems.append(f"{_called(name)}: found {quoted(text, 256)}; write an address such as '0.0.0.0:8080'")
     return "", 0
 
 
@@ -236,7 +262,7 @@ def _pod(text: str, problems: list[str]) -> PodName | None:
     if namespace and name and "/" not in name:
         return PodName(namespace, name)
     if text:
-        problems.append(f"--pod: found {quoted(text, 256)}; write NAMESPACE/NAME")
+        problems.append(f"{_called('--pod')}: found {quoted(text, 256)}; write NAMESPACE/NAME")
     return None
 
 
@@ -247,5 +273,5 @@ def _seconds(text: str, problems: list[str]) -> float:
         value = -1.0
     if 0.0 <= value <= 600.0:
         return value
-    problems.append(f"--start-delay: found '{text}'; write seconds from 0 to 600")
+    problems.append(f"{_called('--start-delay')}: found {quoted(text, 256)}; write seconds from 0 to 600")
     return 0.0

@@ -23,6 +23,7 @@ from controller.config import (
     Config,
     Texts,
     decode_settings_of,
+    lacks_settings,
     read_texts,
 )
 from controller.deeds import Announce, Subject
@@ -68,6 +69,8 @@ class Standing:
         self.refused: Final[dict[str, str]] = {}
         self._noted: Final[set[str]] = set()
         self.version = 0
+        if lacks_settings(config):
+            _log.warning("no cardshare.yaml there; its defaults are in force", directory=config.settings_file)
         self._note()
 
     @property

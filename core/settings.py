@@ -1,11 +1,21 @@
 """What an operator may set, as values; reading and checking the text is core.wire.configuration's part."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from core import names
+
+# What a pod's schedulerName may hold and a log line or an event can show.
+_SCHEDULER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?", re.ASCII)
+SCHEDULER_NAME_REMEDY: Final = "write the name of a scheduler: letters, digits, '-', '.'"
+
+
+def is_scheduler_name(text: str) -> bool:
+    """Whether pods can name a scheduler so."""
+    return _SCHEDULER_NAME.fullmatch(text) is not None
 
 
 class Policy(StrEnum):

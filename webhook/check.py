@@ -21,6 +21,7 @@ from webhook.options import variable
 
 _OK, _DENIED, _UNUSABLE = 0, 1, 2
 _STDIN: Final = "-"
+_POD: Final = ("", "Pod")
 
 
 class _Finding(NamedTuple):
@@ -39,43 +40,72 @@ def check(argv: Sequence[str], environ: Mapping[str, str], stdin: TextIO) -> int
     """
     flags = _parser(environ).parse_args(argv)
     try:
-        book = _book(flags)
+        judgement = _judgement(flags)
     except ConfigError as e:
         for problem in e.problems:
             print(f"check: {problem}", file=sys.stderr)
         return _UNUSABLE
-    code, count, denied = _OK, 0, 0
+    book = judgement.book
+    for note in judgement.notes:
+        print(f"check: note: {note}", file=sys.stderr)
+    code, count, judged, denied = _OK, 0, 0, 0
     for name in flags.file:
         try:
             text = stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
-            print(f"check: {name}: it cannot be read: {e}", file=sys.stderr)
+            print(f"check: {name}: {_why_unread(e)}", file=sys.stderr)
             code = _UNUSABLE
             continue
+        judged_before = judged
         for one in read_manifests(text):
+            if isinstance(one, Unreadable):
+                print(f"check: {name}:{one.line}: {one.problem}", file=sys.stderr)
+                code = _UNUSABLE
+                continue
             count += 1
+            if not _is_judged(one):
+                continue
+            judged += 1
             findings = tuple(_judge(one, f"{name}:{one.line}", book, flags.namespace))
             for finding in findings:
                 print(f"{finding.where}: {finding.text}")
             denied += any(finding.denied for finding in findings)
-    print(f"{count} objects, {denied} denied")
+        if judged == judged_before:
+            print(f"{name}: nothing in it was judged: it holds no pod and no workload with a spec")
+    print(f"{count} objects, {denied} denied" + (f", {count - judged} not judged" if count > judged else ""))
     return code or (_DENIED if denied else _OK)
 
 
-def _judge(one: Manifest | Unreadable, where: str, book: Rulebook, namespace: str) -> Iterator[_Finding]:
-    if isinstance(one, Unreadable):
-        yield _Finding(where, f"denied: {one.problem}", True)
-        return
-    group, slash, _ = str(one.value.get("apiVersion") or "").rpartition("/")
-    kind = str(one.value.get("kind") or "")
-    is_pod = not slash and kind == "Pod"
-    if not is_pod and (group, kind) not in templates.KINDS:
-        return
+def _why_unread(error: OSError | UnicodeDecodeError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "there is no such file"
+        case IsADirectoryError():
+            return "it is a directory; name the files in it"
+        case OSError():
+            return f"it cannot be read: {(error.strerror or str(error)).lower()}"
+        case _:
+            return "it is not UTF-8 text"
+
+
+def _is_judged(one: Manifest) -> bool:
+    group, kind = _kind(one)
+    return bool(one.value.get("spec")) and ((group, kind) == _POD or (group, kind) in templates.KINDS)
+
+
+def _kind(one: Manifest) -> tuple[str, str]:
+    return str(one.value.get("apiVersion") or "").rpartition("/")[0], str(one.value.get("kind") or "")
+
+
+def _judge(one: Manifest, where: str, book: Rulebook, namespace: str) -> Iterator[_Finding]:
+    kind = _kind(one)[1]
     metadata = one.value.get("metadata")
     named = metadata if isinstance(metadata, dict) else {}
     name = str(named.get("name") or named.get("generateName") or "")
     what = f"{kind} {quoted(name, 253)[1:-1]}"
-    verdict = _verdict(review_of(one.value, namespace), str(named.get("namespace") or namespace), book, is_pod=is_pod)
+    verdict = _verdict(
+        review_of(one.value, namespace), str(named.get("namespace") or namespace), book, is_pod=_kind(one) == _POD
+    )
     if not verdict.allowed:
         yield _Finding(where, f"{what}: denied: {verdict.message}", True)
     for notice in verdict.notices:
@@ -93,10 +123,21 @@ def _verdict(review: bytes, namespace: str, book: Rulebook, *, is_pod: bool) -> 
         return unreadable(e)
 
 
-def _book(flags: argparse.Namespace) -> Rulebook:
-    settings = Path(flags.settings) if flags.settings else None
-    devices = Path(flags.device_config) if flags.device_config else None
-    return configuration.judge(configuration.read(settings, devices), standard_catalog(), 0).book
+def _judgement(flags: argparse.Namespace) -> configuration.Judgement:
+    named = {"settings": flags.settings, "device-config": flags.device_config}
+    missing = [
+        f"--{flag} ({_variable(flag)}): found {quoted(path, 256)}; there is no such file"
+        for flag, path in named.items()
+        if path and not Path(path).exists()
+    ]
+    if missing:
+        raise ConfigError(missing)
+    settings, devices = (Path(path) if path else None for path in named.values())
+    return configuration.judge(configuration.read(settings, devices), standard_catalog(), 0)
+
+
+def _variable(flag: str) -> str:
+    return variable(flag.replace("-", "_"))
 
 
 def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -108,13 +149,18 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-f", "--file", action="append", required=True, metavar="FILE", help="YAML or JSON; - is stdin; may be repeated"
+        *("-f", "--file"),
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON; - is stdin; may be repeated",
     )
     parser.add_argument("-n", "--namespace", default="default", help="of objects that name none (default 'default')")
     for flag, text in (
         ("settings", "cardshare.yaml, or a directory with it and volcano-scheduler.conf"),
         ("device-config", "device-config.yaml, as device plugins have it"),
     ):
-        default = environ.get(variable(flag.replace("-", "_"))) or ""
+        default = environ.get(_variable(flag)) or ""
         parser.add_argument(f"--{flag}", default=default, help=text)
     return parser

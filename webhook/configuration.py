@@ -1,7 +1,7 @@
 """The files that say how to judge: read whole, and read again when they change."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +21,14 @@ _MAX_FILE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The configuration as written; empty where there is none."""
+    """The configuration as written; empty where there is none. The places are for messages."""
 
     settings: str = ""
     scheduler: str = ""
     devices: str = ""
+    settings_place: str = field(default=SETTINGS_KEY, compare=False)
+    scheduler_place: str = field(default=SCHEDULER_KEY, compare=False)
+    devices_place: str = field(default=DEVICE_KEY, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,18 @@ def read(settings: Path | None, device_config: Path | None) -> Texts:
         settings=_read(own, problems, required=scheduler is None),
         scheduler=_read(scheduler, problems, required=False),
         devices=_read(device_config, problems, required=not mounted),
+        settings_place=str(own or SETTINGS_KEY),
+        scheduler_place=str(scheduler or SCHEDULER_KEY),
+        devices_place=str(device_config or DEVICE_KEY),
     )
     if problems:
         raise ConfigError(problems)
     return texts
+
+
+def lacks_settings(settings: Path | None) -> bool:
+    """Whether *settings* is a directory in which there is no cardshare.yaml."""
+    return settings is not None and settings.is_dir() and not (settings / SETTINGS_KEY).exists()
 
 
 def judge(texts: Texts, catalog: Catalog, version: int) -> Judgement:
@@ -69,26 +80,29 @@ def judge(texts: Texts, catalog: Catalog, version: int) -> Judgement:
     try:
         conf = decode_scheduler_conf(texts.scheduler)
     except ConfigError as e:
-        problems += _placed(SCHEDULER_KEY, e.problems)
+        problems += _placed(texts.scheduler_place, SCHEDULER_KEY, e.problems)
         conf = decode_scheduler_conf("")
     settings = conf.settings
     try:
         settings = decode_settings(texts.settings, settings)
     except ConfigError as e:
-        problems += _placed(SETTINGS_KEY, e.problems)
+        problems += _placed(texts.settings_place, SETTINGS_KEY, e.problems)
     try:
         devices = decode_device_config(texts.devices)
     except ConfigError as e:
-        problems += _placed(DEVICE_KEY, e.problems)
+        problems += _placed(texts.devices_place, DEVICE_KEY, e.problems)
         devices = decode_device_config("")
     if problems:
         raise ConfigError(problems)
-    notes = (*_placed(SCHEDULER_KEY, conf.notes), *_placed(DEVICE_KEY, devices.notes))
+    notes = (
+        *_placed(texts.scheduler_place, SCHEDULER_KEY, conf.notes),
+        *_placed(texts.devices_place, DEVICE_KEY, devices.notes),
+    )
     return Judgement(rulebook(settings, conf.tables(devices, version), catalog), notes)
 
 
-def _placed(key: str, found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(one if one.startswith(f"{key}: ") else f"{key}: {one}" for one in found)
+def _placed(place: str, key: str, found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{place}: {one.removeprefix(f'{key}: ')}" for one in found)
 
 
 def _read(path: Path | None, problems: list[str], *, required: bool) -> str:

@@ -44,6 +44,8 @@ class Standing:
         self._texts: Texts | None = self._read()
         judgement = configuration.judge(self._texts, catalog, self.version)
         self.book: Rulebook = judgement.book
+        if configuration.lacks_settings(options.settings):
+            _log.warning("no cardshare.yaml there; its defaults are in force", directory=str(options.settings))
         self._note(judgement)
 
     async def look(self) -> bool:

@@ -133,6 +133,8 @@ def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str,
 
 
 def _shown(found: object) -> str:
+    if isinstance(found, dict | list) and not found:
+        return str(found)
     if isinstance(found, dict | list):
         return "a mapping" if isinstance(found, dict) else "a list"
     return "" if found is None else str(found)

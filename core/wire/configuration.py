@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from core.settings import AdmissionSettings, DialectName, NeverFits, Policy, Settings
+from core.settings import (
+    SCHEDULER_NAME_REMEDY,
+    AdmissionSettings,
+    DialectName,
+    NeverFits,
+    Policy,
+    Settings,
+    is_scheduler_name,
+)
 from core.wire import yaml_text
 from core.wire.checked import Checks
 
@@ -38,7 +46,7 @@ def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa
         ConfigError: with every problem found, unknown keys among them.
     """
     checks = Checks()
-    found = checks.mapping(yaml_text.load(text, "cardshare.yaml"), "cardshare.yaml")
+    found = checks.mapping(yaml_text.load(text, "cardshare.yaml", strict=True), "cardshare.yaml")
     checks.unknown(found, (*_FLAT, "admission", "metrics"), "")
     settings = replace(
         base,
@@ -52,7 +60,7 @@ def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa
 
 def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str, Any]:
     readers: dict[str, Callable[[Any, str], Any]] = {
-        "scheduler_names": lambda value, key: _some(checks, value, key),
+        "scheduler_names": lambda value, key: _scheduler_names(checks, value, key),
         "policy": lambda value, key: policy(checks, value, key),
         "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, base.schedule_weight),
         "dialects": lambda value, key: frozenset(
@@ -74,8 +82,8 @@ def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str,
 
 
 def policy(checks: Checks, found: object, place: str) -> Policy:
-    """A policy by its word; ``index`` and the empty word are upstream's order."""
-    word = checks.word(found, place, (Policy.BINPACK, Policy.SPREAD, _INDEX_WORD, Policy.INDEX), Policy.BINPACK)
+    """A policy by its word; ``index`` is upstream's order."""
+    word = checks.word(found, place, (Policy.BINPACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
     return Policy.INDEX if word == _INDEX_WORD else Policy(word)
 
 
@@ -122,7 +130,10 @@ def _accounts(checks: Checks, found: object) -> tuple[str, ...]:
     return accounts
 
 
-def _some(checks: Checks, found: object, place: str) -> tuple[str, ...]:
+def _scheduler_names(checks: Checks, found: object, place: str) -> tuple[str, ...]:
     if not found and isinstance(found, list | None):
-        checks.wrong(place, None, "write a list of at least one")
+        checks.wrong(place, found, "write a list of at least one")
+    for i, name in enumerate(found if isinstance(found, list) else ()):
+        if isinstance(name, str) and name.strip() and not is_scheduler_name(name):
+            checks.wrong(f"{place}[{i}]", name, SCHEDULER_NAME_REMEDY)
     return checks.texts(found, place)

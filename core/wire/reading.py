@@ -4,6 +4,7 @@ The memos below are pure: equal values in, one of them out. They are bounded, so
 not memory.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -21,6 +22,17 @@ _V = TypeVar("_V")
 # What msgspec raises on bytes of any kind: wrong syntax or types, text that is not UTF-8, nesting too deep.
 DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _REMEDY: Final = "write what Kubernetes' API reference describes"
+# The decoder's words on a type, and those of people.
+_TYPES: Final = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
+_WORDS: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "a text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
 _SHARED: Final = 1 << 14
 # What is longer is rarely repeated, and whoever may send it must not fill the memos with it.
 _MAX_SHARED_CHARS: Final = 2048
@@ -74,7 +86,13 @@ def unreadable(what: str, error: BaseException) -> InvalidRequestError:
     if isinstance(error, RecursionError):
         return InvalidRequestError(what, "nesting that is too deep", _REMEDY)
     problem, _, place = str(error).partition(" - at `$")
+    problem = _TYPES.sub(_in_words, problem)
     return InvalidRequestError(f"{what} {place.strip('`.')}".rstrip(), problem, _REMEDY)
+
+
+def _in_words(found: re.Match[str]) -> str:
+    wanted = [_WORDS.get(word, word) for word in found["wanted"].split(" | ") if word != "null"]
+    return f"{_WORDS.get(found['got'], found['got'])} where {' or '.join(wanted) or 'nothing'} belongs"
 
 
 def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:

@@ -214,7 +214,7 @@ def _settings(checks: Checks, arguments: Mapping[str, Any], base: Settings) -> S
     weight = arguments.get("deviceshare.ScheduleWeight", 1)
     return replace(
         base,
-        policy=Policy.INDEX if named is None else policy(checks, named, "deviceshare.SchedulePolicy"),
+        policy=Policy.INDEX if named in {None, Policy.INDEX} else policy(checks, named, "deviceshare.SchedulePolicy"),
         # Absent it is 0 upstream, which silences the policy that the guides' examples name without a weight.
         schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
         # Whole cards have no switch upstream: kube-scheduler's own counting serves them.

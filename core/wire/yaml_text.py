@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import yaml
 
-from core.errors import ConfigError
+from core.errors import ConfigError, quoted
 
 # A ConfigMap holds no more than 1 MiB altogether.
 MAX_BYTES: Final = 1024 * 1024
@@ -14,8 +14,27 @@ _MAX_DEPTH: Final = 64
 _MAX_VALUES: Final = 200_000
 
 
-def load(text: str, what: str) -> Any:
+class _StrictLoader(yaml.CSafeLoader):
+    """As its base, and refuses a mapping that names a key twice, of which the base takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in names:
+                where = f"line {key.start_mark.line + 1}"
+                raise ConfigError([f"{where}: key {quoted(str(key.value))} stands there twice; remove one"])
+            names.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def load(text: str, what: str, *, strict: bool = False) -> Any:
     """The one document in *text*; None when it is empty.
+
+    Args:
+        text: what was written.
+        what: whose text it is.
+        strict: refuse a key that stands twice in one mapping, as formats of our own do.
 
     Raises:
         ConfigError: too long, no YAML, too deep, or aliases that grow without bound; names *what*.
@@ -24,7 +43,7 @@ def load(text: str, what: str) -> Any:
         raise ConfigError([f"{what}: write no more than {MAX_BYTES} characters"])
     try:
         _measure(yaml.parse(text, Loader=yaml.CSafeLoader), what)
-        return yaml.load(text, Loader=yaml.CSafeLoader)
+        return yaml.load(text, Loader=_StrictLoader if strict else yaml.CSafeLoader)  # noqa: S506 (both are safe ones)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise

@@ -128,7 +128,10 @@ def decode(raw: bytes) -> Json:
         named = envelope.get("typeMeta", {})
         message = _KINDS.get(named.get("kind", ""))
         if message is None:
-            raise ProtobufError(f"objects of kind {named.get('kind', '')!r} are not read from protobuf; send JSON")
+            raise ProtobufError(
+                f"objects of kind {named.get('kind', '')!r} are not read from it; "
+                "write them as YAML and apply that: add --dry-run=client -o yaml | kubectl apply -f -"
+            )
         return {**named, **_read(message, envelope.get("raw", b""))}
     except (IndexError, UnicodeDecodeError) as e:
         raise ProtobufError("the message is damaged") from e

@@ -1,7 +1,8 @@
 """Run differential vectors through the core: ``python -m sandbox.conform PATH... [--json] [--family GLOB]``.
 
 Prints what failed and, family by family, what was checked; the last line is ``N passed, N failed``. Families that
-the core does not speak yet are named with their numbers and count as neither. Exit status 1 if anything failed.
+the core does not speak yet are named with their numbers and count as neither. Exit status 1 if anything failed,
+2 if nothing was judged.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def vector_files(paths: Sequence[Path], family: str) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    parser = argparse.ArgumentParser(prog="conform", description="Run differential vectors through the core.")
+    parser = argparse.ArgumentParser(prog="scripts/conform", description="Run differential vectors through the core.")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="vector files, or folders of them")
     parser.add_argument("--json", action="store_true", help="list failures as JSON, one per line")
     parser.add_argument("--family", default="*", metavar="GLOB", help="only families that match, such as 'vgpu-*'")
@@ -156,6 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         total["passed"] += tally.passed
         total["failed"] += len(tally.failures)
     print(f"{total['passed']} passed, {total['failed']} failed")
+    if not total["passed"] and not total["failed"]:
+        print(
+            "conform: nothing was judged: name vector files that match --family, or a folder of them", file=sys.stderr
+        )
+        return 2
     return 1 if total["failed"] else 0
 
 

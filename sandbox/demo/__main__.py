@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from certs.files import why_not_written
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.bars import lines
 from sandbox.demo.examples import Example, ExampleError, find
@@ -29,6 +30,7 @@ from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import Play, Verdict
 from sandbox.demo.processes import ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.user import KINDS, can_apply
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
 # How long one round of declarations may take to come true; placing takes a fraction of a second.
@@ -68,7 +70,8 @@ def parse(argv: Sequence[str]) -> Options:
         prog="scripts/demo",
         description="Starts a Kubernetes cluster in one process with GPU and NPU nodes, cardshare's webhook and "
         "controller beside it, applies the examples, and shows which cards their pods hold and why the others wait.",
-        epilog="Exit status: 0 if every outcome is as declared beside the manifests, 1 if not, 2 for a wrong command.",
+        epilog="Exit status: 0 if every outcome is as declared beside the manifests, also where nothing is "
+        "declared; 1 if not; 2 for a wrong command or a file that cannot be applied.",
     )
     parser.add_argument("files", nargs="*", type=Path, help="manifests or folders; default docs/examples")
     parser.add_argument("--keep", action="store_true", help="leave it up in the end, with a kubeconfig for kubectl")
@@ -76,12 +79,20 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--logs", type=Path, help="folder for logs and kubeconfigs; it is kept")
     found = parser.parse_args(argv)
     files = tuple(found.files) or (_EXAMPLES,)
+    if found.logs is not None:
+        try:
+            found.logs.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=found.logs).close()
+        except OSError as e:
+            parser.error(f"--logs: {why_not_written(found.logs, e)}")
     return Options(files=files, keep=found.keep, seconds=found.seconds, logs=found.logs)
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> int:
     """Run the demo and say the exit code."""
     examples = find(options.files)
+    for example in examples:
+        _check(example)
     folder = options.logs or Path(tempfile.mkdtemp(prefix="cardshare-demo-"))
     code = 1
     try:
@@ -102,6 +113,13 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
         else:
             print(f"Logs and kubeconfigs are in {folder}")
     return code
+
+
+def _check(example: Example) -> None:
+    for manifest in example.manifests:
+        if not can_apply(manifest):
+            kind = f"{manifest.get('apiVersion', '')} {manifest['kind']}".strip()
+            raise ExampleError(f"{example.path}: {kind}: the demo applies {', '.join(KINDS)} alone; remove it")
 
 
 async def _show(stage: Stage, examples: Sequence[Example]) -> int:
@@ -183,7 +201,7 @@ def _sum_up(count: int, wrong: Sequence[Verdict], drifted: Sequence[Verdict], ov
     if wrong or drifted or over:
         print(f"{len(wrong)} of {count} outcomes are not as declared, {len(drifted)} did not last")
         return 1
-    print(f"all {count} outcomes are as declared" if count else "nothing was declared")
+    print(f"all {count} outcomes are as declared" if count else "nothing was declared, so nothing was judged")
     return 0
 
 
@@ -196,6 +214,7 @@ async def _keep(stage: Stage) -> None:
     print(
         f"\nThe cluster stays up. In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n"
     )
+    print("It runs pods alone: of Deployments and Jobs it makes no pods, and there is no kubectl logs or exec.")
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)
     await watch(stage.product.webhook, stage.product.controller)

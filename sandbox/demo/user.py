@@ -25,6 +25,12 @@ _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("apps/v1", "Deployment"): "deployments",
     ("batch/v1", "Job"): "jobs",
 }
+KINDS: Final = tuple(kind for _, kind in _PLURALS)
+
+
+def can_apply(manifest: Mapping[str, Any]) -> bool:
+    """Whether *manifest* is of a kind that `KubectlUser.apply` takes."""
+    return (str(manifest.get("apiVersion")), str(manifest["kind"])) in _PLURALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +105,9 @@ class KubectlUser:
 
     def _collection(self, manifest: Mapping[str, Any]) -> str:
         version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
-        plural = _PLURALS.get((version, kind))
-        if plural is None:
-            raise ValueError(f"{version} {kind}: no manifests of this kind can be applied here")
         namespace = manifest["metadata"].get("namespace", self.namespace)
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{plural}"
+        return f"{root}/namespaces/{namespace}/{_PLURALS[version, kind]}"
 
     async def _patch(self, path: str, body: Mapping[str, Any], content_type: str) -> Answer:
         return await self._call("PATCH", path, body, content_type)

@@ -168,8 +168,8 @@ async def test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem
         wrong = ("--listen", "nowhere", "--start-delay", "soon")
         running = await processes.start("other", "controller", wrong)
         assert await running.process.wait() == 2
-        assert "--listen: found 'nowhere'" in running.log_tail(100)
-        assert "--start-delay: found 'soon'" in running.log_tail(100)
+        assert "--listen (CARDSHARE_LISTEN): found 'nowhere'" in running.log_tail(100)
+        assert "--start-delay (CARDSHARE_START_DELAY): found 'soon'" in running.log_tail(100)
 
 
 KUBECONFIG = """

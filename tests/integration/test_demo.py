@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
@@ -83,6 +84,34 @@ async def test_a_broken_declaration_is_1_and_named(tmp_path):
     assert process.returncode == 1, told
     assert "✗ small: declared: small is denied; but it was admitted" in told
     assert (tmp_path / "kept" / "logs" / "controller.log").is_file()
+
+
+async def test_what_is_applied_without_a_declaration_is_shown_and_is_0(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(_POD)
+    async with demo(path) as process:
+        told = await output(process)
+    assert process.returncode == 0, told
+    assert "100 of 15360 MiB   small 100" in told
+    assert "nothing was declared" in told
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "file"])
+async def test_logs_that_cannot_be_kept_are_2_and_one_line(tmp_path, place):
+    (tmp_path / "file").touch()
+    async with demo("--logs", tmp_path / place) as process:
+        told = await output(process)
+    assert process.returncode == 2
+    assert re.search(r"error: --logs: .*(it cannot be written: no such file|it is no directory)", told)
+
+
+async def test_a_kind_that_cannot_be_applied_is_2_and_named(tmp_path):
+    path = tmp_path / "set.yaml"
+    path.write_text("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: a}\n")
+    async with demo(path) as process:
+        told = await output(process)
+    assert process.returncode == 2
+    assert "set.yaml: apps/v1 StatefulSet: the demo applies Pod, ConfigMap, Deployment, Job alone" in told
 
 
 async def test_a_missing_file_is_2(tmp_path):

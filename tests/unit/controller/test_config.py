@@ -1,6 +1,6 @@
 import pytest
 
-from controller.config import parse, read_settings
+from controller.config import lacks_settings, parse, read_settings
 from core.errors import ConfigError
 from core.settings import Policy
 
@@ -27,7 +27,33 @@ def test_addresses_are_read(listen, host, port):
 def test_every_wrong_flag_is_listed():
     with pytest.raises(ConfigError) as caught:
         parse(["--listen", "nowhere", "--start-delay", "soon"], {})
-    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--listen", "--start-delay"]
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "--listen (CARDSHARE_LISTEN)",
+        "--start-delay (CARDSHARE_START_DELAY)",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a b"])
+def test_a_name_that_no_scheduler_can_have_is_refused(name):
+    with pytest.raises(ConfigError, match=r"--scheduler-name \(CARDSHARE_SCHEDULER_NAME\): found .*; write the name"):
+        parse(["--scheduler-name", name], {})
+
+
+def test_the_help_tells_command_and_defaults(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"], {})
+    told = " ".join(capsys.readouterr().out.split())
+    assert "usage: python -m controller" in told
+    for default in ("0.0.0.0:8080", "cardshare-controller", "6"):
+        assert f"(default {default})" in told
+
+
+def test_a_directory_without_our_settings_is_told(tmp_path):
+    config = parse(["--settings", str(tmp_path)], {})
+    assert lacks_settings(config)
+    (tmp_path / "cardshare.yaml").touch()
+    assert not lacks_settings(config)
+    assert not lacks_settings(parse([], {}))
 
 
 def test_a_directory_stands_for_both_keys_and_our_own_wins(tmp_path):
@@ -61,7 +87,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path):
 
 @pytest.mark.parametrize("text", ["pod", "/p", "n/", "a/b/c", "/"])
 def test_a_pod_is_named_with_its_namespace(text):
-    with pytest.raises(ConfigError, match=r"--pod: found .*; write NAMESPACE/NAME"):
+    with pytest.raises(ConfigError, match=r"--pod \(CARDSHARE_POD\): found .*; write NAMESPACE/NAME"):
         parse(["--pod", text], {})
     assert parse([], {"CARDSHARE_POD": "n/p"}).pod == ("n", "p")
     assert parse([], {}).pod is None

@@ -111,15 +111,42 @@ def test_templates_of_workloads_are_judged(run):
 
 def test_other_kinds_and_empty_documents_are_passed_over(run):
     text = "---\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n# nothing\n"
-    assert run(text) == (0, ["1 objects, 0 denied"])
+    none = "pods.yaml: nothing in it was judged: it holds no pod and no workload with a spec"
+    assert run(text) == (0, [none, "1 objects, 0 denied, 1 not judged"])
+    assert run("apiVersion: v1\nkind: Pod\n") == (0, [none, "1 objects, 0 denied, 1 not judged"])
+    assert run(f"{text}{GOOD}") == (0, ["2 objects, 0 denied, 1 not judged"])
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "just words", "a: *b", "\x00", "kind: 1\napiVersion: [1]\n---\n{"])
-def test_what_is_no_manifest_is_denied_and_does_not_hide_the_next(run, text):
+def test_what_is_no_manifest_ends_with_2_and_does_not_hide_the_next(run, text):
     code, lines = run(f"{text}\n---\n{WRONG}")
-    assert code == 1
+    assert code == 2
     assert "Pod wrong: denied: " in lines[-2]
-    assert " denied: " in lines[0]
+
+
+def test_a_field_of_another_type_is_told_in_words(run):
+    code, lines = run("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: hello\n")
+    assert code == 1
+    assert "object.spec: found 'a text where a mapping belongs'" in lines[0]
+
+
+def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsys, tmp_path):
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD)
+    files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml", "none.yaml", ".")]
+    assert check(["-f", *files], {}, io.StringIO()) == 2
+    out, err = capsys.readouterr()
+    assert out == "2 objects, 0 denied\n"
+    assert "none.yaml: there is no such file" in err
+    assert "it is a directory; name the files in it" in err
+
+
+def test_flags_that_name_no_file_are_named_and_notes_are_told(capsys, tmp_path):
+    assert check(["-f", "-", "--settings", "/nope"], {}, io.StringIO(GOOD)) == 2
+    assert "--settings (CARDSHARE_SETTINGS): found '/nope'; there is no such file" in capsys.readouterr().err
+    (tmp_path / "volcano-scheduler.conf").write_text("actoins: x")
+    assert check(["-f", "-", "--settings", str(tmp_path)], {}, io.StringIO(GOOD)) == 0
+    assert "volcano-scheduler.conf: actoins: unknown" in capsys.readouterr().err
 
 
 def test_what_is_mended_is_told_and_not_denied(run):

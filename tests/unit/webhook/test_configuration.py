@@ -3,7 +3,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.settings import Policy
-from webhook.configuration import Texts, judge, read
+from webhook.configuration import Texts, judge, lacks_settings, read
 
 
 def test_a_file_is_our_own_settings(tmp_path):
@@ -23,6 +23,27 @@ def test_a_directory_is_a_mounted_config_map(tmp_path):
 
 def test_a_mounted_config_map_may_lack_either_key(tmp_path):
     assert read(tmp_path, None) == Texts()
+
+
+def test_problems_and_notes_name_the_path(tmp_path):
+    for name, text in (("cardshare.yaml", "polcy: 1"), ("volcano-scheduler.conf", "actoins: x"), ("d.yaml", "x: [")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        judge(read(tmp_path, tmp_path / "d.yaml"), standard_catalog(), 1)
+    assert [one.partition(": ")[0] for one in caught.value.problems] == [
+        str(tmp_path / "cardshare.yaml"),
+        str(tmp_path / "d.yaml"),
+    ]
+    (tmp_path / "cardshare.yaml").unlink()
+    (note,) = judge(read(tmp_path, None), standard_catalog(), 1).notes
+    assert note.startswith(f"{tmp_path / 'volcano-scheduler.conf'}: actoins: unknown")
+
+
+def test_a_directory_without_our_settings_is_told(tmp_path):
+    assert lacks_settings(tmp_path)
+    (tmp_path / "cardshare.yaml").touch()
+    assert not lacks_settings(tmp_path)
+    assert not lacks_settings(None)
 
 
 def test_every_file_that_cannot_be_read_is_named(tmp_path):

@@ -1,3 +1,4 @@
+import json
 import time
 from pathlib import Path
 
@@ -177,6 +178,37 @@ def test_names_that_are_no_list_are_one_problem(found):
     assert "; write a list" in problem
 
 
+@pytest.mark.parametrize("name", ["a b", "a,b", "-", "x\ny"])
+def test_a_name_that_no_scheduler_can_have_is_a_problem(name):
+    with pytest.raises(ConfigError, match=r"scheduler_names\[1\]: found .*; write the name of a scheduler"):
+        decode_settings(f"scheduler_names: [cardshare, {json.dumps(name)}]\n")
+
+
+def test_no_names_are_shown_as_they_stand():
+    with pytest.raises(ConfigError, match=r"scheduler_names: found '\[\]'; write a list of at least one"):
+        decode_settings("scheduler_names: []\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("scheduler_names: [a]\nscheduler_names: [b]\n", 2, "scheduler_names"),
+        ("metrics:\n  per_pod: true\n  per_pod: false\n", 3, "per_pod"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(text, line, key):
+    with pytest.raises(ConfigError, match=f"line {line}: key '{key}' stands there twice; remove one"):
+        decode_settings(text)
+
+
+def test_the_empty_policy_is_upstreams_word_alone():
+    with pytest.raises(ConfigError, match="policy: found ''; write one of 'binpack', 'spread', 'index'"):
+        decode_settings("policy: ''\n")
+    arguments = "{deviceshare.SchedulePolicy: ''}"
+    text = f"tiers: [{{plugins: [{{name: deviceshare, arguments: {arguments}}}]}}]"
+    assert decode_scheduler_conf(text).settings.policy is Policy.INDEX
+
+
 def test_an_unknown_key_is_shown_without_its_control_characters_and_shortened():
     with pytest.raises(ConfigError) as caught:
         decode_settings(f'"a\\e[31m": 1\n{"b" * 500}: 2\n')
@@ -316,5 +348,5 @@ def test_a_wrong_configuration_lists_every_problem():
 def test_words_are_told_as_people_write_them():
     with pytest.raises(ConfigError) as refused:
         decode_settings("policy: bogus\n")
-    assert "write one of 'binpack', 'spread', 'index', ''" in str(refused.value)
+    assert "write one of 'binpack', 'spread', 'index'" in str(refused.value)
     assert "Policy." not in str(refused.value)

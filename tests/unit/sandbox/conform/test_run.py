@@ -71,7 +71,7 @@ def test_a_family_goes_by_the_records_id_where_the_file_has_another_name(tmp_pat
 def test_what_is_not_spoken_yet_is_counted_as_neither(tmp_path, capsys):
     path = tmp_path / "future-protocol.json"
     path.write_text(json.dumps([{"id": "future-protocol-0001", "op": "place", "input": {}, "output": {}}]))
-    assert conform.main([str(path)]) == 0
+    assert conform.main([str(path)]) == 2
     assert capsys.readouterr().out.splitlines() == ["future-protocol: not supported: 1 records", "0 passed, 0 failed"]
 
 
@@ -87,3 +87,8 @@ def test_a_crash_is_a_failure_of_its_record_alone(tmp_path):
 def test_a_path_that_is_not_there_is_said_so(capsys):
     assert conform.main(["/nowhere/at/all"]) == 2
     assert "/nowhere/at/all" in capsys.readouterr().err
+
+
+def test_nothing_judged_is_no_success(tmp_path, capsys):
+    assert conform.main([str(tmp_path)]) == 2
+    assert "nothing was judged" in capsys.readouterr().err
