@@ -10,10 +10,13 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+import aiohttp
 import structlog
 
 from core.errors import quoted
+from kube.causes import cause_of
 from kube.listening import cannot_listen
 from sandbox.client import ApiStatusError
 from sandbox.cluster import ClusterSettings, running_cluster
@@ -22,6 +25,11 @@ from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.nodes.nodefile import NodeFileError, NodeSpec, read_text
 from sandbox.nodes.records import Records
 from sandbox.players.hardware import OptionsError
+from sandbox.players.registry import KINDS
+
+_KINDS_TOLD: Final = ", ".join(sorted(KINDS))
+_SEED_DIGITS: Final = 18
+_DELAY_MAX_S: Final = 3600.0
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -55,9 +63,10 @@ def _settings(arguments: argparse.Namespace) -> ClusterSettings:
     host, colon, port = arguments.listen.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"--listen: found {quoted(arguments.listen)}; write an address such as '127.0.0.1:6443'")
-    players = {"all": None, "none": frozenset[str]()}.get(
-        arguments.players, frozenset(kind.strip() for kind in arguments.players.split(","))
-    )
+    kinds = {kind.strip() for kind in arguments.players.split(",")}
+    if arguments.players not in {"all", "none"} and not kinds <= KINDS:
+        raise ValueError(f"--players: found {quoted(arguments.players)}; write all, none, or some of {_KINDS_TOLD}")
+    players = {"all": None, "none": frozenset[str]()}.get(arguments.players, frozenset(kinds))
     return ClusterSettings(
         host=host.strip("[]") or "127.0.0.1",
         port=int(port),
@@ -65,10 +74,26 @@ def _settings(arguments: argparse.Namespace) -> ClusterSettings:
         players=players,
         kubelet=KubeletSettings(
             order=AdmissionOrder(arguments.admission_order),
-            seed=int(arguments.seed),
-            admission_delay_s=float(arguments.admission_delay),
+            seed=_seed(arguments.seed),
+            admission_delay_s=_delay(arguments.admission_delay),
         ),
     )
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > _SEED_DIGITS:
+        raise ValueError(f"--seed: found {quoted(text)}; write a whole number such as '0'")
+    return int(text)
+
+
+def _delay(text: str) -> float:
+    try:
+        delay_s = float(text)
+    except ValueError:
+        delay_s = -1.0
+    if not 0.0 <= delay_s <= _DELAY_MAX_S:
+        raise ValueError(f"--admission-delay: found {quoted(text)}; write seconds from 0 to {_DELAY_MAX_S:g}")
+    return delay_s
 
 
 async def _run(nodes: tuple[NodeSpec, ...], settings: ClusterSettings, kubeconfig_path: str) -> None:
@@ -117,8 +142,11 @@ def main() -> int:
     try:
         nodes = read_text(Path(arguments.nodes).read_text()) if arguments.nodes else ()
         settings = _settings(arguments)
-    except (OSError, ValueError) as e:
-        kind = f"{arguments.nodes}: " if isinstance(e, NodeFileError) else ""
+    except OSError as e:
+        print(f"sandbox: --nodes: {_plain(e)}", file=sys.stderr)
+        return 2
+    except ValueError as e:
+        kind = f"{arguments.nodes}: " if isinstance(e, NodeFileError | UnicodeDecodeError) else ""
         print(f"sandbox: {kind}{e}", file=sys.stderr)
         return 2
     if arguments.join:
@@ -135,14 +163,25 @@ def main() -> int:
     return 0
 
 
+def _plain(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{(error.strerror or str(error)).lower()}"
+
+
 def _join(nodes: tuple[NodeSpec, ...], settings: ClusterSettings, arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_play(nodes, settings, arguments.join, arguments.records_out))
     except OptionsError as e:
         print(f"sandbox: {arguments.nodes}: {e}", file=sys.stderr)
         return 2
-    except (KubeconfigError, OSError) as e:
+    except KubeconfigError as e:
         print(f"sandbox: --join: {e}", file=sys.stderr)
+        return 2
+    except aiohttp.ClientError as e:
+        print(f"sandbox: --join {arguments.join}: {cause_of(e)}; see whether that server runs", file=sys.stderr)
+        return 1
+    except OSError as e:
+        print(f"sandbox: --join: {_plain(e)}", file=sys.stderr)
         return 2
     except ApiStatusError as e:
         print(f"sandbox: --join {arguments.join}: the API server refuses: {e}", file=sys.stderr)

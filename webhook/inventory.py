@@ -93,6 +93,7 @@ class InventoryWatch:
         self._stale_s = stale_s
         self._clock = clock
         self._told: tuple[int, int] | None = None
+        self._missed = False
 
     async def run(self) -> None:
         """Watch until cancelled, whatever the world does."""
@@ -135,6 +136,9 @@ class InventoryWatch:
         if not reflector.synced.is_set() or not fresh:
             if self._told is not None:
                 _log.warning("inventory too old; nothing is said about what can never fit", reason=reflector.state)
+            elif reflector.state and not self._missed:
+                self._missed = True
+                _log.warning("no inventory yet; nothing is said about what can never fit", reason=reflector.state)
             self._know(None)
         elif self._told != (id(cards), cards.inventory.version):
             self._know(cards.inventory.stock())

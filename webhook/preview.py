@@ -35,12 +35,22 @@ class ControllerSource:
         del rejected
         return await asyncio.to_thread(self._read)
 
+    def why_not_readable(self) -> str:
+        """Why the files cannot be read now, or ""; they may come later."""
+        try:
+            self._read()
+        except CredentialsError as e:
+            return str(e)
+        return ""
+
     def _read(self) -> Credentials:
         try:
             token = self._token.read_text(encoding="ascii").strip() if self._token is not None else ""
             ca_pem = self._ca.read_text(encoding="ascii")
-        except (OSError, ValueError) as e:
-            raise CredentialsError(f"preview: {e}") from e
+        except OSError as e:
+            raise CredentialsError(f"preview: {e.filename}: {(e.strerror or str(e)).lower()}") from e
+        except ValueError as e:
+            raise CredentialsError(f"preview: {self._ca} or {self._token}: it is not ASCII text") from e
         authorization = f"Bearer {token}" if token else ""
         return Credentials(server=self._url, authorization=authorization, tls=Tls(ca_pem=ca_pem))
 

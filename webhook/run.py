@@ -184,7 +184,10 @@ class Webhook:
 def _previewer(options: Options, metrics: Metrics) -> Previewer | None:
     if not options.preview_url or options.preview_ca is None:
         return None
-    return Previewer(ControllerSource(options.preview_url, options.preview_ca, options.preview_token), metrics)
+    source = ControllerSource(options.preview_url, options.preview_ca, options.preview_token)
+    if why_not := source.why_not_readable():
+        _log.warning("no preview yet; dry runs are answered without until the files are there", error=why_not)
+    return Previewer(source, metrics)
 
 
 async def start(port: Port, flag: str) -> Address:

@@ -1,14 +1,17 @@
 """python -m sandbox --join: nodes and plugins played on an API server that is not its own."""
 
 import asyncio
+import base64
 import json
 import os
 import sys
 from pathlib import Path
 
+import trustme
 import yaml
 
 from sandbox.cluster import ClusterSettings, running_cluster
+from sandbox.demo.processes import free_port
 
 NODE = {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}}
 POD = {
@@ -74,10 +77,33 @@ async def test_nodes_are_played_on_another_cluster_until_told_to_stop(tmp_path: 
 async def test_a_kubeconfig_that_cannot_be_used_is_2_and_says_what_it_lacks(tmp_path: Path):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("{}")
-    for path, said in ((kubeconfig, "it needs a current context"), (tmp_path / "none", "No such file")):
+    for path, said in ((kubeconfig, "it needs a current context"), (tmp_path / "none", "no such file")):
         process = await run("--join", str(path))
         async with asyncio.timeout(20):
             _, err = await process.communicate()
         assert process.returncode == 2
         assert said in err.decode()
         assert "Traceback" not in err.decode()
+
+
+async def test_a_server_where_nobody_listens_is_told_in_plain_words(tmp_path: Path):
+    user = {"token": "t"}
+    ca_pem = trustme.CA().cert_pem.bytes()
+    server = f"https://127.0.0.1:{free_port()}"
+    there = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+    kubeconfig = tmp_path / "kubeconfig"
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": there}],
+        "users": [{"name": "u", "user": user}],
+    }
+    kubeconfig.write_text(json.dumps(config))
+    process = await run("--join", str(kubeconfig))
+    async with asyncio.timeout(20):
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    address = server.removeprefix("https://")
+    assert (
+        err.decode() == f"sandbox: --join {kubeconfig}: {address}: connection refused; see whether that server runs\n"
+    )

@@ -69,6 +69,21 @@ async def test_what_is_no_address_is_told(listen):
     assert (code, err) == (2, f"sandbox: --listen: found '{listen}'; write an address such as '127.0.0.1:6443'\n")
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("--players", "nope", "found 'nope'; write all, none, or some of ascend-hami, gpushare, "),
+        ("--admission-delay", "-1", "found '-1'; write seconds from 0 to 3600"),
+        ("--seed", "x", "found 'x'; write a whole number"),
+        ("--nodes", "/nope", "/nope: no such file or directory"),
+    ],
+)
+async def test_a_value_that_cannot_be_used_is_told_with_its_flag(flag, value, says):
+    code, _, err = await ended(f"{flag}={value}")
+    assert code == 2
+    assert err.startswith(f"sandbox: {flag}: {says}")
+
+
 async def test_it_stops_clean_and_its_kubeconfig_is_private(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     process = await start("--kubeconfig-out", str(kubeconfig), "--authorization", "rbac")

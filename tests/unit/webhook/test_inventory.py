@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import DialectName, Settings, Tables
 from kube.errors import ApiUnreachableError
 from webhook.inventory import InventoryWatch
+from webhook.preview import ControllerSource
 
 pytestmark = pytest.mark.looptime
 
@@ -143,3 +145,23 @@ async def test_cards_are_read_anew_by_a_new_configuration():
 def test_a_webhook_with_an_inventory_does_not_import_the_big_client_library():
     code = "import sys, webhook.run, webhook.inventory; sys.exit('kubernetes_asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_a_server_that_never_answered_is_told_once_with_the_cause():
+    api = Api()
+    api.down = True
+    with capture_logs() as lines:
+        async with Rig(api).running():
+            await asyncio.sleep(100)
+    (line,) = [line for line in lines if line["event"].startswith("no inventory yet")]
+    assert "down" in line["reason"]
+
+
+def test_files_of_previews_that_cannot_be_read_are_named(tmp_path):
+    token = tmp_path / "token"
+    assert ControllerSource("https://c", tmp_path / "ca", token).why_not_readable() == (
+        f"preview: {token}: no such file or directory"
+    )
+    token.write_text("t")
+    (tmp_path / "ca").write_text("PEM")
+    assert not ControllerSource("https://c", tmp_path / "ca", token).why_not_readable()
