@@ -3,6 +3,8 @@
 import os
 import re
 import subprocess
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,18 @@ def test_a_lock_pins_by_hash_and_tells_no_address(name):
     assert text.count("--hash=sha256:") >= len(pins)
     assert "://" not in text
     assert "index-url" not in text
+
+
+def test_what_is_installed_to_run_is_imported():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"].values()
+    names = {re.split(r"[<>=]", one)[0] for one in (*project["project"]["dependencies"], *chain.from_iterable(extras))}
+    modules = {{"pyyaml": "yaml"}.get(name, name.replace("-", "_")) for name in names}
+    sources = chain.from_iterable(
+        (ROOT / room).rglob("*.py") for room in project["tool"]["importlinter"]["root_packages"]
+    )
+    text = "\n".join(path.read_text() for path in sources)
+    assert {name for name in modules if not re.search(rf"^\s*(import|from) {name}\b", text, re.MULTILINE)} == set()
 
 
 def test_what_runs_is_locked_alike_for_tests():
