@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from core import names, nodefit
 from core.candidates import Shape
 from core.nodefit import NodeFacts
-from core.port import Dialect, Easing, Reason, Shortfall
+from core.port import Dialect, Reason, Shortfall
 from core.settings import Policy
 from core.units import counted
 
@@ -28,12 +28,22 @@ _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE
 
 
 class Less(NamedTuple):
-    """One figure that is to be lowered: *asked* to *amount*, which *text* tells people. figure: what is counted."""
+    """One figure that is to be lowered, *asked* to *amount* in *unit*; figure: a `Reason`, or a node's resource."""
 
     figure: str
+    unit: str
     asked: int
     amount: int
-    text: str
+
+    @property
+    def text(self) -> str:
+        """What may be asked, for people."""
+        if not isinstance(self.figure, Reason):
+            return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
+        what = counted(self.amount, self.unit.removeprefix("idle ").removesuffix(" of idle chips"))
+        if self.figure is Reason.CARD_COUNT:
+            return f"{what} in one container"
+        return what if self.figure in self.unit else f"{what} of {self.figure}"
 
 
 class Advice(NamedTuple):
@@ -48,16 +58,26 @@ class Advice(NamedTuple):
 
     def __str__(self) -> str:
         """The words after "ask for"."""
-        return "at most " + " and ".join(one.text for one in self.parts)
+        texts = [one.text for one in self.parts]
+        return "at most " + " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
 
 
 class Room(NamedTuple):
-    """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count."""
+    """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
+
+    shortfalls: why the cards do not take the pod; none if they do.
+    """
 
     facts: NodeFacts
     used: Mapping[str, int]
     cards: Sequence[Any]
+    shortfalls: tuple[Shortfall, ...]
     own: frozenset[str]
+
+
+def shortfalls(cards: Sequence[Any], request: Any, dialect: Dialect, policy: Policy) -> tuple[Shortfall, ...]:
+    """Why *cards* do not take *request*; none if they do."""
+    return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
 
 
 def eased(shape: Shape, room: Room, dialect: Dialect, policy: Policy) -> Advice | None:
@@ -65,13 +85,17 @@ def eased(shape: Shape, room: Room, dialect: Dialect, policy: Policy) -> Advice 
     parts: list[Less] = []
     most: int | None = None
     for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
-        if not free:
+        # Memory is told in MiB.
+        if free < (2**20 if name in _OF_NODE else 1):
             return None
         if name in room.own:
             most = free
         else:
-            parts.append(Less(name, wanted, free, f"{shown(name, free)} {_OF_NODE.get(name, name)}"))
-    found = _eased(room.cards, shape.request, dialect, policy, _FIGURES_MAX - len(parts))
+            parts.append(Less(name, "", wanted, free))
+    found: tuple[Less, ...] | None = ()
+    if room.shortfalls:
+        left = _FIGURES_MAX - len(parts)
+        found = _Search(room.cards, dialect, policy).parts(shape.request, room.shortfalls, left)
     if found is None or (most is not None and not any(_counts(one) and one.amount <= most for one in found)):
         return None
     return Advice((*parts, *found))
@@ -82,31 +106,36 @@ def _counts(one: Less) -> bool:
     return one.figure in (Reason.CARD_COUNT, Reason.CORES)
 
 
-def _eased(
-    cards: Sequence[Any], request: Any, dialect: Dialect, policy: Policy, figures: int
-) -> tuple[Less, ...] | None:
-    if dialect.place(cards, request, policy) is not None:
-        return ()
-    if figures <= 0 or not isinstance(dialect, Easing):
+class _Search(NamedTuple):
+    """The cards for which a request is lowered."""
+
+    cards: Sequence[Any]
+    dialect: Dialect
+    policy: Policy
+
+    def parts(self, request: Any, short: Sequence[Shortfall], figures: int) -> tuple[Less, ...] | None:
+        """Up to so many *figures* to lower, so that the cards, which fall *short*, take *request*."""
+        first: dict[Reason, tuple[Less, Any]] = {}
+        for figure, step in _steps(short) if figures > 0 else ():
+            less = self.dialect.eased(self.cards, request, figure, step.amount)
+            if less is None:
+                continue
+            if self.dialect.place(self.cards, less, self.policy) is not None:
+                return (step,)
+            first.setdefault(figure, (step, less))
+        for step, less in first.values() if figures > 1 else ():
+            more = self.parts(less, self.dialect.shortfalls(self.cards, less), figures - 1)
+            if more is not None:
+                return _joined(step, more)
         return None
-    steps = _steps(dialect.shortfalls(cards, request))
-    lowered = [(step, dialect.eased(cards, request, figure, step.amount)) for figure, step in steps]
-    for step, less in lowered:
-        if less is not None and dialect.place(cards, less, policy) is not None:
-            return (step,)
-    first: dict[str, tuple[Less, Any]] = {}
-    for step, less in lowered:
-        if less is not None:
-            first.setdefault(step.figure, (step, less))
-    for step, less in first.values():
-        more = _eased(cards, less, dialect, policy, figures - 1)
-        if more is not None:
-            # A figure that was lowered twice was asked as it stood at first.
-            kept = {step.figure: step}
-            for one in more:
-                kept[one.figure] = one._replace(asked=step.asked) if one.figure == step.figure else one
-            return tuple(kept.values())
-    return None
+
+
+def _joined(step: Less, more: Sequence[Less]) -> tuple[Less, ...]:
+    """Both; a figure that was lowered twice was asked as it stood at first."""
+    kept = {step.figure: step}
+    for one in more:
+        kept[one.figure] = one._replace(asked=step.asked) if one.figure == step.figure else one
+    return tuple(kept.values())
 
 
 def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
@@ -114,24 +143,15 @@ def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
     found: dict[tuple[Reason, int], Less] = {}
     for one in shortfalls:
         figure = _FIGURES.get(one.reason)
-        if figure is not None and 0 < one.free < one.wanted:
-            found.setdefault((figure, one.free), Less(figure, one.wanted, one.free, _text(figure, one)))
-    ordered = sorted(found.items(), key=lambda item: (-item[1].amount / item[1].asked, item[0]))
+        if figure is not None and 0 < one.free < one.wanted and (figure, one.free) not in found:
+            found[figure, one.free] = Less(figure, one.unit, one.wanted, one.free)
     tried: dict[Reason, int] = {}
     kept: list[tuple[Reason, Less]] = []
-    for (figure, _), less in ordered:
+    for (figure, _), less in sorted(found.items(), key=lambda item: (-item[1].amount / item[1].asked, item[0])):
         tried[figure] = tried.get(figure, 0) + 1
         if tried[figure] <= _TRIED_MAX:
             kept.append((figure, less))
     return kept
-
-
-def _text(figure: Reason, one: Shortfall) -> str:
-    if figure is Reason.CARD_COUNT:
-        what = one.unit.removeprefix("idle ").removesuffix(" of idle chips")
-        return f"{counted(one.free, what)} in one container"
-    what = counted(one.free, one.unit)
-    return what if figure in one.unit else f"{what} of {figure}"
 
 
 def shown(resource: str, amount: int) -> str:

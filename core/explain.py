@@ -7,14 +7,14 @@ is advised was judged on the node that it is for (`core.advice`).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from core import advice, names, nodefit, spelling
 from core.advice import Advice, Room
 from core.candidates import Shape, judge
 from core.ledger import Ledger, NodeState, Placement
 from core.model import NodeName
-from core.port import Dialect, Reason, Shortfall, Violation
+from core.port import Reason, Shortfall, Violation
 from core.settings import Policy
 
 # How many nodes a refusal names with their numbers; the rest are counted.
@@ -129,11 +129,12 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     """A node that has too little of something: what, and what would help."""
     dialect, facts, cards = ledger.catalog.dialects[shape.dialect], state.facts, state.offers[shape.dialect]
     empty = ledger.empty_cards(facts.name, shape.dialect)
-    shortfalls = _shortfalls(dialect, cards, shape, policy)
+    shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
+    if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
     own = dialect.resources(ledger.tables)
-    now = advice.eased(shape, Room(facts, state.used, cards, own), dialect, policy)
-    once_empty = advice.eased(shape, Room(facts, {}, empty, own), dialect, policy)
+    now = advice.eased(shape, Room(facts, state.used, cards, shortfalls, own), dialect, policy)
+    once_empty = advice.eased(shape, Room(facts, {}, empty, if_empty, own), dialect, policy)
     # What the cards count themselves is told by their shortfalls.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
@@ -151,7 +152,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
         node=facts.name,
         key=key,
         detail=_amounts(beyond, "there"),
-        shortfalls=_shortfalls(dialect, empty, shape, policy),
+        shortfalls=if_empty,
         hopeless=True,
         now=now,
         once_empty=once_empty,
@@ -167,10 +168,6 @@ def _amounts(lacking: nodefit.Shortages, of: str) -> str:
     return "; ".join(
         f"{name}: {shown(name, wanted)} wanted, {shown(name, free)} {of}" for name, wanted, free in lacking
     )
-
-
-def _shortfalls(dialect: Dialect, cards: Sequence[Any], shape: Shape, policy: Policy) -> tuple[Shortfall, ...]:
-    return dialect.shortfalls(cards, shape.request) if dialect.place(cards, shape.request, policy) is None else ()
 
 
 def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:

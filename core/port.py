@@ -228,6 +228,14 @@ class Dialect(Protocol):
         """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
         ...
 
+    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
+
+        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
+        would be placed is for the caller to judge.
+        """
+        ...
+
     def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
         """The cards after *assignment* is in use on them; order of takes does not matter."""
         ...
@@ -355,19 +363,6 @@ class Choosing(Protocol):
 
     def way(self, assignment: Any, cards: Sequence[Any]) -> str:
         """The way in which *assignment* is served, "" where its cards are gone."""
-        ...
-
-
-@runtime_checkable
-class Easing(Protocol):
-    """What a dialect adds whose requests can be lowered, so that a pod that waits is told what would let it in."""
-
-    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
-        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
-
-        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
-        would be placed is for the caller to judge.
-        """
         ...
 
 
