@@ -12,6 +12,7 @@ from core.admission.templates import judge_workload
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
 from core.errors import ConfigError, InvalidRequestError, quoted
+from core.units import counted
 from core.wire import templates
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.reviews import decode_review
@@ -72,7 +73,9 @@ def check(argv: Sequence[str], environ: Mapping[str, str], stdin: TextIO) -> int
             denied += any(finding.denied for finding in findings)
         if judged == judged_before:
             print(f"{name}: nothing in it was judged: it holds no pod and no workload with a spec")
-    print(f"{count} objects, {denied} denied" + (f", {count - judged} not judged" if count > judged else ""))
+    print(
+        f"{counted(count, 'objects')}, {denied} denied" + (f", {count - judged} not judged" if count > judged else "")
+    )
     return code or (_DENIED if denied else _OK)
 
 

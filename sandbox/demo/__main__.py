@@ -201,7 +201,8 @@ def _sum_up(count: int, wrong: Sequence[Verdict], drifted: Sequence[Verdict], ov
     if wrong or drifted or over:
         print(f"{len(wrong)} of {count} outcomes are not as declared, {len(drifted)} did not last")
         return 1
-    print(f"all {count} outcomes are as declared" if count else "nothing was declared, so nothing was judged")
+    said = "the one outcome is as declared" if count == 1 else f"all {count} outcomes are as declared"
+    print(said if count else "nothing was declared, so nothing was judged")
     return 0
 
 

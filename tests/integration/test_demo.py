@@ -74,7 +74,7 @@ async def test_all_as_declared_is_0_and_shows_the_card(tmp_path):
     assert process.returncode == 0, told
     assert "✓ small is placed, as declared" in told
     assert "100 of 15360 MiB   small 100" in told
-    assert "all 1 outcomes are as declared" in told
+    assert "the one outcome is as declared" in told
 
 
 async def test_a_broken_declaration_is_1_and_named(tmp_path):

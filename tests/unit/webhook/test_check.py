@@ -74,7 +74,7 @@ def test_what_only_looks_like_a_key_or_has_no_effect_is_told_and_ends_with_0(run
 
 
 def test_an_admitted_pod_ends_with_0(run):
-    assert run(GOOD) == (0, ["1 objects, 0 denied"])
+    assert run(GOOD) == (0, ["1 object, 0 denied"])
 
 
 def test_a_denied_pod_is_told_at_its_documents_line_and_ends_with_1(run):
@@ -112,8 +112,8 @@ def test_templates_of_workloads_are_judged(run):
 def test_other_kinds_and_empty_documents_are_passed_over(run):
     text = "---\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n# nothing\n"
     none = "pods.yaml: nothing in it was judged: it holds no pod and no workload with a spec"
-    assert run(text) == (0, [none, "1 objects, 0 denied, 1 not judged"])
-    assert run("apiVersion: v1\nkind: Pod\n") == (0, [none, "1 objects, 0 denied, 1 not judged"])
+    assert run(text) == (0, [none, "1 object, 0 denied, 1 not judged"])
+    assert run("apiVersion: v1\nkind: Pod\n") == (0, [none, "1 object, 0 denied, 1 not judged"])
     assert run(f"{text}{GOOD}") == (0, ["2 objects, 0 denied, 1 not judged"])
 
 
