@@ -41,7 +41,6 @@ _WHY: Final = {
     Reason.BUSY: "no idle card",
     Reason.CARD_COUNT: "too few cards",
     Reason.UNUSABLE: "only cards that cannot be used",
-    Reason.TOPOLOGY: "no cards connected as needed",
 }
 # How a card is told of that one of these refuses.
 _SAID: Final = {

@@ -38,7 +38,6 @@ class Reason(StrEnum):
     HANDOVER = "hand-over"
     CARD_COUNT = "card count"
     UNUSABLE = "unusable"
-    TOPOLOGY = "topology"
 
 
 class Shortfall(NamedTuple):
