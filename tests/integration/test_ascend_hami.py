@@ -33,7 +33,7 @@ async def test_templates_whole_chips_and_soft_slices_reach_their_containers(rig)
         assert (found["NPU_MEM_QUOTA"], found["NPU_PRIORITY"]) == ("5000", "60")
         # The soft node takes no template, the others' chips have no room for all of one.
         await world.add(pod("whole", {P: "2"}))
-        await world.waits("whole", "no card to itself")
+        await world.waits("whole", "1 of 2 cards free")
         await world.client.delete("/api/v1/namespaces/default/pods/slice", grace_s=0)
         assert (await world.phase("whole"))["spec"]["nodeName"] == "npu-310"
         assert received(world, "whole") == {"ASCEND_VISIBLE_DEVICES": "0,1"}
