@@ -143,7 +143,10 @@ async def test_what_no_node_could_take_is_told_with_the_clusters_figures(install
         "spec": template({**VGPU, "volcano.sh/vgpu-memory": "98304"}, schedulerName="nobody")["spec"],
     }
     async with as_person(installed) as person:
-        answer = await person.post(f"{CORE}/pods?dryRun=All", pod)
+        # The webhook serves before it has listed the nodes, and says nothing of them until then.
+        answer = await eventually(
+            lambda: person.post(f"{CORE}/pods?dryRun=All", pod), lambda found: "CS401" in " ".join(found.warnings)
+        )
         assert answer.status == 201, answer
         told = [one for one in answer.warnings if "CS401 this pod can never be placed" in one and "98304 MiB" in one]
         assert len(told) == 1, answer
