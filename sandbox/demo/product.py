@@ -84,7 +84,7 @@ async def install(
     webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", looking)
     controller, controller_url = await _start_controller(processes, kubeconfigs[CONTROLLER_ACCOUNT], options)
     await processes.ready(webhook, f"{webhook_url}/readyz")
-    await _inventoried(f"{webhook_url}/metrics")
+    await inventoried(f"{webhook_url}/metrics")
     ca_pem = await asyncio.to_thread((folder / "certs" / CA_FILE).read_bytes)
     await apply(admin, registration(documents, reviews, ca_pem))
     await processes.ready(controller, f"{controller_url}/readyz")
@@ -142,7 +142,7 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
     return running, f"https://{reviews}", f"http://{plain}"
 
 
-async def _inventoried(metrics_url: str) -> None:
+async def inventoried(metrics_url: str) -> None:
     """Wait until the webhook knows the cluster's cards; it goes on without, and tells less."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_INVENTORY_S), aiohttp.ClientSession() as session:

@@ -17,7 +17,7 @@ import yaml
 
 from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes, Running, free_port
-from sandbox.demo.product import Product
+from sandbox.demo.product import Product, inventoried
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.records import Records
@@ -158,6 +158,7 @@ async def start_product(runner: Runner, documents: Sequence[Json], reviews: int,
     webhook_url = f"http://127.0.0.1:{ports['plain']}"
     await runner.processes.ready(webhook, f"{webhook_url}/readyz", within_s=_READY_WITHIN_S)
     await runner.processes.ready(controller, f"{controller_url}/readyz", within_s=_READY_WITHIN_S)
+    await inventoried(f"{webhook_url}/metrics")
     return Product(webhook=webhook, controller=controller, webhook_url=webhook_url, controller_url=controller_url)
 
 
