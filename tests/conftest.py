@@ -23,16 +23,6 @@ settings.register_profile("cardshare", deadline=None, print_blob=True)
 settings.load_profile("cardshare")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what measures, unless the run names it: beside other tests its figures mean nothing."""
-    if "bench" in config.option.markexpr:
-        return
-    skip = pytest.mark.skip(reason="measures; run it by name: scripts/test -m bench")
-    for item in items:
-        if item.get_closest_marker("bench"):
-            item.add_marker(skip)
-
-
 @pytest.fixture(autouse=True)
 def _unblocked_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test of unit/ in which code of ours blocks the loop; the mark `may_block` lifts it, with a reason."""

@@ -21,6 +21,7 @@ listed in `tests.support.scenarios` with the reason why no real server plays it,
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -56,7 +57,7 @@ def share(memory_mib, *, cores=0):
     return {GPU: "1", "volcano.sh/vgpu-memory": str(memory_mib), "volcano.sh/vgpu-cores": str(cores)}
 
 
-class Rig:
+class Rig(ABC):
     """A cluster with played nodes, and the controllers that the scenario starts beside it.
 
     client: an administrator's. url: of the running controller. records, kubelet: the players'. folder: for files.
@@ -113,9 +114,9 @@ class Rig:
         """Create objects, or bring those that are there into this state."""
         await apply(self.client, documents)
 
+    @abstractmethod
     async def used_rights(self):
         """(verb, API group, resource or resource/subresource) of all that the controller's account asked for."""
-        raise NotImplementedError
 
     async def controller(self, *flags, kubeconfig=None, wait=True):
         """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server."""
@@ -127,8 +128,9 @@ class Rig:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running
 
+    @abstractmethod
     async def _start_controller(self, flags):
-        raise NotImplementedError
+        """Start one with *flags*: the process, and the URL of its plain port."""
 
     async def http(self, path, accept="application/json"):
         headers = {"Accept": accept}
