@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kube.calls import Access
 from sandbox.api.errors import StatusError, bad_request
 from sandbox.api.incoming import Target
-from sandbox.api.rbac import Action
 from sandbox.api.resources import Catalogue
 from sandbox.api.selectors import Selection, read_fields, read_labels
 
@@ -28,10 +28,10 @@ class Route:
     selected: str = ""
 
     @property
-    def action(self) -> Action:
+    def action(self) -> Access:
         """What has to be allowed."""
         target = self.target
-        return Action(
+        return Access(
             verb=self.verb,
             group=target.kind.group,
             resource=target.kind.plural,

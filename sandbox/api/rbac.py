@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from kube.calls import Access
 from sandbox.api.store import Store
 from sandbox.api.users import ADMINS, AUTHENTICATED, NODES, User
 
@@ -19,26 +19,13 @@ _KINDS: Final = tuple(f"{p}.{_GROUP}" for p in ("roles", "rolebindings", "cluste
 _BASIC: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectreviews"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """One thing that somebody wants to do."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-
 class Recorder:
     """Counts what was asked for: (user, verb, group, resource, subresource)."""
 
     def __init__(self) -> None:
         self.seen: Counter[tuple[str, str, str, str, str]] = Counter()
 
-    def note(self, user: User, action: Action) -> None:
+    def note(self, user: User, action: Access) -> None:
         """Count one request."""
         self.seen[user.name, action.verb, action.group, action.resource, action.subresource] += 1
 
@@ -58,7 +45,7 @@ class Authorizer:
         self._rules: dict[tuple[User, str], list[Mapping[str, Any]]] = {}
         self._good_for: tuple[int, ...] = ()
 
-    def allows(self, user: User, action: Action) -> bool:
+    def allows(self, user: User, action: Access) -> bool:
         """Whether some rule of *user* allows *action*."""
         if {ADMINS, NODES} & set(user.groups) or (action.resource in _BASIC and action.verb == "create"):
             return True
@@ -109,7 +96,7 @@ def _is_subject(user: User, binding: Mapping[str, Any], namespace: str) -> bool:
     return False
 
 
-def _allows(rule: Mapping[str, Any], action: Action) -> bool:
+def _allows(rule: Mapping[str, Any], action: Access) -> bool:
     if not {"*", action.verb} & set(rule.get("verbs") or ()):
         return False
     if action.path:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kube.calls import Access
 from sandbox.api.errors import bad_request
-from sandbox.api.rbac import Action, Authorizer
+from sandbox.api.rbac import Authorizer
 from sandbox.api.users import API_AUDIENCE, AUTHENTICATED, Tokens, User
 
 Json = dict[str, Any]
@@ -44,7 +45,7 @@ def _token(spec: Mapping[str, Any], tokens: Tokens) -> Json:
 def _access(spec: Mapping[str, Any], user: User, authorizer: Authorizer) -> Json:
     asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if asked:
-        action = Action(
+        action = Access(
             verb=asked.get("verb", ""),
             group=asked.get("group", ""),
             resource=asked.get("resource", ""),
@@ -53,7 +54,7 @@ def _access(spec: Mapping[str, Any], user: User, authorizer: Authorizer) -> Json
             name=asked.get("name", ""),
         )
     elif path:
-        action = Action(verb=path.get("verb", ""), path=path.get("path", ""))
+        action = Access(verb=path.get("verb", ""), path=path.get("path", ""))
     else:
         raise bad_request("spec: exactly one of nonResourceAttributes or resourceAttributes must be specified")
     return {"allowed": authorizer.allows(user, action)}

@@ -13,12 +13,13 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from kube.calls import Access
 from sandbox.api import bodies, discovery, paths, podlife, reviews
 from sandbox.api.admission import Admission
 from sandbox.api.errors import StatusError, internal, not_found
 from sandbox.api.incoming import Target
 from sandbox.api.paths import Route
-from sandbox.api.rbac import Action, Authorizer, Recorder
+from sandbox.api.rbac import Authorizer, Recorder
 from sandbox.api.registry import Call, Registry
 from sandbox.api.resources import Catalogue
 from sandbox.api.store import Store, Stored
@@ -158,7 +159,7 @@ class ApiServer:
             raise StatusError(403, "Forbidden", f'users "{name}" is forbidden: only administrators impersonate here')
         return User(name=name, groups=tuple(request.headers.getall("Impersonate-Group", ())))
 
-    def _authorize(self, user: User, action: Action) -> None:
+    def _authorize(self, user: User, action: Access) -> None:
         self.recorder.note(user, action)
         if not self._enforces_rbac or self.authorizer.allows(user, action):
             return
