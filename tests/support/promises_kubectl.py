@@ -24,7 +24,7 @@ spec:
     resources: {limits: {cpu: "1", volcano.sh/vgpu-number: "1"}}
 """
 _AGES: Final = (
-    (re.compile(r"\b\d+(ms|s|m\d+s|m)\b"), "AGE"),
+    (re.compile(r"\b(\d+(ms|[smhdy]))+\b"), "AGE"),
     (re.compile(r"(Start Time|CreationTimestamp):.*"), r"\1: TIME"),
     (re.compile(r"\w{3}, \d+ \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "TIME"),
     (re.compile(r"/tmp/\S*"), "FILE"),
