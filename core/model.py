@@ -37,6 +37,11 @@ class Container:
     env_names: tuple[str, ...] = ()
     host_ports: tuple[tuple[str, str, int], ...] = ()
 
+    def amount(self, resource: str) -> str | None:
+        """What is written of *resource*: its limit, else its request; None where it is not named."""
+        text = self.limits.get(resource)
+        return self.requests.get(resource) if text is None else text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:

@@ -17,6 +17,7 @@ CONFIGURATION_ACCEPTED: Final = "cardshare.io/ConfigurationAccepted"
 WISHED_INDICES: Final = "cardshare.io/gpu-index"
 # Cards that the user wants left alone; moved here from a pod's volcano.sh/gpu-unhealthy-ids.
 AVOIDED_CARDS: Final = "cardshare.io/avoid-cards"
+PLACE_WISHES: Final = frozenset({WISHED_INDICES, AVOIDED_CARDS})
 # Segments of a pod's assignment that the device plugin has not been shown yet (nvidia 2.8).
 SEGMENT_QUEUE: Final = "cardshare.io/segment-queue"
 # Keys that only this project's own service accounts may write.
@@ -26,6 +27,7 @@ GPU_INDEX: Final = "volcano.sh/gpu-index"
 GPU_UNHEALTHY: Final = "volcano.sh/gpu-unhealthy-ids"
 USE_GPU_TYPE: Final = "nvidia.com/use-gputype"
 NO_USE_GPU_TYPE: Final = "nvidia.com/nouse-gputype"
+TYPE_WISHES: Final = frozenset({USE_GPU_TYPE, NO_USE_GPU_TYPE})
 # PodGroup names: the first key wins over the second (nvidia 3.9).
 GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 

@@ -9,12 +9,13 @@ its *card* (one accelerator with what is in use on it), its *request* (all that 
 wishes included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from core.model import Node, NodeName, Pod, PodUid
+from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 
@@ -362,6 +363,36 @@ class Choosing(Protocol):
 
     def way(self, assignment: Any, cards: Sequence[Any]) -> str:
         """The way in which *assignment* is served, "" where its cards are gone."""
+        ...
+
+
+@runtime_checkable
+class Furnishing(Protocol):
+    """What a dialect adds whose pods need more than they ask for; the others have nothing of it."""
+
+    def labels(self) -> frozenset[str]:
+        """The labels that are read of its pods, and of no others."""
+        ...
+
+    def furnished(self, pod: Pod, request: Any, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+        """*pod* with what it needs besides, whoever places it; done twice it changes nothing more."""
+        ...
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """What a dialect adds that reads more of a pod than its resources; the others have nothing of it."""
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """The annotations by which users say which cards they want, and how: free until it is bound."""
+        ...
+
+    def heeded(self, request: Any, tables: Tables) -> frozenset[str]:
+        """Of all dialects' wishes those that are read, or refused by name, of a pod with *request*."""
+        ...
+
+    def remarks(self, pod: Pod, request: Any, tables: Tables) -> Iterator[Notice]:
+        """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
         ...
 
 

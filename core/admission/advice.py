@@ -7,16 +7,13 @@ from typing import Final
 
 from core.admission import effects, rules, spelling
 from core.admission.rulebook import Rulebook
-from core.admission.verdict import Judged, Notice, Verdict
+from core.admission.verdict import Judged, Verdict
 from core.catalog import Asked
-from core.dialects.ascend_hami.cards import trim
-from core.dialects.ascend_hami.requests import is_soft
 from core.dialects.vgpu import advice, keys
 from core.dialects.vgpu.requests import Request
-from core.errors import quoted
 from core.inventory import Stock
-from core.model import Pod
 from core.port import Dialect
+from core.remarks import Notice
 from core.settings import DialectName
 
 # More card models than these are not told apart: the first ones show what is meant.
@@ -36,29 +33,9 @@ def spoken(judged: Judged, book: Rulebook) -> Verdict:
         if never is not None:
             notices.append(rules.warned(never))
         notices += slices(asked, book)
-        notices += templates(pod, asked, book)
     if before is None or asked is not None:
         notices += effects.lost(pod, asked, book)
     return replace(verdict, notices=tuple(notices)) if len(notices) > len(verdict.notices) else verdict
-
-
-def templates(pod: Pod, asked: Asked, rules: Rulebook) -> Iterator[Notice]:
-    """CS114: an Ascend chip is cut by templates, so that a container gets the next larger one (ascend 4.3).
-
-    The figure is left as it was written: scheduler and device plugin read both alike, and a second apply is no change.
-    """
-    if asked.dialect is not DialectName.ASCEND_HAMI or is_soft(pod):
-        return
-    for chip in rules.tables.ascend.chips:
-        for one in (*pod.init_containers, *pod.containers):
-            text = one.limits.get(chip.memory_resource, "")
-            wanted_mib = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-            cut = trim(chip, wanted_mib) if wanted_mib else None
-            if cut is not None and cut.memory_mib > wanted_mib:
-                given = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})"
-                place = f'container "{one.name}": limit {chip.memory_resource}'
-                why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
-                yield Notice("CS114", f"{place}: {why}; write {cut.memory_mib} to ask for just that")
 
 
 def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:

@@ -7,14 +7,11 @@ from typing import Final
 
 from core import names
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import Notice
 from core.catalog import Asked
-from core.dialects.mindcluster import keys as mindcluster_keys
-from core.dialects.mindcluster.templates import LOW, NULL
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, Pod
-from core.settings import DialectName
+from core.remarks import Notice
 from core.units import MAX_INT32, parse_count
 
 Notices = tuple[Notice, ...]
@@ -123,26 +120,8 @@ def scheduler_of(pod: Pod, rules: Rulebook) -> str:
 
 def furnish(pod: Pod, asked: Asked, rules: Rulebook) -> tuple[Pod, Notices]:
     """What a pod that asks *asked* needs besides, whoever places it."""
-    if asked.dialect is DialectName.ASCEND_HAMI:
-        return set_runtime_class(pod, asked, rules)
-    return (default_labels(pod, asked) if asked.dialect is DialectName.MINDCLUSTER else pod), _NONE
-
-
-def set_runtime_class(pod: Pod, asked: Asked, rules: Rulebook) -> tuple[Pod, Notices]:
-    """CS117: the runtime class of a chip type, where device-config.yaml names one (ascend 1.9, 4.11)."""
-    found = next((one.runtime_class for one in rules.tables.ascend.chips if one.common_word == asked.request.word), "")
-    if not found or pod.runtime_class:
-        return pod, _NONE
-    text = f"spec.runtimeClassName: {found} was added, as device-config.yaml has it for {asked.request.word}"
-    return replace(pod, runtime_class=found), (Notice("CS117", text),)
-
-
-def default_labels(pod: Pod, asked: Asked) -> Pod:
-    """CS118: what a slice of an NPU is without the labels that choose it, written out (ascend 3.3, 4.11)."""
-    defaults = {mindcluster_keys.LEVEL: LOW, mindcluster_keys.DVPP: NULL}
-    if asked.request.choice is None or defaults.keys() <= pod.labels.keys():
-        return pod
-    return replace(pod, labels={**defaults, **pod.labels})
+    dialect = rules.furnishing.get(asked.dialect)
+    return dialect.furnished(pod, asked.request, rules.tables) if dialect is not None else (pod, _NONE)
 
 
 def plain(text: str) -> str:

@@ -6,10 +6,9 @@ from typing import Final
 
 from core import names
 from core.catalog import Catalog
-from core.dialects.ascend_hami import keys as ascend_keys
-from core.dialects.vgpu import keys as vgpu_keys
 from core.inventory import Stock
 from core.model import Container, Pod
+from core.port import Furnishing, Reading
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables
 
 # What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
@@ -41,19 +40,6 @@ _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)
 _MACHINE_SUFFIXES: Final = ("-devices-to-allocate", "-devices-allocated")
 _HAMI_PREFIX: Final = "hami.io/"
 
-# What a user says of the cards that a pod accepts, whatever the configuration.
-SELECTORS: Final = frozenset(
-    {
-        vgpu_keys.MODE,
-        vgpu_keys.USE_UUID,
-        vgpu_keys.NO_USE_UUID,
-        vgpu_keys.GROUP_POLICY,
-        names.USE_GPU_TYPE,
-        names.NO_USE_GPU_TYPE,
-        names.WISHED_INDICES,
-        names.AVOIDED_CARDS,
-    }
-)
 # Keys that the guides have on pods and that are moved to a key of the user's.
 MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
 
@@ -71,6 +57,7 @@ class Rulebook:
     counts: by the resource that says how much of a card, the one that counts cards. resources: both, of all dialects;
     resources_by_dialect: the same, of each.
     wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
+    reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
     stock: what the cluster's nodes offer, None where that is not known.
     """
 
@@ -81,6 +68,9 @@ class Rulebook:
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
     wishes: frozenset[str]
+    reading: Mapping[DialectName, Reading]
+    furnishing: Mapping[DialectName, Furnishing]
+    labels: Mapping[DialectName, frozenset[str]]
     counts: Mapping[str, str]
     stock: Stock | None = None
 
@@ -135,17 +125,11 @@ class Rulebook:
         return names.SCHEDULER_NAME if names.SCHEDULER_NAME in owned else owned[0]
 
 
-def _ascend_wishes(tables: Tables) -> frozenset[str]:
-    """The annotations by which a pod says which Ascend chips it wants, and how they are cut."""
-    found = {ascend_keys.MODE}
-    for chip in tables.ascend.chips:
-        found |= {ascend_keys.use_uuids(chip.common_word), ascend_keys.no_use_uuids(chip.common_word)}
-    return frozenset(found)
-
-
 def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     """The rulebook of a configuration."""
     vgpu = tables.vgpu
+    reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
+    furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
     return Rulebook(
         settings=settings,
         tables=tables,
@@ -153,7 +137,10 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         resources=catalog.resources(tables),
         resources_by_dialect={name: dialect.resources(tables) for name, dialect in catalog.dialects.items()},
         protected=catalog.assignment_keys(tables) | _MACHINE_KEYS | names.PRIVATE_KEYS,
-        wishes=SELECTORS | _ascend_wishes(tables),
+        wishes=frozenset().union(*(one.wishes(tables) for one in reading.values())),
+        reading=reading,
+        furnishing=furnishing,
+        labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
         counts=dict.fromkeys(vgpu.resources - {vgpu.number_resource}, vgpu.number_resource)
         | {key: chip.resource for chip in tables.ascend.chips for key in (chip.memory_resource, chip.core_resource)},
     )

@@ -11,12 +11,12 @@ from typing import Final
 from core import names, selection
 from core.admission.mends import plain
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import Notice
 from core.catalog import Asked
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, Pod
 from core.port import Violation
+from core.remarks import Notice
 from core.settings import NeverFits
 
 Violations = tuple[Violation, ...]

@@ -9,9 +9,9 @@ from typing import Final
 
 from core import names, spelling
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import Notice
 from core.errors import quoted
 from core.model import Container, Pod
+from core.remarks import Notice
 
 PREFIXES: Final = (names.OWN_PREFIX, "hami.io/", "huawei.com/", "nvidia.com/", "volcano.sh/")
 # What others offer or read, and what looks like ours: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.

@@ -9,9 +9,10 @@ from typing import Final
 
 from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
-from core.admission.verdict import NOTHING, Judged, Notice, Verdict
+from core.admission.verdict import NOTHING, Judged, Verdict
 from core.model import Pod
 from core.port import Violation
+from core.remarks import Notice
 from core.wire.pods import pod_of
 from core.wire.templates import Template, Workload
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from core import names
 from core.admission import mends, rules
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Notice, Verdict, edits_between
+from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
 from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, Pod
 from core.port import Rotating, Violation
+from core.remarks import Notice
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 

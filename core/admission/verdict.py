@@ -7,17 +7,8 @@ from typing import Final, NamedTuple
 from core.catalog import Asked
 from core.model import Container, Pod
 from core.port import Violation
+from core.remarks import Notice
 from core.wire.patches import Edit, Path
-
-
-class Notice(NamedTuple):
-    """One thing that the user is told although the pod is admitted; codes as in `Violation`."""
-
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.code} {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

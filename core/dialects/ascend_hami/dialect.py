@@ -1,9 +1,9 @@
 """The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from core.dialects.ascend_hami import cards as _cards
-from core.dialects.ascend_hami import fit, handoff, keys, lock, requests, usage
+from core.dialects.ascend_hami import fit, handoff, keys, lock, remarks, requests, usage
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
@@ -24,6 +24,7 @@ from core.port import (
     Violation,
     Want,
 )
+from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 
@@ -132,6 +133,28 @@ class AscendHami:
         """(chip id, what of it) per entry, for people."""
         del cards
         return usage.described(assignment)
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """Which chips, and how they are cut."""
+        return remarks.wishes(tables)
+
+    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+        """Its wishes, of the lists those of the chip type that is asked for."""
+        del tables
+        return remarks.heeded(request)
+
+    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+        """Figures and words of *pod* that have no effect, or give more than they say."""
+        del request
+        return remarks.remarks(pod, tables)
+
+    def labels(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def furnished(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+        """*pod* with the runtime class of its chip type."""
+        return remarks.furnished(pod, request, tables)
 
     def lock_owner(self, node: Node) -> str:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""

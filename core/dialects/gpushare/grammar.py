@@ -3,7 +3,7 @@
 Source: protocol reference, nvidia 1.5, 2.2, 2.3, 4.4, 4.5, with S31 and 10.7 done as they say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core import selection
@@ -11,6 +11,7 @@ from core.errors import InvalidRequestError
 from core.model import Container, Node, Pod
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port import Violation
+from core.remarks import Notice, no_effect
 from core.selection import ANY_CARD, CardSelection
 from core.units import MAX_AMOUNT, parse_amount, parse_count
 from core.wire.reading import check_length
@@ -191,3 +192,14 @@ def _whole(text: str) -> int | None:
     """Go's strconv.Atoi, as far as any card's index goes."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
+def remarks(pod: Pod) -> Iterator[Notice]:
+    """CS116: cards to avoid by id, where the plugin knows cards by position alone."""
+    try:
+        ids, _ = selection.avoided(pod.annotations.get(AVOIDED_CARDS, ""), "")
+    except InvalidRequestError:
+        return
+    if ids:
+        why = "these nodes know their cards by position, not by id"
+        yield no_effect(f"annotation {AVOIDED_CARDS}", ", ".join(sorted(ids)), why, "write positions such as '0,2'")

@@ -4,8 +4,9 @@ Which cards a pod gets, and what of them is free, is each mode's own.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from core import names
 from core.dialects.gpushare import cards as _cards
 from core.dialects.gpushare import grammar, handoff
 from core.dialects.gpushare.cards import Assignment, Card
@@ -13,6 +14,7 @@ from core.dialects.gpushare.grammar import Capacity, Request
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.port import Complaint, Held, InFlight, Offer, Stamp, Violation
+from core.remarks import Notice
 from core.settings import DialectName, Tables
 
 
@@ -70,6 +72,21 @@ class Mode(ABC):
             return None if asked is None else self.violations(asked, pod) or asked
         except InvalidRequestError as error:
             return (grammar.violation_of(error, "CS105" if error.field.startswith("annotation") else "CS101"),)
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """At which positions."""
+        del tables
+        return names.PLACE_WISHES
+
+    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+        """All of its wishes."""
+        del request
+        return self.wishes(tables)
+
+    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+        """Cards that *pod* names by what these nodes do not know."""
+        del request, tables
+        return grammar.remarks(pod)
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
         """What bound *pod* holds by its annotations, whoever bound it."""

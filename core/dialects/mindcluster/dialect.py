@@ -3,10 +3,10 @@
 This file joins the parts; each rule stands in the file that it is named after. Source: protocol reference, ascend 3.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from core.dialects.mindcluster import chips as _chips
-from core.dialects.mindcluster import fit, handoff, holding, keys, offer, requests
+from core.dialects.mindcluster import fit, handoff, holding, keys, offer, remarks, requests
 from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import TEMPLATES
@@ -25,6 +25,7 @@ from core.port import (
     Violation,
     Want,
 )
+from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 from core.units import counted
 
@@ -56,6 +57,30 @@ class MindCluster:
     def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request_of(pod, tables)
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """None: it is told by labels."""
+        del tables
+        return frozenset()
+
+    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+        """None."""
+        del request, tables
+        return frozenset()
+
+    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+        """Labels of *pod* that choose nothing."""
+        del tables
+        return remarks.remarks(pod, request)
+
+    def labels(self) -> frozenset[str]:
+        """Those that choose a template."""
+        return frozenset({keys.LEVEL, keys.DVPP})
+
+    def furnished(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+        """*pod* with the labels of its slice written out."""
+        del tables
+        return remarks.furnished(pod, request), ()
 
     def at_best(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
         """The chips as if all of them were listed and well."""

@@ -1,9 +1,10 @@
 """The vGPU protocol behind the port; each question is answered in a file of its own."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from core import names
 from core.dialects.vgpu import cards as _cards
-from core.dialects.vgpu import fit, handoff, keys, requests, usage
+from core.dialects.vgpu import fit, handoff, keys, remarks, requests, usage
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.usage import Assignment
@@ -22,6 +23,7 @@ from core.port import (
     Violation,
     Want,
 )
+from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 
@@ -46,6 +48,20 @@ class Vgpu:
     def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
         """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
         return _cards.offer(node, tables)
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """Which cards, in which mode, and how far apart."""
+        del tables
+        return keys.WISHES | names.TYPE_WISHES | names.PLACE_WISHES
+
+    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+        """All of its wishes."""
+        del request
+        return self.wishes(tables)
+
+    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+        """Figures and words of *pod* that have no effect."""
+        return remarks.remarks(pod, request, tables.vgpu)
 
     def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""

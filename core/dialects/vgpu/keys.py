@@ -18,6 +18,7 @@ USE_UUID: Final = "volcano.sh/vgpu-use-gpuuuid"
 NO_USE_UUID: Final = "volcano.sh/vgpu-nouse-gpuuuid"
 GROUP_POLICY: Final = "volcano.sh/vgpu-podgroup-policy"
 SPREAD_GROUP: Final = "spread"
+WISHES: Final = frozenset({MODE, USE_UUID, NO_USE_UUID, GROUP_POLICY})
 
 ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"

@@ -5,9 +5,10 @@ written. Pods of the default scheduler without either annotation are its busines
 Source: design.md 4.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from core import names
 from core import selection as _selection
 from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer
 from core.errors import InvalidRequestError, quoted
@@ -28,6 +29,7 @@ from core.port import (
     Violation,
     Want,
 )
+from core.remarks import Notice
 from core.selection import CardSelection
 from core.settings import DialectName, Policy, Tables
 
@@ -87,6 +89,21 @@ class WholeGpu:
             code = "CS105" if error.field.startswith("annotation") else "CS101"
             return (Violation(code=code, field=error.field, found=error.found, remedy=error.remedy),)
         return unheard or Request(gpus, selection)
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        """Which models."""
+        del tables
+        return names.TYPE_WISHES
+
+    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+        """Its wishes; positions are refused by name (CS212), because NVIDIA's plugin chooses the cards."""
+        del request, tables
+        return names.TYPE_WISHES | names.PLACE_WISHES
+
+    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+        """None: what could have no effect is refused."""
+        del pod, request, tables
+        return iter(())
 
     def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held | None:
         """How many GPUs bound *pod* has, whoever bound it."""

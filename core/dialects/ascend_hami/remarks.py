@@ -1,0 +1,68 @@
+"""What users should know of a pod with Ascend chips, and what such a pod needs besides.
+
+Source: protocol reference, ascend 1.5, 1.9, 4.2, 4.3, 4.11.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from core.dialects.ascend_hami import keys
+from core.dialects.ascend_hami.cards import trim
+from core.dialects.ascend_hami.requests import Request, is_soft
+from core.errors import quoted
+from core.model import Container, Pod
+from core.remarks import Notice, all_memory, limit_of, no_effect
+from core.settings import AscendChip, Tables
+
+
+def wishes(tables: Tables) -> frozenset[str]:
+    """The annotations by which a pod says which chips it wants, and how they are cut."""
+    return frozenset({keys.MODE}).union(*(_uuids(chip.common_word) for chip in tables.ascend.chips))
+
+
+def heeded(request: Request) -> frozenset[str]:
+    """Those that are read of a pod with *request*: of lists, the ones of its own chip type."""
+    return _uuids(request.word) | {keys.MODE}
+
+
+def furnished(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+    """CS117: with the runtime class of its chip type, where device-config.yaml names one."""
+    found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.word), "")
+    if not found or pod.runtime_class:
+        return pod, ()
+    text = f"spec.runtimeClassName: {found} was added, as device-config.yaml has it for {request.word}"
+    return replace(pod, runtime_class=found), (Notice("CS117", text),)
+
+
+def remarks(pod: Pod, tables: Tables) -> Iterator[Notice]:
+    """CS114 and CS116 for *pod*."""
+    word = pod.annotations.get(keys.MODE, "")
+    if word not in ("", keys.SOFT):
+        why = f"the one word that is read is {keys.SOFT}, and the chip is cut by templates"
+        yield no_effect(f"annotation {keys.MODE}", word, why, f"write {keys.SOFT}, or leave it out")
+    for chip in tables.ascend.chips:
+        for one in (*pod.init_containers, *pod.containers):
+            if one.amount(chip.memory_resource) == "0" and one.amount(chip.resource) not in (None, "0"):
+                yield all_memory(one, chip.memory_resource)
+            if not is_soft(pod):
+                yield from _cut(one, chip)
+
+
+def _cut(one: Container, chip: AscendChip) -> Iterator[Notice]:
+    """A chip is cut by templates, so that a container gets the next larger one.
+
+    The figure is left as it was written: scheduler and device plugin read both alike, and a second apply is no change.
+    """
+    text = one.limits.get(chip.memory_resource, "")
+    wanted_mib = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    cut = trim(chip, wanted_mib) if wanted_mib else None
+    if cut is not None and cut.memory_mib > wanted_mib:
+        given = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})"
+        why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
+        yield Notice(
+            "CS114", f"{limit_of(one, chip.memory_resource)}: {why}; write {cut.memory_mib} to ask for just that"
+        )
+
+
+def _uuids(word: str) -> frozenset[str]:
+    return frozenset({keys.use_uuids(word), keys.no_use_uuids(word)})

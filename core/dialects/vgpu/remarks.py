@@ -1,0 +1,36 @@
+"""What users should know of a pod with vGPUs: figures and words of it that have no effect.
+
+Source: protocol reference, nvidia 1.9, 3.1, 3.7, 3.9.
+"""
+
+from collections.abc import Iterator
+
+from core.dialects.vgpu import keys
+from core.dialects.vgpu.requests import Request
+from core.model import Container, Pod
+from core.remarks import Notice, all_memory, limit_of, no_effect
+from core.settings import VgpuTable
+
+
+def remarks(pod: Pod, request: Request, table: VgpuTable) -> Iterator[Notice]:
+    """CS116 for *pod*, which asks *request*."""
+    for one in pod.containers:
+        yield from _shares(one, request, table)
+    word = pod.annotations.get(keys.GROUP_POLICY)
+    if word is not None and word not in ("", keys.SPREAD_GROUP):
+        why, remedy = "the one word that is read is spread", "write spread, or leave it out"
+        yield no_effect(f"annotation {keys.GROUP_POLICY}", word, why, remedy)
+
+
+def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Notice]:
+    """The percentage holds over the memory, 0 is no amount, and MIG limits no cores."""
+    memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)
+    if memory is not None and percent is not None:
+        why = f"{table.percentage_resource} {percent} holds over it"
+        yield no_effect(limit_of(one, table.memory_resource), memory, why, "leave one of the two out")
+    elif memory == "0":
+        yield all_memory(one, table.memory_resource)
+    cores = one.amount(table.cores_resource)
+    if cores not in (None, "0") and request.mode == keys.MIG:
+        why = "in mode mig a slice brings its own cores, and this figure only keeps other pods off the card"
+        yield no_effect(limit_of(one, table.cores_resource), cores, why, "leave it out")

@@ -1,0 +1,33 @@
+"""What is told of a pod that is admitted: notices, and the words that dialects share for what has no effect."""
+
+from typing import NamedTuple
+
+from core.errors import quoted
+from core.model import Container
+
+
+class Notice(NamedTuple):
+    """One thing that the user is told although the pod is admitted; codes as in `core.port.Violation`."""
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
+
+
+def no_effect(field: str, found: str, why: str, remedy: str) -> Notice:
+    """CS116: *field* with *found* is not what its words say, *why*, and what to do about it."""
+    return Notice("CS116", f"{field}: found {quoted(found)}; it has no effect, because {why}: {remedy}")
+
+
+def all_memory(container: Container, resource: str) -> Notice:
+    """CS116: 0 of *resource*, which means all of it."""
+    return no_effect(
+        limit_of(container, resource), "0", "0 asks for all memory of the card", "write how many MiB, or leave it out"
+    )
+
+
+def limit_of(container: Container, resource: str) -> str:
+    """Where *resource* stands, for people."""
+    return f'container "{container.name}": limit {resource}'
