@@ -14,7 +14,7 @@ from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import Selection, label_matcher
 from sandbox.api.store import Stored
 from sandbox.api.users import API_AUDIENCE, Tokens, service_account
-from sandbox.api.validation import check_binding
+from sandbox.api.validation import check_bindable, check_binding
 
 Json = dict[str, Any]
 
@@ -27,20 +27,24 @@ _PDB = "poddisruptionbudgets.policy"
 async def bind(registry: Registry, target: Target, binding: Json, call: Call) -> Json:
     """Bind a pod: node, annotations, labels and condition in one write, or none of it.
 
+    *target* is the pod's subresource, or the older ``bindings``, where the Binding alone names the pod.
+
     Raises:
-        StatusError: as `validation.check_binding` says.
+        StatusError: denied, or as `validation.check_binding` and `validation.check_bindable` say.
     """
-    subkind = _kind(registry, "", "bindings")
-    binding, _ = fields.check(subkind, binding)
-    metadata = {"namespace": target.namespace, "name": target.name, **(binding.get("metadata") or {})}
+    kind = _kind(registry, "", "bindings")
+    binding, _ = fields.check(kind, binding)
+    metadata = {"namespace": target.namespace, **(binding.get("metadata") or {})}
+    name = target.name or str(metadata.get("name") or "")
     binding = {**binding, "kind": "Binding", "apiVersion": "v1", "metadata": metadata}
-    write = replace(write_of("CREATE", target, call, binding), subresource="binding", subkind=subkind)
+    write = replace(write_of("CREATE", target, call, binding), name=name, subkind=kind)
     binding = await registry.admission.mutate(write, call.warnings) or binding
-    await registry.admission.validate(write, call.warnings)
-    stored = registry.store.get("pods", target.namespace, target.name)
-    node = check_binding(None if stored is None else stored.obj, binding, target.name)
+    node = check_binding(binding, name)
+    await registry.admission.validate(replace(write, obj=binding), call.warnings)
+    stored = registry.store.get("pods", target.namespace, name)
+    check_bindable(None if stored is None else stored.obj, binding, name)
     if stored is not None and not call.dry_run:
-        registry.commit(target.kind, _bound(stored, binding, node, registry.now()))
+        registry.commit(_kind(registry, "", "pods"), _bound(stored, binding, node, registry.now()))
     return _SUCCESS
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 from kube.calls import Access
 from sandbox.api import bodies, discovery, paths, podlife, reviews
 from sandbox.api.admission import Admission
-from sandbox.api.errors import StatusError, internal, not_found
+from sandbox.api.errors import StatusError, internal
 from sandbox.api.incoming import Target
 from sandbox.api.paths import Route
 from sandbox.api.rbac import Authorizer, Recorder
@@ -289,12 +289,7 @@ class ApiServer:
             case other:
                 raise StatusError(405, "MethodNotAllowed", f"{kind.plural}/{other} cannot be created")
         if kind.plural == "bindings":
-            pods = self.catalogue.find("", "v1", "pods")
-            name = str((body.get("metadata") or {}).get("name") or "")
-            if pods is None:
-                raise not_found("pods", name)
-            bound = Target(kind=pods, namespace=target.namespace, name=name, subresource="binding")
-            return await podlife.bind(self.registry, bound, body, call)
+            return await podlife.bind(self.registry, target, body, call)
         if kind.virtual:
             return reviews.answer(kind.plural, body, call.user, self.tokens, self.authorizer)
         return await self.registry.create(target, body, call)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sandbox.api.conditions import MAX_CONDITIONS, ExpressionError, check_expression
 from sandbox.api.defaults import CONTAINER_LISTS, template_of
-from sandbox.api.errors import StatusError, conflict, invalid, not_found
+from sandbox.api.errors import StatusError, bad_request, conflict, invalid, not_found
 from sandbox.api.quantities import QuantityError, is_whole, value_of
 from sandbox.api.resources import ResourceType
 
@@ -68,14 +68,16 @@ def check_update(kind: ResourceType, obj: Mapping[str, Any], old: Mapping[str, A
     _raise(kind, obj, reasons)
 
 
-def check_binding(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], name: str) -> str:
-    """Judge a Binding of a pod as the registry does, and return the node's name.
+def check_binding(binding: Mapping[str, Any], name: str) -> str:
+    """Judge a Binding of the pod *name* by itself, and return the node's name.
 
     The node need not exist, and neither annotations nor labels are judged: measured.
 
     Raises:
-        StatusError: 404 no such pod; 409 another uid or version, bound, gated or being deleted; 500 no target.
+        StatusError: 400 it names another pod, or none; 500 no target.
     """
+    if (binding["metadata"].get("name") or "") != name:
+        raise bad_request("name in URL does not match name in Binding object")
     target = binding.get("target") or {}
     if not target.get("name"):
         raise StatusError(500, "", "target.name: Required value")
@@ -83,9 +85,18 @@ def check_binding(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], nam
         raise StatusError(
             500, "", f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
         )
+    return str(target["name"])
+
+
+def check_bindable(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], name: str) -> None:
+    """Judge whether *pod*, which is called *name*, may be bound by *binding*, as the registry does.
+
+    Raises:
+        StatusError: 404 no such pod; 409 another uid or version, bound, gated or being deleted.
+    """
     if pod is None:
         raise not_found("pods", name)
-    asked, there = binding.get("metadata") or {}, pod["metadata"]
+    asked, there = binding["metadata"], pod["metadata"]
     if asked.get("uid") and asked["uid"] != there["uid"]:
         raise conflict("pods", name, _storage_error("pods", there) + _other_uid(there, asked["uid"]))
     if asked.get("resourceVersion") and asked["resourceVersion"] != there["resourceVersion"]:
@@ -100,7 +111,6 @@ def check_binding(pod: Mapping[str, Any] | None, binding: Mapping[str, Any], nam
         raise conflict("pods/binding", name, f'pod {name} is already assigned to node "{bound}"')
     if pod["spec"].get("schedulingGates"):
         raise conflict("pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
-    return str(target["name"])
 
 
 def other_uid(kind: ResourceType, there: Mapping[str, Any], asked: str) -> str:

@@ -1,8 +1,11 @@
 """Promises of the Binding subresource, on which all placing rests."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Final
 
-from tests.support.promises import Rows, World, promise, said
+from tests.support.promises import Json, Rows, World, promise, said
+from tests.support.promises_hook import Respond, add, answer_of, registered, serving
 
 
 @promise
@@ -120,4 +123,56 @@ async def a_binding_for_show_and_one_with_a_time_limit(world: World) -> Rows:
     after = (await world.rest.get(f"{world.pods}/p")).body
     rows.append(["unchanged", "nodeName" not in after["spec"], "annotations" not in after["metadata"]])
     rows.append(["limited", *said(await world.bind("p", query="?timeout=5s"))])
+    return rows
+
+
+_ACTS: Final[Mapping[str, Respond]] = {
+    "change": lambda review: answer_of(review, patch=[add("/metadata/annotations", {"by": "webhook"})]),
+    "judge": lambda review: answer_of(
+        review,
+        allowed="forged" not in review["request"]["object"]["metadata"]["annotations"],
+        status={"code": 422, "message": "forged"},
+    ),
+}
+
+
+def _of_bindings(entry: Json, expression: str) -> Json:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["bindings", "pods/binding"]}
+    condition = {"name": "told", "expression": expression}
+    return {**entry, "rules": [{**rule, "operations": ["CREATE"]}], "matchConditions": [condition]}
+
+
+@promise
+async def a_binding_is_shown_to_webhooks_whichever_way_it_comes(world: World) -> Rows:
+    rows: Rows = []
+    async with serving(world, _ACTS) as hook:
+        changing = _of_bindings(hook.entry("c", "change", world), "object.target.?name.orValue('') == 'changed'")
+        carrying = "request.userInfo.username == 'admin' && object.metadata.?annotations.orValue({}).exists(k, k != '')"
+        judging = _of_bindings(hook.entry("j", "judge", world), carrying)
+        async with registered(world, hook, [changing]), registered(world, hook, [judging], "validating"):
+            await world.pod("p")
+            await world.pod("q")
+            bindings, forged = f"{world.core}/bindings", {"annotations": {"forged": "x"}}
+            named = {"metadata": {"name": "p", **forged}, "target": {"kind": "Node", "name": "n1"}}
+            rows.append(["denied", *said(await world.bind("p", **forged))])
+            rows.append(["dry run", *said(await world.bind("p", query="?dryRun=All", **forged))])
+            rows.append(["the older way", *said(await world.rest.post(bindings, named))])
+            rows.append(["no such pod", *said(await world.bind("none", **forged))])
+            rows.append(["another's name", *said(await world.rest.post(f"{world.pods}/q/binding", named))])
+            nowhere = named | {"target": {"kind": "Node", "name": ""}}
+            rows.append(["no node", *said(await world.rest.post(f"{world.pods}/p/binding", nowhere))])
+            unnamed = {"metadata": forged, "target": named["target"]}
+            rows.append(["no name", *said(await world.rest.post(f"{world.pods}/p/binding", unnamed))])
+            rows.append(["no name, the older way", *said(await world.rest.post(bindings, unnamed))])
+            after = (await world.rest.get(f"{world.pods}/p")).body
+            rows.append(["unbound", "nodeName" not in after["spec"], "annotations" not in after["metadata"]])
+            rows.append(["carries nothing", *said(await world.bind("q"))])
+            rows.append(["changed", *said(await world.bind("p", "changed", annotations={"own": "1"}))])
+            after = (await world.rest.get(f"{world.pods}/p")).body
+            rows.append([after["spec"]["nodeName"], after["metadata"]["annotations"]])
+        told = ("operation", "name", "namespace", "kind", "resource", "subResource", "dryRun", "oldObject", "options")
+        for act, request, _ in hook.reviews:
+            found = request["object"]
+            metadata = {key: text for key, text in found["metadata"].items() if key != "managedFields"}
+            rows.append([act, *(request.get(key) for key in told), sorted(found), metadata, found["target"]])
     return rows

@@ -5,7 +5,7 @@ import pytest
 from sandbox.api.defaults import complete, fresh
 from sandbox.api.errors import StatusError
 from sandbox.api.resources import Catalogue
-from sandbox.api.validation import check_binding, check_create, check_update
+from sandbox.api.validation import check_bindable, check_binding, check_create, check_update
 
 PODS = next(kind for kind in Catalogue() if kind.resource == "pods")
 
@@ -110,7 +110,7 @@ def test_a_gated_pods_selector_may_change():
 
 
 def binding(node="n1", **metadata):
-    return {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+    return {"metadata": {"name": "p", **metadata}, "target": {"kind": "Node", "name": node}}
 
 
 def stored(spec=None, **metadata):
@@ -118,7 +118,26 @@ def stored(spec=None, **metadata):
 
 
 def test_a_binding_names_the_node():
-    assert check_binding(stored(), binding(uid="u1", resourceVersion="7"), "p") == "n1"
+    assert check_binding(binding(), "p") == "n1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        (binding(node=""), 500, "target.name: Required value"),
+        (binding(name="q"), 400, "name in URL does not match name in Binding object"),
+        ({"metadata": {}, "target": {"name": "n1"}}, 400, "name in URL does not match name in Binding object"),
+    ],
+    ids=["no-target", "another-name", "no-name"],
+)
+def test_a_binding_is_judged_by_itself_as_measured(asked, code, words):
+    with pytest.raises(StatusError) as caught:
+        check_binding(asked, "p")
+    assert (caught.value.code, caught.value.message) == (code, words)
+
+
+def test_the_pod_that_is_meant_is_bound():
+    check_bindable(stored(), binding(uid="u1", resourceVersion="7"), "p")
 
 
 @pytest.mark.parametrize(
@@ -129,13 +148,12 @@ def test_a_binding_names_the_node():
         (stored({"nodeName": "n0"}), binding(), 409, 'already assigned to node "n0"'),
         (stored({"schedulingGates": [{"name": "g"}]}), binding(), 409, "non-empty .spec.schedulingGates"),
         (stored(deletionTimestamp="2026-01-01T00:00:00Z"), binding(), 409, "is being deleted"),
-        (stored(), binding(node=""), 500, "target.name: Required value"),
         (None, binding(), 404, "not found"),
     ],
-    ids=["uid", "version", "bound", "gated", "deleting", "no-target", "no-pod"],
+    ids=["uid", "version", "bound", "gated", "deleting", "no-pod"],
 )
 def test_a_binding_is_refused_as_measured(found, asked, code, words):
     with pytest.raises(StatusError) as caught:
-        check_binding(found, asked, "p")
+        check_bindable(found, asked, "p")
     assert caught.value.code == code
     assert words in caught.value.message
