@@ -1,5 +1,6 @@
 """Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ async def answer(owner: Owner, explain_shape: Explain, key: str) -> dict[str, An
         return await _pending(owner, explain_shape, entry)
     pod = next((pod for pod in owner.carded.values() if pod.key == key), None)
     if pod is not None:
-        return _bound(owner, pod)
+        return await _bound(owner, pod)
     text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"
     return {"pod": key, "state": UNKNOWN, "text": text}
 
@@ -91,7 +92,7 @@ def refused_answer(refused: Refused) -> dict[str, Any]:
     }
 
 
-def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
+async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": pod.key, "uid": pod.uid, "state": "bound"}
     holding = owner.ledger.holding(pod.uid)
     if holding is None or holding.dialect is None:
@@ -110,7 +111,10 @@ def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     found |= where(owner, placement)
     found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
     shape = shape_of(pod, owner.ledger)
-    chosen = compared(owner.ledger, owner.planner.policy, shape, placement) if isinstance(shape, Shape) else ""
+    chosen = ""
+    if isinstance(shape, Shape):
+        # Every node is looked at, once per way: on a copy and in a thread, so that the loop is not held.
+        chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.policy, shape, placement)
     if chosen:
         found["choice"] = chosen
         found["text"] += f"\nThe mode was chosen: {chosen}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -40,7 +40,11 @@ class Following:
     """
 
     def __init__(
-        self, owner: Owner, inbox: Inbox, standing: Standing, take: Callable[[Take, ConfigMap | None], None]
+        self,
+        owner: Owner,
+        inbox: Inbox,
+        standing: Standing,
+        take: Callable[[Take, ConfigMap | None], Iterator[None] | None],
     ) -> None:
         """Begin with none.
 

@@ -19,15 +19,22 @@ _YOUNGEST_ONLY: Final = 5
 class Garbage:
     """Knows when to collect: the youngest objects after every few hundred changes, at times the next older too."""
 
-    def __init__(self, changes: Callable[[], int], collector: Callable[[int], object] = gc.collect) -> None:
+    def __init__(
+        self,
+        changes: Callable[[], int],
+        collector: Callable[[int], object] = gc.collect,
+        is_enabled: Callable[[], bool] = gc.isenabled,
+    ) -> None:
         """Begin now.
 
         Args:
             changes: how many there have been.
             collector: takes the generation up to which to collect.
+            is_enabled: whether anything is to be collected now.
         """
         self._changes: Final = changes
         self._collector: Final = collector
+        self._is_enabled: Final = is_enabled
         self._seen = changes()
         self._times = 0
 
@@ -37,6 +44,8 @@ class Garbage:
         if now - self._seen < _CHANGES:
             return
         self._seen = now
+        if not self._is_enabled():
+            return
         self._times += 1
         self._collector(0 if self._times % _YOUNGEST_ONLY else 1)
 

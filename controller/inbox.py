@@ -52,6 +52,11 @@ class Inbox:
         """Whether a long call has begun and not ended: what the owner knows is not consistent."""
         return self._steps is not None
 
+    async def settled(self) -> None:
+        """Wait until no long call is halfway."""
+        while self.is_halfway:
+            await self.put_and_wait(lambda: None)
+
     def work(self, until_s: float) -> bool:
         """Make the calls that wait, until *until_s* (monotonic); True if some are left."""
         while True:

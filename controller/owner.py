@@ -250,13 +250,16 @@ class Owner:
 
     # ------------------------------------------------------------------ keeping
 
-    def configure(self, tables: Tables, settings: Settings) -> None:
-        """Judge everything anew under another configuration."""
-        self.planner.configure(tables, settings)
-        for entry in [entry for entry in self.queue if entry.stage not in UNSETTLED]:
+    def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
+        """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
+        yield from self.planner.configure(tables, settings)
+        unsettled = [entry for entry in self.queue if entry.stage not in UNSETTLED]
+        for at, entry in enumerate(unsettled, start=1):
             if entry.pod.scheduler_name not in settings.scheduler_names:
                 self.pending.drop(entry)
             else:
                 self.planner.take_back(entry)
                 self.pending.read(entry)
+            if at % SLICE == 0:
+                yield
         self.refusals.note_free()

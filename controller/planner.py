@@ -94,20 +94,20 @@ class Planner:
         self._silence_s = 0.0
         self._retried_s = clock()
         self._primed: Final[list[Shape]] = []
-        # The shape that the cluster is being ordered for, and one that it was ordered for whose next pod is decided
-        # whatever has changed since: so there is an end to the ordering.
-        self._preparing: tuple[Shape, Iterator[None]] | None = None
+        # What orders the cluster for a shape, and a shape that it was ordered for whose next pod is decided whatever
+        # has changed since: so there is an end to the ordering.
+        self._preparing: Iterator[None] | None = None
         self._prepared: Shape | None = None
-        self.prime()
+        deque(self.prime(), maxlen=0)
 
-    def configure(self, tables: Tables, settings: Settings) -> None:
-        """Decide under another configuration from now on."""
+    def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
+        """Decide under another configuration, after the last of the slices in which everything is judged anew."""
         self.settings = settings
-        self.ledger.configure(tables, settings)
+        self._preparing = self._prepared = None
+        yield from self.ledger.configure(tables, settings)
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
-        self._preparing = self._prepared = None
-        self.prime()
+        yield from self.prime()
         self.locks.configure(settings)
         self.handoff.tables, self.handoff.settings = tables, settings
 
@@ -118,7 +118,8 @@ class Planner:
         self._give_turns(now_s)
         while self.bindings < self.settings.bind_in_flight_max:
             if self._preparing is not None:
-                self._prepare_on(*self._preparing)
+                if next(self._preparing, False) is False:
+                    self._preparing = None
             elif not self._ask_refused(now_s):
                 entry = self.queue.pop(now_s)
                 if entry is None:
@@ -151,7 +152,7 @@ class Planner:
         if shape == self._prepared:
             self._prepared = None
         elif not self.candidates.is_prepared(shape):
-            self._preparing = shape, self.candidates.prepare(shape)
+            self._preparing = self._prepare(shape)
             self.queue.ready(entry)
             return
         self._metrics.decisions.inc()
@@ -170,10 +171,10 @@ class Planner:
             case steps.RefusePod(silent=silent):
                 self._refuse(entry, shape, silent)
 
-    def _prepare_on(self, shape: Shape, slices: Iterator[None]) -> None:
-        """Order the cluster a little further for pods like none before; its first pod is decided when that is done."""
-        if next(slices, False) is False:
-            self._preparing, self._prepared = None, shape
+    def _prepare(self, shape: Shape) -> Iterator[None]:
+        """Order the cluster for pods like none before; the first of them is decided when that is done."""
+        yield from self.candidates.prepare(shape)
+        self._prepared = shape
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self._metrics.refusals.inc()
@@ -315,21 +316,31 @@ class Planner:
         shape = self.refusals.next(self._clock())
         if shape is None:
             return False
+        if self.candidates.is_prepared(shape):
+            self._ask(shape)
+        else:
+            self._preparing = self._prepare_to_ask(shape)
+        return True
+
+    def _prepare_to_ask(self, shape: Shape) -> Iterator[None]:
+        """Order the cluster for refused pods of which too much has changed; it is asked whatever has changed since."""
+        yield from self.candidates.prepare(shape)
+        self._ask(shape)
+
+    def _ask(self, shape: Shape) -> None:
         if not self.queue.refuses(shape):
             self.refusals.forget(shape)
         elif self.candidates.best(shape) is not None:
             self.queue.wake(shape)
         else:
             self.refusals.untold[shape] = None
-        return True
 
     # ------------------------------------------------------------------ keeping
 
-    def prime(self) -> None:
-        """Have the indices of pods without constraints of their own made while they are small.
+    def prime(self) -> Iterator[None]:
+        """Have the indices of pods without constraints of their own made, before the first of these pods.
 
-        They are made whole when first asked for, and kept up change by change: with thousands of nodes the former
-        holds the loop for too long.
+        Where the cluster is not listed yet, they are kept up change by change (`keep_up`).
         """
         tables = self.ledger.tables
         self._primed.clear()
@@ -345,6 +356,7 @@ class Planner:
             shape = shape_of(probe, self.ledger)
             if isinstance(shape, Shape):
                 self._primed.append(shape)
+                yield from self.candidates.prepare(shape)
                 self.candidates.best(shape)
 
     def keep_up(self) -> None:

@@ -8,7 +8,7 @@ import gc
 import signal
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -53,8 +53,9 @@ _REPORT_S: Final = 1.0
 _SETTINGS_S: Final = 5.0
 _CERTIFICATE_S: Final = 2.0
 _LAG_S: Final = 0.02
-# Until the first sync nearly everything made is kept, and nothing is collected; after it little leaves garbage with
-# cycles, and what is kept for long is not looked through again: either would hold the loop for too long.
+# Until the first sync, and while another configuration is taken, nearly everything made is kept, and nothing is
+# collected; after it little leaves garbage with cycles, and what is kept for long is not looked through again: either
+# would hold the loop for too long.
 _GC_THRESHOLDS: Final = (20_000, 10, 1000)
 
 
@@ -181,9 +182,8 @@ class Controller:
             tasks.create_task(told.run(), name="condition")
         await self._following.cluster(tasks, transport)
         self._synced = True
-        gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        gc.enable()
+        _keep()
         _log.info(
             "synced",
             nodes=len(self._owner.ledger.states),
@@ -221,14 +221,16 @@ class Controller:
 
     # ------------------------------------------------------------------ configuration
 
-    def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> None:
+    def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> Iterator[None] | None:
         """A ConfigMap is as the mirror shows it."""
-        if take(found):
-            self._configure()
+        return self._configure() if take(found) else None
 
-    def _configure(self) -> None:
+    def _configure(self) -> Iterator[None]:
         standing = self._standing
-        self._owner.configure(standing.tables, standing.settings)
+        gc.disable()
+        yield from self._owner.configure(standing.tables, standing.settings)
+        if self._synced:
+            _keep()
         _log.info("configuration taken", version=standing.version)
 
     def _announce(self, event: Announce) -> None:
@@ -248,9 +250,8 @@ class Controller:
                 continue
             self._inbox.put(partial(self._take_files, texts))
 
-    def _take_files(self, texts: configuration.Texts) -> None:
-        if self._standing.take_files(texts):
-            self._configure()
+    def _take_files(self, texts: configuration.Texts) -> Iterator[None] | None:
+        return self._configure() if self._standing.take_files(texts) else None
 
     # ------------------------------------------------------------------ what others see
 
@@ -269,7 +270,7 @@ class Controller:
 
     async def _preview(self, text: bytes) -> dict[str, Any] | None:
         explain_shape = self._explain()
-        return await preview(self._owner, explain_shape, text) if self._synced and explain_shape else None
+        return await preview(self._owner, self._inbox, explain_shape, text) if self._synced and explain_shape else None
 
     async def _answer(self, key: str) -> dict[str, Any] | None:
         explain_shape = self._explain()
@@ -354,6 +355,12 @@ def _is_starting(reasons: list[str]) -> bool:
     return bool(reasons) and all(
         reason.endswith(("not listed yet", "being listed", "not made yet")) for reason in reasons
     )
+
+
+def _keep() -> None:
+    """Let all that there is be kept, and what comes after it be collected."""
+    gc.freeze()
+    gc.enable()
 
 
 async def _wait(event: asyncio.Event, until_s: float) -> None:

@@ -159,13 +159,18 @@ class Teller:
         return said
 
     async def explain(self, shape: Shape) -> tuple[Refused, float]:
-        """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was."""
+        """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was.
+
+        Nodes that go meanwhile are left out.
+        """
+        await self._inbox.settled()
         ledger, policy = self._owner.ledger, self._owner.planner.policy.cards
         states = tuple(ledger.states.values())
         refusals: list[NodeRefusal] = []
         worked_s, started_s = 0.0, self._clock()
         for at, state in enumerate(states):
-            refusal = explain.refusal_on(ledger, shape, state, policy)
+            is_there = state.facts.name in ledger.states
+            refusal = explain.refusal_on(ledger, shape, state, policy) if is_there else None
             if refusal is not None:
                 refusals.append(refusal)
             if at % _STEP_NODES == 0 and (step_s := self._clock() - started_s) > _STEP_S:

@@ -4,7 +4,7 @@ The ledger is the one mutable thing in the core and belongs to one task. It neve
 Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,8 @@ from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
 _LOG_MAX: Final = 1 << 17
+# How many nodes are judged anew between two pauses of `Ledger.configure`.
+_SLICE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,15 +262,20 @@ class Ledger:
         self._changed(name)
         return True
 
-    def configure(self, tables: Tables, settings: Settings) -> None:
-        """Judge everything anew under *tables* and *settings*."""
+    def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
+        """Judge everything anew under *tables* and *settings*, in slices of a few milliseconds.
+
+        Until the last of them nodes stand under either configuration: nothing may be decided or changed between them.
+        """
         self.tables, self.settings = tables, settings
         self.uncounted = self.catalog.uncounted(tables)
         self._shares = self.catalog.resources(tables)
-        for name, entry in self._entries.items():
+        for at, (name, entry) in enumerate(self._entries.items(), start=1):
             entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
             old = self.states[name]
             self._put(name, self._rebuilt(old.facts, entry, old.holders))
+            if at % _SLICE == 0:
+                yield
 
     def fork(self) -> "Ledger":
         """A ledger with the same states, for trying: what happens to it does not happen here."""

@@ -73,6 +73,11 @@ class World:
     def ledger(self) -> Ledger:
         return self.owner.ledger
 
+    def configures(self, **settings) -> None:
+        """Have the owner judge everything anew under *settings*."""
+        for _ in self.owner.configure(self.ledger.tables, Settings(**settings)):
+            pass
+
     # what the mirror shows
 
     def shows(self, shown: Pod, **changes) -> Pod:

@@ -17,3 +17,13 @@ def test_garbage_is_collected_after_some_hundred_changes_and_never_for_none():
         garbage.look()
         garbage.look()
     assert collected == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+
+
+def test_nothing_is_collected_while_nothing_is_to_be():
+    total = 0
+    collected: list[int] = []
+    garbage = Garbage(lambda: total, collected.append, lambda: False)
+    for _ in range(10):
+        total += 600
+        garbage.look()
+    assert collected == []

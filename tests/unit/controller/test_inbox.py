@@ -21,6 +21,28 @@ async def test_calls_are_made_in_the_order_in_which_they_came():
     assert made == [0, 1, 2, 3, 4]
 
 
+async def test_who_waits_for_the_end_of_a_long_call_goes_on_after_it():
+    inbox, made = Inbox(now_s), list[str]()
+
+    def long() -> Iterator[None]:
+        for i in range(3):
+            made.append(f"step {i}")
+            yield
+
+    async def asks() -> None:
+        await inbox.settled()
+        made.append("answer")
+
+    inbox.put(long)
+    inbox.work(now_s())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(asks())
+        await asyncio.sleep(0)
+        inbox.work(now_s() + 1.0)
+        assert made == ["step 0", "step 1", "step 2"]
+    assert made[3:] == ["answer"]
+
+
 async def test_a_long_call_is_made_in_steps_and_nothing_comes_between_them():
     inbox, made = Inbox(now_s), list[str]()
 

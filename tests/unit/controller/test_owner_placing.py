@@ -259,7 +259,7 @@ def test_a_promise_that_the_ledger_cannot_keep_ends_the_process():
 def test_pods_of_a_name_that_is_given_up_are_left_alone():
     world = World(node("n1"))
     world.adds(pod("p"))
-    world.owner.configure(world.ledger.tables, replace(world.owner.planner.settings, scheduler_names=("other",)))
+    world.configures(scheduler_names=("other",))
     assert world.binds() == []
     assert world.stage("p") == "none"
 
@@ -285,8 +285,34 @@ def test_another_configuration_has_refused_and_held_pods_decided_anew():
     world.adds(pod("p"))
     assert world.binds() == []
     assert "switched off" in world.entry("p").held
-    world.owner.configure(world.ledger.tables, Settings())
+    world.configures()
     assert [bind.node for bind in world.binds()] == ["n1"]
+
+
+def test_pods_are_read_anew_in_slices_when_the_configuration_changes():
+    world = World(node("n1", memory=1000))
+    world.adds(*[pod(f"p{i}", memory=2000) for i in range(100)])
+    world.plan()
+    assert sum(1 for _ in world.owner.configure(world.ledger.tables, Settings())) >= 3
+    assert [world.stage("p0"), world.stage("p99")] == ["ready", "ready"]
+
+
+def test_a_refused_shape_is_asked_again_in_slices_after_much_of_the_cluster_changed():
+    world = World(*[node(f"n{i}", memory=1000) for i in range(1000)])
+    world.adds(pod("p", memory=5000))
+    world.plan()
+    assert world.stage("p") == "refused"
+    for i in range(1000):
+        world.owner.nodes.changed(node(f"n{i}", memory=2000 if i else 5000, version="2"))
+    world.now_s += 1
+    steps = 1
+    while world.owner.planner.plan(world.now_s):
+        steps += 1
+        # More changes all the time, so that the order is never whole, are no reason never to ask.
+        for i in range(250):
+            world.owner.nodes.changed(node(f"n{i}", memory=2000 + steps if i else 5000, version=f"{steps + 2}"))
+    assert steps >= 5
+    assert [bind.node for bind in world.deeds(Bind)] == ["n0"]
 
 
 def test_pods_of_a_shape_just_refused_cost_no_more_looking():

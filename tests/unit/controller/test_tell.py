@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 
 import pytest
 
@@ -10,6 +12,7 @@ from controller.record import Recorder
 from controller.tell import Teller
 from core.candidates import Shape
 from core.explain import Refused
+from core.model import NodeName
 from tests.support.fake_calls import FakeCalls, conflict
 from tests.support.world import CORES, NUMBER, World, node, pod
 
@@ -153,6 +156,25 @@ async def test_a_pod_that_is_placed_meanwhile_is_told_nothing():
         assert rig.world.stage("p") == "binding"
         await rig.passes(10)
         assert rig.said() == []
+
+
+async def test_a_node_that_goes_while_a_refusal_is_explained_is_left_out():
+    async with running() as rig:
+        for i in range(40):
+            rig.world.owner.nodes.changed(node(f"m{i}", memory=1000))
+        rig.world.shows(pod("p", memory=5000))
+        rig.world.plan()
+        shape = rig.world.entry("p").shape
+        assert shape is not None
+        # Every look at the clock is 10 ms later: the loop is given back as often as it can be.
+        clock = partial(next, count(0.0, 0.01))
+        teller = Teller(rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=clock)
+        explaining = asyncio.create_task(teller.explain(shape))
+        await asyncio.sleep(0)
+        for i in range(40):
+            rig.world.owner.nodes.gone(NodeName(f"m{i}"))
+        answer, _ = await explaining
+        assert 1 <= answer.nodes < 41
 
 
 async def test_a_condition_that_met_a_change_is_written_again():

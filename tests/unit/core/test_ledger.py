@@ -45,6 +45,19 @@ def used(ledger, name="n1"):
     return [card.memory for card in ledger.states[NodeName(name)].offers[Toy.name]]
 
 
+def test_another_configuration_is_taken_in_slices_and_keeps_what_is_held(ledger):
+    for number in range(2, 100):
+        ledger.set_node(node(f"n{number}", "a:8"))
+    ledger.count(bound("p", "0/3/0", on="n99"))
+    cursor, judged = ledger.cursor, []
+    for _ in ledger.configure(Tables(), Settings()):
+        judged.append(ledger.cursor - cursor)
+        cursor = ledger.cursor
+    assert sum(judged) + ledger.cursor - cursor == 99
+    assert max(judged) <= 8
+    assert used(ledger, "n99") == [3]
+
+
 def test_release_undoes_reserve_and_both_are_once(ledger):
     before = ledger.states[NodeName("n1")]
     ledger.reserve(promise("p", (0, 5, 0)))
