@@ -1,7 +1,8 @@
 """Tells users why their pods wait: the pod's condition PodScheduled, and an event with the same text.
 
 A refusal is explained once per shape, in slices, and told again when its reasons or the smallest change that would
-help differ, or at most once a minute when only numbers moved. Never in the way of a Binding.
+help differ, some seconds later when a node complains in other words, and at most once a minute when only numbers
+moved. Never in the way of a Binding.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -33,8 +34,9 @@ from kube.objects import read_version
 _log = structlog.get_logger()
 
 REASON: Final = "Unschedulable"
-# Only numbers moved: the text is written again after this, not before.
+# Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
 _NUMBERS_S: Final = 60.0
+_WORDS_S: Final = 10.0
 # A shape that goes on being refused is explained again after this, not before.
 _AGAIN_S: Final = 5.0
 _CONFLICT_S: Final = 1.0
@@ -50,13 +52,20 @@ _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
+class Why(NamedTuple):
+    """What of a text is not numbers: its reasons, and the words of the nearest node's complaint."""
+
+    reasons: Hashable
+    words: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What is told of one shape: the answer, the short text, what of it is not numbers, and when it was made."""
 
     answer: Refused
     text: str
-    why: Hashable
+    why: Why
     made_s: float
 
 
@@ -113,14 +122,14 @@ class Teller:
     async def _tell_pods(self) -> None:
         """Pods that are held for a reason of their own."""
         held = self._owner.planner.untold
-        entries: list[tuple[Entry, str, Hashable]] = []
+        entries: list[tuple[Entry, str, Why]] = []
         while held:
             uid = next(iter(held))
             del held[uid]
             entry = self._owner.queue.get(uid)
             if entry is not None and entry.held and entry.stage in _TOLD_STAGES:
                 text = _cut(entry.held)
-                entries.append((entry, text, text))
+                entries.append((entry, text, Why(text)))
         await self._write_all(entries)
 
     async def _tell_shape(self) -> None:
@@ -141,16 +150,15 @@ class Teller:
         known = self._said.get(shape)
         now_s = self._clock()
         if known is not None and now_s - known.made_s < _AGAIN_S:
-            self._later.setdefault(shape, known.made_s + _AGAIN_S)
+            self._look_again(shape, known.made_s + _AGAIN_S)
             return known
         answer, worked_s = await self.explain(shape)
         silent = self._owner.refusals.silent.get(shape, ())
         text = explain.sentence(answer)
         if silent:
             text = _cut(f"{_silence(silent)} {text}")
-        said = Said(
-            answer, text, (frozenset(key for key, _ in answer.counts), answer.signature[1], bool(silent)), now_s
-        )
+        reasons = frozenset(key for key, _ in answer.counts), answer.signature[1], bool(silent)
+        said = Said(answer, text, Why(reasons, answer.words), now_s)
         self._said[shape] = said
         if known is not None:
             await asyncio.sleep(worked_s * _REST_PER_WORK)
@@ -188,26 +196,25 @@ class Teller:
             return False
         if not entry.told:
             return True
-        if entry.told_why is None:  # found, not written by this process: compared as text
-            moved = _DIGITS.sub("#", entry.told) == _DIGITS.sub("#", said.text)
-        else:
-            moved = entry.told_why == said.why
-        due_s = entry.told_s + _NUMBERS_S
-        if moved and self._clock() < due_s:
-            self._later.setdefault(shape, due_s)
+        due_s = entry.told_s + _pause_s(entry, said)
+        if self._clock() < due_s:
+            self._look_again(shape, due_s)
             return False
         return True
 
+    def _look_again(self, shape: Shape, due_s: float) -> None:
+        self._later[shape] = min(due_s, self._later.get(shape, due_s))
+
     # ------------------------------------------------------------------ writing
 
-    async def _write_all(self, entries: list[tuple[Entry, str, Hashable]]) -> None:
+    async def _write_all(self, entries: list[tuple[Entry, str, Why]]) -> None:
         for at in range(0, len(entries), _WRITES_AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
                 for entry, text, why in entries[at : at + _WRITES_AT_ONCE]:
                     if entry.stage in _TOLD_STAGES and entry.told != text:
                         tasks.create_task(self._write(entry, text, why), name=f"tell {entry.pod.key}")
 
-    async def _write(self, entry: Entry, text: str, why: Hashable) -> None:
+    async def _write(self, entry: Entry, text: str, why: Why) -> None:
         pod, base, shape = entry.pod, entry.version, entry.parked
         path = pod_path(pod.namespace, pod.name) + "/status"
         try:
@@ -227,7 +234,7 @@ class Teller:
     def _again(self, uid: PodUid, shape: Shape | None) -> None:
         due_s = self._clock() + _CONFLICT_S
         if shape is not None:
-            self._later.setdefault(shape, due_s)
+            self._look_again(shape, due_s)
         elif (entry := self._owner.queue.get(uid)) is not None and entry.held:
             asyncio.get_running_loop().call_later(_CONFLICT_S, self._hold_again, uid)
 
@@ -245,6 +252,16 @@ class Teller:
             "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
             "status": {"conditions": [condition]},
         }
+
+
+def _pause_s(entry: Entry, said: Said) -> float:
+    """For how long what *entry* was told stands although *said* is true now: the less differs, the longer."""
+    told = entry.told_why
+    if told is None:  # found, not written by this process: compared as text
+        return _NUMBERS_S if _DIGITS.sub("#", entry.told) == _DIGITS.sub("#", said.text) else 0.0
+    if told == said.why:
+        return _NUMBERS_S
+    return _WORDS_S if isinstance(told, Why) and told.reasons == said.why.reasons else 0.0
 
 
 def _cut(text: str) -> str:

@@ -65,9 +65,11 @@ _NO_CHANGE: Final = (99, 1.0)
 class NodeRefusal:
     """One node, why it cannot take the pod (key: constant words to count by), and its cards with numbers.
 
-    hopeless: not even with nothing in use could it; its numbers are then those of the empty node. absent: resources
-    that it has none of, in words. now: what to ask less of to be placed there as it is; once_empty: the same were it
-    empty, of a hopeless node. wait: what must happen, otherwise.
+    hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
+    pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
+    less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
+    otherwise. tolerate: a taint that the pod could tolerate instead. labels: what the node has under the keys of the
+    pod's node selector, where that is not what the pod asks for.
     """
 
     node: NodeName
@@ -75,10 +77,13 @@ class NodeRefusal:
     detail: str = ""
     shortfalls: tuple[Shortfall, ...] = ()
     hopeless: bool = False
+    barred: bool = False
     absent: tuple[str, ...] = ()
     now: Advice | None = None
     once_empty: Advice | None = None
     wait: str = ""
+    tolerate: str = ""
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,7 @@ class Refused:
     """Why no node fits: how many nodes for each reason (most frequent first), the nearest, what would help.
 
     remedy is the smallest change that lets the pod in, or "". never: no node could take it even if it were empty.
+    faulty: nodes have cards that nobody can use now, of which that is not said.
     """
 
     nodes: int
@@ -93,11 +99,20 @@ class Refused:
     nearest: tuple[NodeRefusal, ...]
     remedy: str
     never: bool = False
+    faulty: bool = False
 
     @property
     def signature(self) -> tuple[tuple[str, ...], str]:
         """Equal as long as only numbers moved."""
         return tuple(key for key, _ in self.counts), _without_digits(self.remedy)
+
+    @property
+    def words(self) -> str:
+        """What the nearest node, or its card, complains of in words of its own."""
+        if not self.nearest:
+            return ""
+        short = _telling(self.nearest[0].shortfalls)
+        return _without_digits(self.nearest[0].detail if short is None else short.detail)
 
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -108,17 +123,44 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
 
 
 def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
+    facts = state.facts
+    mismatch = nodefit.mismatch(shape.constraints, facts)
+    if mismatch is not None:
+        found = (f"{key}={facts.labels[key]}" for key, _ in shape.constraints.selector if key in facts.labels)
+        return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, labels=tuple(found))
+    inside = _refusal_inside(ledger, shape, state, policy)
+    barred = nodefit.barred(shape.constraints.tolerations, facts)
+    if barred is None or (inside is not None and not state.offers.get(shape.dialect)):
+        return inside
+    return _barred(facts.name, barred, inside)
+
+
+def _barred(name: NodeName, key: str, inside: NodeRefusal | None) -> NodeRefusal:
+    """A node that keeps the pod off for now; *inside*: why it could not take it otherwise."""
+    taint = key.removeprefix("taint ")
+    opened = {nodefit.NOT_READY: "is ready", nodefit.CORDONED: "is uncordoned"}.get(key, f"is rid of taint {taint}")
+    wait = f"{name} {opened}"
+    # Those of Kubernetes' own tell of a condition, which pods are to wait out.
+    tolerate = taint if taint != key and "kubernetes.io/" not in taint else ""
+    if inside is None:
+        return NodeRefusal(node=name, key=key, barred=True, wait=wait, tolerate=tolerate)
+    if inside.wait:
+        wait += f" and {inside.wait}"
+    return replace(inside, key=key, barred=True, now=None, wait=wait, tolerate=tolerate)
+
+
+def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
+    """Why a node that lets such pods in cannot take *shape*, or None if it can."""
     name = state.facts.name
-    kept_out = nodefit.admits(shape.constraints, state.facts)
-    if kept_out is not None:
-        return NodeRefusal(node=name, key=kept_out, hopeless=True)
     if not state.offers.get(shape.dialect):
         complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
         if complaint is not None:
-            return NodeRefusal(node=name, key="device data that cannot be used", detail=complaint.problem)
+            wait = f"the device data of {name} can be used (its events say what is wrong)"
+            return NodeRefusal(node=name, key="device data that cannot be used", detail=complaint.problem, wait=wait)
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
     if shape.dialect in state.closed:
-        return NodeRefusal(node=name, key="closed to new shares", detail=state.closed[shape.dialect])
+        detail, wait = state.closed[shape.dialect], f"{name} is open to new shares"
+        return NodeRefusal(node=name, key="closed to new shares", detail=detail, wait=wait)
     if judge(shape, state, ledger.catalog.dialects[shape.dialect], policy) is not None:
         return None
     return _short(ledger, shape, state, policy)
@@ -147,6 +189,9 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
         )
+    if not beyond and if_empty and all(one.reason in _FAULTS for one in if_empty):
+        wait = f"a card of {facts.name} can be used again"
+        return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, wait=wait)
     return NodeRefusal(
         node=facts.name,
         key=key,
@@ -190,37 +235,49 @@ def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str]) -> str:
         cards = "a card empties" if reasons or not lacking else ""
     freed = ", ".join(name for name in lacking if name != names.PODS)
     others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
-    return "wait until " + " and ".join(part for part in (cards, others) if part)
+    return " and ".join(part for part in (cards, others) if part)
 
 
 @dataclass(slots=True)
 class _There:
-    """What the cards are called that a pod's selectors pass over, and whether nothing else refuses any card."""
+    """What cards and labels there are that a pod's selectors pass over, and whether nothing else refuses any card.
+
+    faulty: the first node with cards that nobody can use now.
+    """
 
     by_reason: dict[Reason, set[str]] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
     positions: int = 0
     others: bool = False
+    faulty: str = ""
 
     def add(self, refusal: NodeRefusal) -> None:
         """Look at the cards of one more node."""
         for one in refusal.shortfalls:
             if one.reason in _SELECTORS:
                 self.by_reason.setdefault(one.reason, set()).add(_name_of(one))
+            elif one.reason in _FAULTS:
+                self.faulty = min(self.faulty or refusal.node, refusal.node)
             else:
-                self.others = self.others or one.reason not in _FAULTS
+                self.others = True
+        self.labels.update(refusal.labels)
         places = sum(one.unit == "position" for one in refusal.shortfalls)
         self.positions = max(self.positions, len({one.card for one in refusal.shortfalls}) if places else 0)
 
     def remedy(self) -> str:
         """What the pod could name instead."""
-        if self.others:
-            return ""
+        selected = "" if self.others else self._selected()
+        mended = f"wait until the cards of {self.faulty} that cannot be used now can be again" if self.faulty else ""
+        return _capital(", or ".join(part for part in (selected, mended) if part))
+
+    def _selected(self) -> str:
         if Reason.UUID in self.by_reason:
             return f"Name cards that are there ({_listed(self.by_reason[Reason.UUID])}), or leave their list out"
         if Reason.INDEX in self.by_reason and self.positions:
             return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
-        types = self.by_reason.get(Reason.TYPE, set()) - {""}
-        return f"Types that are there: {_listed(types)}" if types else ""
+        if types := self.by_reason.get(Reason.TYPE, set()) - {""}:
+            return f"Types that are there: {_listed(types)}"
+        return f"Labels that are there: {_listed(self.labels)}" if self.labels else ""
 
 
 def summed(refusals: Iterable[NodeRefusal]) -> Refused:
@@ -230,16 +287,22 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     total = 0
     never = True
     absent: set[str] | None = None
-    now: list[Advice] = []
-    once_empty: list[Advice] = []
+    now: Advice | None = None
+    once_empty: tuple[Advice, str] | None = None
+    # The node that would take the pod as it is, were it to let it in.
+    shut: NodeRefusal | None = None
     there = _There()
     for refusal in refusals:
         total += 1
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
-        now = _smaller(now, refusal.now)
-        once_empty = _smaller(once_empty, refusal.once_empty)
+        if refusal.now is not None and (now is None or refusal.now.size < now.size):
+            now = refusal.now
+        if refusal.once_empty is not None and (once_empty is None or refusal.once_empty.size < once_empty[0].size):
+            once_empty = refusal.once_empty, refusal.wait
+        if refusal.barred and not refusal.shortfalls and not refusal.detail and not refusal.hopeless:
+            shut = refusal if shut is None or refusal.node < shut.node else shut
         there.add(refusal)
         nearest.append((_distance(refusal), refusal))
         if len(nearest) > 64:
@@ -252,30 +315,29 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     elif never:
         remedy = _never_remedy(now, once_empty) or there.remedy()
     else:
-        remedy = _remedy(now, next((one.wait for one in best if one.wait), "")) or there.remedy()
-    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never)
+        waits = [next((one for one in best if one.wait), None), shut]
+        remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
+    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(there.faulty))
 
 
-def _smaller(best: list[Advice], other: Advice | None) -> list[Advice]:
-    """The smaller change of the two; none or one."""
-    if other is None or (best and best[0].size <= other.size):
-        return best
-    return [other]
+def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
+    """To ask for less, or to wait for what mends one of *waits*."""
+    parts = [f"ask for {now}"] if now is not None else []
+    parts += [f"tolerate taint {one.tolerate}" for one in waits if one.tolerate]
+    if waits:
+        parts.append("wait until " + ", or until ".join(one.wait for one in waits))
+    return _capital(", or ".join(parts))
 
 
-def _remedy(now: Sequence[Advice], wait: str) -> str:
-    less = f"ask for {now[0]}" if now else ""
-    return _capital(", or ".join(part for part in (less, wait) if part))
-
-
-def _never_remedy(now: Sequence[Advice], once_empty: Sequence[Advice]) -> str:
-    """What an empty node would take, and how much of that at once."""
-    if not once_empty:
+def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> str:
+    """What an empty node would take and when, and how much of that at once."""
+    if once_empty is None:
         return ""
     less = f"Ask for {once_empty[0]}"
-    if now and str(now[0]) == str(once_empty[0]):
+    if str(now) == str(once_empty[0]):
         return less
-    return f"{less}; with {now[0]} it would be placed now" if now else f"{less}; it then waits until room frees"
+    wait = once_empty[1] or "room frees"
+    return f"{less}; with {now} it would be placed now" if now is not None else f"{less}; it then waits until {wait}"
 
 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
@@ -294,7 +356,8 @@ def sentence(answer: Refused) -> str:
     if near:
         text += f" Nearest: {near}."
     if answer.never:
-        text += " Not even an empty node of this cluster could take it."
+        on = " on the cards that can be used now" if answer.faulty else ""
+        text += f" Not even an empty node of this cluster could take it{on}."
     if answer.remedy:
         text += f" {answer.remedy}."
     return text if len(text) <= _SENTENCE_MAX else text[: _SENTENCE_MAX - 1] + "…"

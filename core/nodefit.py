@@ -14,6 +14,9 @@ from core.errors import InvalidRequestError
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, Requirement, Taint, Toleration
 from core.units import parse_amount, parse_milli
 
+# Why a node keeps pods off, beside taints.
+NOT_READY: Final = "not ready"
+CORDONED: Final = "unschedulable (cordoned)"
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 # Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
@@ -110,14 +113,23 @@ def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
 
 def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
     """Why the node keeps such pods out whatever is free on it, or None."""
-    tolerations = constraints.tolerations
+    return barred(constraints.tolerations, facts) or mismatch(constraints, facts)
+
+
+def barred(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> str | None:
+    """What keeps pods off the node for as long as it lasts, or None: its condition, a cordon, a taint."""
     if not facts.ready and not tolerates(tolerations, _NOT_READY):
-        return "not ready"
+        return NOT_READY
     if facts.unschedulable and not tolerates(tolerations, _CORDONED):
-        return "unschedulable (cordoned)"
+        return CORDONED
     for taint in facts.taints:
         if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint):
             return f"taint {taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+    return None
+
+
+def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
+    """Why the node's labels are not those that the pod asks for, or None."""
     for key, value in constraints.selector:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"

@@ -45,7 +45,9 @@ def test_a_message_that_is_quoted_is_said(words: str):
 
 def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
     written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(explain))
-    written += re.findall(r'return f?"([^"{]+)', inspect.getsource(nodefit.admits))
+    for kept_off in (nodefit.barred, nodefit.mismatch):
+        written += re.findall(r'return f?"([^"{]+)', inspect.getsource(kept_off))
+    written += [nodefit.NOT_READY, nodefit.CORDONED]
     assert {"insufficient", "no cards for", "taint"} <= {words.strip() for words in written}
     assert {*explain._WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()
 

@@ -126,6 +126,38 @@ async def test_a_change_of_reasons_is_written_soon():
         assert "cordoned" in second
 
 
+def broken(what):
+    """A node whose register is *what*, which no plugin writes."""
+    return {"annotations": {"volcano.sh/node-vgpu-register": what}}
+
+
+async def test_a_change_of_reasons_soon_after_one_of_numbers_is_written_as_soon():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(10)
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        await rig.passes(1)
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
+        await rig.passes(10)
+        assert "cordoned" in rig.said()[-1]
+
+
+async def test_a_complaint_in_other_words_is_written_within_seconds_and_not_for_ever():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=1000))
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", **broken("one")))
+        await rig.passes(1)
+        assert "one" in rig.said()[-1]
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="3", **broken("two")))
+        await rig.passes(12)
+        assert "two" in rig.said()[-1]
+        before = len(rig.said())
+        for i in range(60):
+            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{i + 4}", **broken("ab"[i % 2])))
+            await rig.passes(1)
+        assert len(rig.said()) - before <= 7
+
+
 async def test_a_pod_that_was_told_the_same_before_a_restart_is_not_told_again():
     async with running() as rig:
         other = World(node("n1", memory=1000))

@@ -6,7 +6,7 @@ from core import explain
 from core.candidates import Shape
 from core.catalog import Catalog
 from core.ledger import Ledger, Placement
-from core.model import Node, NodeConstraints, NodeName, PodUid
+from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.port import Reason, Shortfall, Violation
 from core.settings import Policy, Settings, Tables
 from tests.support.toy import Toy, ToyRequest
@@ -55,8 +55,85 @@ def test_the_sentence_counts_reasons_names_the_nearest_card_and_what_to_do(ledge
     assert explain.sentence(refused(ledger, shape(12, kind="a"))) == (
         "0/4 nodes are available: 1 no card of a type that the pod accepts, 1 no cards for whole_gpu, "
         "1 too little free memory on every card, 1 unschedulable (cordoned). "
-        "Nearest: n1 0: 8 of 12 MiB free. Ask for at most 8 MiB of memory, or wait until a card empties."
+        "Nearest: n1 0: 8 of 12 MiB free. "
+        "Ask for at most 8 MiB of memory, or wait until a card empties, or until n4 is uncordoned."
     )
+
+
+def told(made, asked):
+    return explain.sentence(refused(made, asked))
+
+
+def test_a_cordoned_node_that_would_take_the_pod_is_waited_for(ledger):
+    for name in ("n1", "n2", "n3"):
+        ledger.remove_node(NodeName(name))
+    assert told(ledger, shape(12)) == (
+        "0/1 nodes are available: 1 unschedulable (cordoned). Wait until n4 is uncordoned."
+    )
+
+
+def test_a_cordoned_node_that_is_full_is_waited_for_with_both_that_must_happen(ledger):
+    ledger.set_node(node("n1", "a:8", unschedulable=True))
+    fill(ledger, "n1", (0, 4, 0))
+    assert told(ledger, shape(8, kind="a", cpu=1)).endswith("or until n4 is uncordoned.")
+    ledger.remove_node(NodeName("n4"))
+    assert told(ledger, shape(8, kind="a")).endswith(
+        "1 unschedulable (cordoned). Nearest: n1 0: 4 of 8 MiB free. Wait until n1 is uncordoned and a card empties."
+    )
+
+
+def test_a_cordoned_node_that_could_never_take_the_pod_is_no_hope(ledger):
+    ledger.remove_node(NodeName("n1"))
+    ledger.remove_node(NodeName("n2"))
+    text = told(ledger, shape(40))
+    assert "Not even an empty node of this cluster could take it." in text
+    assert text.endswith("Ask for at most 32 MiB of memory; it then waits until n4 is uncordoned.")
+
+
+def test_a_node_that_is_not_ready_is_waited_for():
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8", ready=False))
+    assert told(made, shape(8)) == "0/1 nodes are available: 1 not ready. Wait until n1 is ready."
+
+
+@pytest.mark.parametrize(
+    ("taint", "said"),
+    [
+        (
+            Taint(key="dedicated", value="ml", effect="NoSchedule"),
+            "Tolerate taint dedicated=ml:NoSchedule, or wait until n1 is rid of taint dedicated=ml:NoSchedule.",
+        ),
+        (
+            Taint(key="node.kubernetes.io/disk-pressure", effect="NoSchedule"),
+            "Wait until n1 is rid of taint node.kubernetes.io/disk-pressure:NoSchedule.",
+        ),
+    ],
+    ids=["the operator's", "a condition's"],
+)
+def test_a_tainted_node_that_would_take_the_pod_is_no_lost_hope(taint, said):
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8", taints=(taint,)))
+    assert told(made, shape(8)) == (
+        f"0/1 nodes are available: 1 taint {taint.key}{'=' * bool(taint.value)}{taint.value}:NoSchedule. {said}"
+    )
+
+
+def test_a_tainted_node_without_cards_is_told_as_one_without_cards():
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("master", None, taints=(Taint(key="control-plane", effect="NoSchedule"),)))
+    assert "1 no cards for whole_gpu" in told(made, shape(8))
+
+
+def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger):
+    ledger.set_node(node("n1", "a:8", labels={"zone": "a"}))
+    ledger.set_node(node("n2", "a:8", labels={"zone": "b"}))
+    asked = Shape(
+        dialect=Toy.name,
+        request=ToyRequest(1),
+        amounts=(("pods", 1),),
+        constraints=NodeConstraints(selector=(("zone", "c"),)),
+    )
+    assert told(ledger, asked).endswith("Labels that are there: zone=a, zone=b.")
 
 
 def test_what_no_empty_node_could_take_is_not_told_to_wait(ledger):

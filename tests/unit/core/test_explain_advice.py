@@ -154,6 +154,25 @@ def test_a_selector_that_no_card_meets_is_told_what_is_there(key, value, said):
     assert "NVIDIA-NVIDIA" not in text
 
 
+def test_cards_that_are_all_ill_are_waited_for():
+    text = told(cluster(cards("n1", record("GPU-a", healthy=False))), pod(container(number=1, memory=100)))
+    assert text.endswith(
+        "1 only unhealthy cards. Nearest: n1 GPU-a: the device plugin says that it is unhealthy. "
+        "Wait until a card of n1 can be used again."
+    )
+
+
+def test_what_no_card_could_take_is_not_said_of_a_card_that_is_ill():
+    one = record("GPU-t", model="NVIDIA-Tesla T4")
+    ill = record("GPU-v", model="NVIDIA-Tesla V100", healthy=False)
+    asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "V100"})
+    text = told(cluster(cards("n1", one, ill)), asked)
+    assert text.endswith(
+        "Not even an empty node of this cluster could take it on the cards that can be used now. "
+        "Types that are there: Tesla T4, or wait until the cards of n1 that cannot be used now can be again."
+    )
+
+
 def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
     nodes = [cards(f"n{at}", record(f"GPU-{at}", model=f"NVIDIA-Model {at}")) for at in range(5)]
     text = told(cluster(*nodes), pod(container(number=1), annotations={"nvidia.com/use-gputype": "H100"}))
