@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from core.admission.verdict import Verdict
-from core.wire.reviews import Operation, Review
+from core.wire.reviews import Review
 from kube.calls import Calls
 from kube.credentials import choose_source
 from kube.errors import ApiError, CredentialsError
@@ -51,31 +51,30 @@ class Denials:
         self._clock = clock
         self._wall = wall
         self._waiting: deque[_Denial] = deque()
-        self._told_s: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._told_s: OrderedDict[tuple[About, str], float] = OrderedDict()
         self._filled = asyncio.Event()
         self._failing = False
 
     def note(self, review: Review, verdict: Verdict) -> None:
         """Tell soon of *verdict*, which denies *review*, if it is one that operators should hear of."""
-        pod = review.old_object
-        if pod is None or review.operation is not Operation.UPDATE or review.dry_run or _CODE not in verdict.codes:
+        # A Binding may tell its pod's uid.
+        found = review.object if review.is_binding else review.old_object
+        fields = ", ".join([one.field for one in verdict.violations if one.code == _CODE])
+        if found is None or not fields or review.dry_run or not review.user_name.startswith(_ACCOUNTS):
             return
-        if not review.user_name.startswith(_ACCOUNTS):
-            return
-        key, now_s = (pod.metadata.uid or "", review.user_name), self._clock()
+        pod = About("Pod", found.metadata.name, found.metadata.uid or "", review.namespace)
+        key, now_s = (pod, review.user_name), self._clock()
         if now_s - self._told_s.get(key, -_SAME_S) < _SAME_S:
             return
         if len(self._waiting) >= _WAITING_MAX:
             self._metrics.events["dropped"] += 1
             return
         self._remember(key, now_s)
-        fields = ", ".join([one.field for one in verdict.violations if one.code == _CODE])
         text = f"{_CODE} {review.user_name[:128]} tried to write {fields}; only schedulers and device plugins may"
-        about = About("Pod", pod.metadata.name, pod.metadata.uid or "", review.namespace)
-        self._waiting.append(_Denial(about, text, self._wall()))
+        self._waiting.append(_Denial(pod, text, self._wall()))
         self._filled.set()
 
-    def _remember(self, key: tuple[str, str], now_s: float) -> None:
+    def _remember(self, key: tuple[About, str], now_s: float) -> None:
         self._told_s[key] = now_s
         self._told_s.move_to_end(key)
         if len(self._told_s) > _KNOWN_MAX:

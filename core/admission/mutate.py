@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
-from core.admission.subresources import judge_ephemeral, judge_resize
+from core.admission.subresources import judge_binding, judge_ephemeral, judge_resize
 from core.admission.update import judge_change
 from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
 from core.catalog import Asked
@@ -23,8 +23,8 @@ from core.wire.reviews import Review
 def mutate(review: Review, book: Rulebook) -> tuple[Verdict, bytes]:
     """(the verdict on *review*, the JSON patch of its edits or b""); asked again after the patch, it has none.
 
-    Anything but the creation or change of a pod itself is admitted as it is. What there is to be told of a pod that is
-    admitted as it is, `validate` tells.
+    Anything but the creation, change or Binding of a pod is admitted as it is. What there is to be told of a pod that
+    is admitted as it is, `validate` tells.
     """
     found, verdict = review.object, judge(review, book).verdict
     return verdict, encode_patch(verdict.edits, present_in(found)) if verdict.edits and found is not None else b""
@@ -55,12 +55,14 @@ def judge_at_once(review: Review, book: Rulebook) -> Verdict:
 
 
 def judge(review: Review, book: Rulebook) -> Judged:
-    """The verdict on the creation or change of a pod, and what is left to be told of it."""
+    """The verdict on the creation, change or Binding of a pod, and what is left to be told of it."""
     found, old, namespace = review.object, review.old_object, review.namespace
     if found is not None and review.is_new_pod:
         return judge_new(pod_of(found, namespace), review.user_name, book)
     if found is not None and old is not None and review.is_changed_pod:
         return judge_change(pod_of(old, namespace), pod_of(found, namespace), review.user_name, book)
+    if found is not None and review.is_binding:
+        return Judged(judge_binding(found, review.user_name, book))
     return UNSPOKEN
 
 

@@ -115,6 +115,12 @@ class Rulebook:
         scheduler = pod.scheduler_name
         return scheduler not in self.settings.scheduler_names and _OTHER_SCHEDULERS.get(scheduler) == user_name
 
+    def may_bind(self, user_name: str) -> bool:
+        """Whether a Binding by *user_name* may carry an assignment: it does not tell which scheduler its pod names."""
+        owned = self.settings.scheduler_names
+        others = [account for name, account in _OTHER_SCHEDULERS.items() if name not in owned]
+        return self.settings.admission.trusts(user_name) or user_name in others
+
     def is_plugin(self, user_name: str) -> bool:
         """Whether *user_name* is trusted with assignments, and is not the one who makes them."""
         return user_name != CONTROLLER_ACCOUNT and self.settings.admission.trusts(user_name)

@@ -1,4 +1,4 @@
-"""The verdict on changes of a running pod by its subresources: debug containers, and new sizes of its containers."""
+"""The verdict on what is done to a pod by its subresources: Bindings, debug containers, new sizes of its containers."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,25 @@ from core.errors import quoted
 from core.model import Container, Pod
 from core.port import Violation
 from core.wire.pods import PodObject, ephemeral_containers_of, pod_of
+
+
+def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:
+    """CS301: the pod gets the annotations of its Binding, so that they assign cards as much as its own do."""
+    annotations = found.metadata.annotations or {}
+    keys = sorted(filter(book.is_protected, annotations))
+    if not keys or book.may_bind(user_name):
+        return NOTHING
+    return Verdict(
+        violations=tuple(
+            Violation(
+                code="CS301",
+                field=f"annotation {key} of the Binding",
+                found=quoted(annotations[key]),
+                remedy="leave it out; only schedulers and device plugins write it",
+            )
+            for key in keys
+        )
+    )
 
 
 def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:

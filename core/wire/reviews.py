@@ -40,6 +40,8 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
 
 
 POD: Final = Kind(version="v1", kind="Pod")
+# What is sent to pods/binding, and to bindings, the older way to the same.
+BINDING: Final = Kind(version="v1", kind="Binding")
 # The parts of a pod through which its annotations can be written.
 _WITH_ANNOTATIONS: Final = ("", "status")
 
@@ -60,7 +62,10 @@ class _Head(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True)
 
 
 class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
-    """One question; object and old_object are set of pods alone, and mean nothing where `kind` says another."""
+    """One question; object and old_object are set of pods, and of Bindings as far as their metadata go.
+
+    They mean nothing where `kind` says another.
+    """
 
     object: PodObject | None = None
     old_object: PodObject | None = None
@@ -79,6 +84,11 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
     def is_changed_pod(self) -> bool:
         """Whether a pod is being changed, also by its status, which lets annotations through."""
         return self.operation is Operation.UPDATE and self.kind == POD and self.sub_resource in _WITH_ANNOTATIONS
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether a pod is given its node, and annotations along with it."""
+        return self.operation is Operation.CREATE and self.kind == BINDING
 
     @property
     def is_debugged_pod(self) -> bool:
@@ -100,7 +110,7 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
 
 
 class UnreadableObjectError(InvalidRequestError):
-    """The review is one, but its object is no pod: there is a uid to answer to."""
+    """The review is one, but its object is none of its kind: there is a uid to answer to."""
 
     def __init__(self, uid: str, error: InvalidRequestError) -> None:
         super().__init__(error.field, "", error.remedy)
@@ -144,7 +154,7 @@ def decode_review(text: bytes | bytearray | memoryview) -> Review:
     """Read one AdmissionReview, and its pods if it is about pods.
 
     Raises:
-        UnreadableObjectError: its object is no pod.
+        UnreadableObjectError: its object is no pod or Binding, as its kind has it.
         InvalidRequestError: it is no review, or of another version.
     """
     # Objects are read along with the rest: most reviews are of pods, and one pass costs two thirds of two.
@@ -154,8 +164,9 @@ def decode_review(text: bytes | bytearray | memoryview) -> Review:
         return _without_objects(text, e)
     _check(found)
     request = found.request
-    if (request.is_new_pod or request.is_changed_pod) and request.object is None:
-        raise UnreadableObjectError(request.uid, InvalidRequestError("object", "nothing", "send the pod"))
+    if (request.is_new_pod or request.is_changed_pod or request.is_binding) and request.object is None:
+        error = InvalidRequestError("object", "nothing", f"send the {request.kind.kind}")
+        raise UnreadableObjectError(request.uid, error)
     if request.is_changed_pod and request.old_object is None:
         raise UnreadableObjectError(request.uid, InvalidRequestError("oldObject", "nothing", "send the pod"))
     return request
@@ -168,7 +179,7 @@ def _without_objects(text: bytes | bytearray | memoryview, error: Exception) -> 
         raise reading.unreadable(KIND, e) from e
     _check(found)
     head = found.request
-    if head.kind == POD and not head.sub_resource:
+    if head.kind == BINDING or (head.kind == POD and not head.sub_resource):
         raise UnreadableObjectError(head.uid, reading.unreadable(KIND, error)) from error
     return Review(**{name: getattr(head, name) for name in head.__struct_fields__})
 

@@ -152,16 +152,16 @@ async def a_binding_is_shown_to_webhooks_whichever_way_it_comes(world: World) ->
         async with registered(world, hook, [changing]), registered(world, hook, [judging], "validating"):
             await world.pod("p")
             await world.pod("q")
-            bindings, forged = f"{world.core}/bindings", {"annotations": {"forged": "x"}}
-            named = {"metadata": {"name": "p", **forged}, "target": {"kind": "Node", "name": "n1"}}
-            rows.append(["denied", *said(await world.bind("p", **forged))])
-            rows.append(["dry run", *said(await world.bind("p", query="?dryRun=All", **forged))])
+            bindings, forged = f"{world.core}/bindings", {"forged": "x"}
+            named = {"metadata": {"name": "p", "annotations": forged}, "target": {"kind": "Node", "name": "n1"}}
+            rows.append(["denied", *said(await world.bind("p", annotations=forged))])
+            rows.append(["dry run", *said(await world.bind("p", query="?dryRun=All", annotations=forged))])
             rows.append(["the older way", *said(await world.rest.post(bindings, named))])
-            rows.append(["no such pod", *said(await world.bind("none", **forged))])
+            rows.append(["no such pod", *said(await world.bind("none", annotations=forged))])
             rows.append(["another's name", *said(await world.rest.post(f"{world.pods}/q/binding", named))])
             nowhere = named | {"target": {"kind": "Node", "name": ""}}
             rows.append(["no node", *said(await world.rest.post(f"{world.pods}/p/binding", nowhere))])
-            unnamed = {"metadata": forged, "target": named["target"]}
+            unnamed = {"metadata": {"annotations": forged}, "target": named["target"]}
             rows.append(["no name", *said(await world.rest.post(f"{world.pods}/p/binding", unnamed))])
             rows.append(["no name, the older way", *said(await world.rest.post(bindings, unnamed))])
             after = (await world.rest.get(f"{world.pods}/p")).body

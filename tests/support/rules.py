@@ -42,7 +42,7 @@ NODES: Final[list[Json]] = [
 ]
 _USER: Final = "dana"
 _DONE: Final = ("denied", "mended", "warned")
-_TEXTS: Final = ("settings", "scheduler", "devices", "bound", "then", "kubectl")
+_TEXTS: Final = ("settings", "scheduler", "devices", "bound", "then", "binding", "kubectl")
 # What is put right without a word, and where.
 SILENT: Final = {"CS112": 'container "main"', "CS118": "metadata.labels"}
 
@@ -61,7 +61,14 @@ class Rule:
     devices: str = ""
     bound: bool = False
     then: Mapping[str, str] = field(default_factory=dict)
+    binding: Mapping[str, str] = field(default_factory=dict)
     kubectl: str = ""
+
+    @property
+    def documents(self) -> tuple[Json, ...]:
+        """What the manifest's file holds."""
+        found = (self.manifest,) if self.manifest is not None else ()
+        return (*found, binding_of(self.name, self.binding)) if self.binding else found
 
 
 def read_rules() -> tuple[Rule, ...]:
@@ -90,11 +97,20 @@ def _pod(name: str, one: Json) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def binding_of(name: str, annotations: Mapping[str, str]) -> Json:
+    """A Binding of the pod *name* to one of the nodes, with *annotations*."""
+    metadata: Json = {"name": name} | ({"annotations": dict(annotations)} if annotations else {})
+    target = {"apiVersion": "v1", "kind": "Node", "name": "t4-a"}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
 def verdict_of(rule: Rule) -> Verdict:
     """What the core says of the rule's example."""
     if rule.manifest is None:
         return _without_manifest(rule)
     book = book_of(rule)
+    if rule.binding:
+        return _ask("CREATE", rule.documents[-1], None, book)[0]
     verdict, patch = _ask("CREATE", rule.manifest, None, book)
     if not rule.then:
         return verdict
@@ -139,7 +155,7 @@ def _node(found: Json) -> Node:
 def _ask(operation: str, new: Json, old: Json | None, book: Rulebook) -> tuple[Verdict, bytes]:
     request = {
         "uid": "r",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "kind": {"group": "", "version": "v1", "kind": new["kind"]},
         "operation": operation,
         "namespace": "default",
         "userInfo": {"username": _USER},
@@ -247,7 +263,7 @@ def _section(rule: Rule, said: Sequence[Said]) -> str:
         )
         if text
     )
-    manifest = yaml.safe_dump(rule.manifest, sort_keys=False, width=110).rstrip()
+    manifest = yaml.safe_dump_all(rule.documents, sort_keys=False, width=110).rstrip()
     shown = "\n".join(f"$ {one.command}\n{one.text.rstrip()}" for one in said)
     return f"{head}{under}```yaml\n{manifest}\n```\n\n```console\n{shown}\n```\n"
 

@@ -22,7 +22,7 @@ from certs.pair import Wanted
 from sandbox.demo.processes import free_port
 from sandbox.demo.product import registration, shipped
 from tests.support.controller_rig import Rig
-from tests.support.rules import DEVICES, Rule, Said, devices_of
+from tests.support.rules import DEVICES, Rule, Said, binding_of, devices_of
 
 _HOST: Final = "127.0.0.1"
 _WITHIN_S: Final = 20.0
@@ -54,16 +54,12 @@ async def play(rules: Sequence[Rule], world: Rig, kubectl: str) -> dict[str, lis
 
 async def _play(rule: Rule, stage: _Stage, kubectl: str) -> AsyncIterator[Said]:
     file = f"{rule.name}.yaml"
-    await asyncio.to_thread((stage.folder / file).write_text, yaml.safe_dump(rule.manifest), encoding="utf-8")
-    yield await _said(stage, kubectl, f"apply -f {file}")
+    await asyncio.to_thread((stage.folder / file).write_text, yaml.safe_dump_all(rule.documents), encoding="utf-8")
+    # What can only be created cannot be applied.
+    yield await _said(stage, kubectl, f"{'create' if rule.binding else 'apply'} -f {file}")
     if rule.bound:
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": rule.name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": "t4-a"},
-        }
-        await stage.world.client.create(f"/api/v1/namespaces/default/pods/{rule.name}/binding", binding)
+        path = f"/api/v1/namespaces/default/pods/{rule.name}/binding"
+        await stage.world.client.create(path, binding_of(rule.name, {}))
     if rule.then:
         changes = " ".join(shlex.quote(f"{key}={value}") for key, value in rule.then.items())
         yield await _said(stage, kubectl, f"annotate pod {rule.name} {changes}")

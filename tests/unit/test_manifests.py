@@ -19,7 +19,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
-from core.settings import TRUSTED_ACCOUNTS, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, TRUSTED_ACCOUNTS, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.configuration import decode_settings
 from core.wire.pods import decode_pod
@@ -176,7 +176,7 @@ def test_segments_are_handed_on_to_trusted_plugins_alone():
 
 
 # Entries of which a denial may be told by an event.
-TELLS_OF_ACCOUNTS = ("update.", "status.")
+TELLS_OF_ACCOUNTS = ("update.", "status.", "bind.")
 
 
 def test_entries_hold_up_no_pod_of_the_system_and_answer_soon():
@@ -237,6 +237,19 @@ def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys_an
 @pytest.mark.parametrize("entry", ["debug.pods.cardshare.io", "resize.pods.cardshare.io"])
 def test_running_pods_are_reviewed_for_the_resources_that_the_core_knows(entry: str):
     assert words(conditions(entry, VALIDATING)["asks-for-cards"]) - PREFIX_WORDS == resources()
+
+
+def test_bindings_are_reviewed_only_if_they_assign_cards_and_never_those_of_schedulers():
+    from core.admission.rulebook import _OTHER_SCHEDULERS
+
+    found = conditions("bind.pods.cardshare.io", VALIDATING)
+    assert words(found["writer-is-no-scheduler"]) == {CONTROLLER_ACCOUNT, *_OTHER_SCHEDULERS.values()}
+    protected = {key for key in annotations() if book().is_protected(key)}
+    assert words(found["carries-an-assignment"]) - PREFIX_WORDS == protected
+    (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"].startswith("bind.")]
+    assert entry["failurePolicy"] == "Fail"
+    (rule,) = entry["rules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["bindings", "pods/binding"])
 
 
 def test_entries_that_judge_change_nothing_and_answer_soon():
@@ -486,13 +499,18 @@ def test_the_overlay_for_volcanos_name_differs_in_that_name_alone():
     named = decode_settings(shipped["data"]["cardshare.yaml"])
     assert named.scheduler_names == (names.SCHEDULER_NAME, names.VOLCANO_SCHEDULER_NAME)
     overlay = yaml.safe_load((DEPLOY / "overlays/volcano-name/kustomization.yaml").read_text())
-    (patch,) = [yaml.safe_load(one["patch"]) for one in overlay["patches"] if "patch" in one]
-    entry = one("MutatingWebhookConfiguration", "cardshare")["webhooks"][1]
-    assert entry["matchConditions"][1]["name"] == patch[0]["value"] == "writer-is-not-its-scheduler"
-    assert words(patch[1]["value"]) == words(entry["matchConditions"][1]["expression"]) - {
-        "volcano",
-        "system:serviceaccount:volcano-system:volcano-scheduler",
-    }
+    found = {one["target"]["kind"]: yaml.safe_load(one["patch"]) for one in overlay["patches"] if "patch" in one}
+    for kind, i, j, condition in (
+        (MUTATING, 1, 1, "writer-is-not-its-scheduler"),
+        (VALIDATING, 4, 0, "writer-is-no-scheduler"),
+    ):
+        test, change = found.pop(kind)
+        replaced = one(kind, "cardshare")["webhooks"][i]["matchConditions"][j]
+        assert (test["path"], test["value"]) == (f"/webhooks/{i}/matchConditions/{j}/name", condition)
+        assert (change["path"], replaced["name"]) == (f"/webhooks/{i}/matchConditions/{j}/expression", condition)
+        volcanos = {"volcano", "system:serviceaccount:volcano-system:volcano-scheduler"}
+        assert words(change["value"]) == words(replaced["expression"]) - volcanos
+    assert not found
 
 
 # The image

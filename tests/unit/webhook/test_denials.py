@@ -88,6 +88,19 @@ async def test_a_denied_account_is_told_on_the_pod_after_the_answer():
     assert reviewer.metrics.events == {"written": 1}
 
 
+async def test_a_denied_binding_is_told_on_the_pod_that_it_names():
+    cluster = Cluster()
+    sent = {"metadata": {"name": "p", "uid": "u1", "annotations": {IDS: "GPU-0,NVIDIA,1,1:"}}, "target": {"name": "n1"}}
+    asked = {"kind": {"version": "v1", "kind": "Binding"}, "subResource": "binding", "operation": "CREATE"}
+    async with telling(cluster) as reviewer:
+        assert not forge(reviewer, **asked, object=sent, oldObject=None)["allowed"]
+        await asyncio.sleep(1)
+    ((namespace, event),) = cluster.events
+    about = event["involvedObject"]
+    assert (namespace, about["kind"], about["name"], about["uid"]) == ("n", "Pod", "p", "u1")
+    assert f"{ACCOUNT} tried to write annotation {IDS} of the Binding" in event["message"]
+
+
 async def test_the_same_account_and_pod_are_told_of_again_only_after_a_while():
     cluster = Cluster()
     async with telling(cluster) as reviewer:

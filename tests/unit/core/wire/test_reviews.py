@@ -92,6 +92,25 @@ def test_objects_of_other_kinds_are_not_judged():
     assert found.object is None
 
 
+BINDING = {"kind": {"version": "v1", "kind": "Binding"}, "operation": "CREATE", "dryRun": None}
+
+
+@pytest.mark.parametrize("sub_resource", ["binding", ""])
+def test_a_binding_is_read_as_far_as_its_metadata_go(sub_resource):
+    sent = {"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"kind": "Node", "name": "n"}}
+    found = decode_review(json.dumps(body(**BINDING, subResource=sub_resource, object=sent)).encode())
+    assert (found.is_binding, found.is_new_pod) == (True, False)
+    assert found.object
+    assert found.object.metadata.annotations == {"a": "b"}
+
+
+@pytest.mark.parametrize("sent", [None, {"metadata": {"annotations": ["a"]}}], ids=["none", "unreadable"])
+def test_a_binding_that_cannot_be_read_leaves_a_uid_to_answer_to(sent):
+    with pytest.raises(UnreadableObjectError) as caught:
+        decode_review(json.dumps(body(**BINDING, subResource="binding", object=sent)).encode())
+    assert caught.value.uid == "r1"
+
+
 def test_an_admitting_answer_carries_its_patch():
     answer = json.loads(encode_answer("u", admit(b'[{"op":"add"}]', ["w"])))
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
