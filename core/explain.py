@@ -14,7 +14,7 @@ from core.advice import Advice, Room
 from core.candidates import Shape, judge
 from core.ledger import Ledger, NodeState, Placement
 from core.model import NodeName
-from core.port import Reason, Shortfall, Violation
+from core.port import Healing, Reason, Shortfall, Violation
 from core.settings import Policy
 
 # How many nodes a refusal names with their numbers; the rest are counted.
@@ -28,11 +28,11 @@ _WHY: Final = {
     Reason.CORES: "too few free cores on every card",
     Reason.SLOTS: "no card with a free slot",
     Reason.EXCLUSIVE: "no card to itself",
-    Reason.UNHEALTHY: "only unhealthy cards",
-    Reason.TYPE: "no card of a type that the pod accepts",
+    Reason.UNHEALTHY: "no healthy card that fits",
     Reason.UUID: "no card that the pod names by UUID",
     Reason.INDEX: "no card at the index that the pod names",
     Reason.MODE: "no card in the mode that the pod asks for",
+    Reason.TYPE: "no card of a type that the pod accepts",
     Reason.GROUP: "every card holds a member of the pod's group",
     Reason.RULE: "every card holds a pod of the same exclusive rule",
     Reason.LAYOUT: "no card whose MIG layout has such a slice left",
@@ -48,8 +48,7 @@ _SAID: Final = {
     Reason.INDEX: "not at a position that the pod names",
     Reason.BUSY: "in use",
 }
-_SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX)
-_FAULTS: Final = (Reason.UNHEALTHY, Reason.UNUSABLE)
+_SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)
 # So many names of cards or types are written out.
 _LISTED: Final = 6
 # Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
@@ -68,8 +67,9 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
-    otherwise. tolerate: a taint that the pod could tolerate instead. labels: what the node has under the keys of the
-    pod's node selector, where that is not what the pod asks for.
+    otherwise. tolerate: a taint that the pod could tolerate instead. mend: what must be mended before all of the node's
+    cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a node with
+    such cards has under the keys of the former.
     """
 
     node: NodeName
@@ -83,7 +83,9 @@ class NodeRefusal:
     once_empty: Advice | None = None
     wait: str = ""
     tolerate: str = ""
-    labels: tuple[str, ...] = ()
+    mend: str = ""
+    passed_over: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Refused:
     """Why no node fits: how many nodes for each reason (most frequent first), the nearest, what would help.
 
     remedy is the smallest change that lets the pod in, or "". never: no node could take it even if it were empty.
-    faulty: nodes have cards that nobody can use now, of which that is not said.
+    faulty: nodes have cards that cannot be judged as they are, of which that is not said.
     """
 
     nodes: int
@@ -126,8 +128,9 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
-        found = (f"{key}={facts.labels[key]}" for key, _ in shape.constraints.selector if key in facts.labels)
-        return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, labels=tuple(found))
+        keys = [key for key, _ in shape.constraints.selector if key in facts.labels and state.offers.get(shape.dialect)]
+        labels = tuple((key, facts.labels[key]) for key in keys)
+        return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _refusal_inside(ledger, shape, state, policy)
     barred = nodefit.barred(shape.constraints.tolerations, facts)
     if barred is None or (inside is not None and not state.offers.get(shape.dialect)):
@@ -155,8 +158,13 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
     if not state.offers.get(shape.dialect):
         complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
         if complaint is not None:
-            wait = f"the device data of {name} can be used (its events say what is wrong)"
-            return NodeRefusal(node=name, key="device data that cannot be used", detail=complaint.problem, wait=wait)
+            return NodeRefusal(
+                node=name,
+                key="device data that cannot be used",
+                detail=complaint.problem,
+                hopeless=True,
+                mend=f"the device data of {name} can be used",
+            )
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
     if shape.dialect in state.closed:
         detail, wait = state.closed[shape.dialect], f"{name} is open to new shares"
@@ -189,17 +197,22 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
         )
-    if not beyond and if_empty and all(one.reason in _FAULTS for one in if_empty):
-        wait = f"a card of {facts.name} can be used again"
-        return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, wait=wait)
+    if isinstance(dialect, Healing) and any(one.reason is Reason.UNHEALTHY for one in if_empty):
+        if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
+        if not beyond and not if_well:
+            wait = f"an unhealthy card of {facts.name} is well again"
+            return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
+        if_empty = if_well or if_empty
+    unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
     return NodeRefusal(
         node=facts.name,
-        key=key,
+        key=key if hardest else _key(if_empty),
         detail=_amounts(beyond, "there"),
         shortfalls=if_empty,
         hopeless=True,
         now=now,
         once_empty=once_empty,
+        mend=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
     )
 
 
@@ -240,44 +253,44 @@ def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _There:
-    """What cards and labels there are that a pod's selectors pass over, and whether nothing else refuses any card.
-
-    faulty: the first node with cards that nobody can use now.
-    """
+    """What cards and labels there are that a pod's selectors pass over, and whether nothing else refuses any card."""
 
     by_reason: dict[Reason, set[str]] = field(default_factory=dict)
-    labels: set[str] = field(default_factory=set)
+    labels: dict[str, set[str]] = field(default_factory=dict)
     positions: int = 0
     others: bool = False
-    faulty: str = ""
+    passed_over: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
         """Look at the cards of one more node."""
         for one in refusal.shortfalls:
             if one.reason in _SELECTORS:
                 self.by_reason.setdefault(one.reason, set()).add(_name_of(one))
-            elif one.reason in _FAULTS:
-                self.faulty = min(self.faulty or refusal.node, refusal.node)
             else:
-                self.others = True
-        self.labels.update(refusal.labels)
+                self.others = self.others or one.reason is not Reason.UNUSABLE
+        self.passed_over = self.passed_over or refusal.passed_over
+        for key, value in refusal.labels:
+            self.labels.setdefault(key, set()).add(value)
         places = sum(one.unit == "position" for one in refusal.shortfalls)
         self.positions = max(self.positions, len({one.card for one in refusal.shortfalls}) if places else 0)
 
     def remedy(self) -> str:
         """What the pod could name instead."""
-        selected = "" if self.others else self._selected()
-        mended = f"wait until the cards of {self.faulty} that cannot be used now can be again" if self.faulty else ""
-        return _capital(", or ".join(part for part in (selected, mended) if part))
-
-    def _selected(self) -> str:
+        if self.others:
+            return ""
         if Reason.UUID in self.by_reason:
             return f"Name cards that are there ({_listed(self.by_reason[Reason.UUID])}), or leave their list out"
         if Reason.INDEX in self.by_reason and self.positions:
             return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
-        if types := self.by_reason.get(Reason.TYPE, set()) - {""}:
-            return f"Types that are there: {_listed(types)}"
-        return f"Labels that are there: {_listed(self.labels)}" if self.labels else ""
+        types, found = self.by_reason.get(Reason.TYPE, set()) - {""}, []
+        if types:
+            found.append(f"Types that are there: {_listed(types)}")
+        if Reason.MODE in self.by_reason:
+            found.append("leave the mode out, or name one that a card is in")
+        if self.passed_over and not self.by_reason:
+            found += [f"nodes with such cards have {key}: {_listed(values)}" for key, values in self.labels.items()]
+            found.append("correct the pod's node selector or affinity, or label a node")
+        return ", or ".join(found)
 
 
 def summed(refusals: Iterable[NodeRefusal]) -> Refused:
@@ -291,6 +304,7 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     once_empty: tuple[Advice, str] | None = None
     # The node that would take the pod as it is, were it to let it in.
     shut: NodeRefusal | None = None
+    mend = ""
     there = _There()
     for refusal in refusals:
         total += 1
@@ -303,6 +317,7 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
             once_empty = refusal.once_empty, refusal.wait
         if refusal.barred and not refusal.shortfalls and not refusal.detail and not refusal.hopeless:
             shut = refusal if shut is None or refusal.node < shut.node else shut
+        mend = min(mend or refusal.mend, refusal.mend or mend)
         there.add(refusal)
         nearest.append((_distance(refusal), refusal))
         if len(nearest) > 64:
@@ -313,11 +328,12 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     if absent:
         remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
     elif never:
-        remedy = _never_remedy(now, once_empty) or there.remedy()
+        parts = [there.remedy(), f"wait until {mend}" if mend else ""]
+        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
-    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(there.faulty))
+    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend))
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
@@ -355,7 +371,8 @@ def sentence(answer: Refused) -> str:
     near = _nearest_card(answer.nearest)
     if near:
         text += f" Nearest: {near}."
-    if answer.never:
+    # Where the nearest cannot be judged, nothing is said of those that can.
+    if answer.never and not answer.nearest[0].mend:
         on = " on the cards that can be used now" if answer.faulty else ""
         text += f" Not even an empty node of this cluster could take it{on}."
     if answer.remedy:
@@ -446,9 +463,9 @@ def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
 def _card(short: Shortfall, *, hopeless: bool) -> str:
     where = f"{short.card}: " if short.card else ""
     if short.wanted or short.free:
-        unit = f" {short.unit.removeprefix('idle ') if hopeless else short.unit}" if short.unit else ""
-        text = f"{where}{short.free} of {short.wanted}{unit} {'there' if hopeless else 'free'}"
-        return f"{text} ({short.reason})" if short.reason not in _AMOUNTS else text
+        unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
+        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"
+        return text if short.reason in (*_AMOUNTS, Reason.CARD_COUNT) else f"{text} ({short.reason})"
     if short.reason is Reason.TYPE and short.detail:
         return f"{where}its type is {short.detail}"
     return where + (short.detail or _SAID.get(short.reason, short.reason))

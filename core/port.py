@@ -397,6 +397,15 @@ class Reading(Protocol):
 
 
 @runtime_checkable
+class Healing(Protocol):
+    """What a dialect adds whose nodes tell of cards that are unhealthy."""
+
+    def healed(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
+        """*cards*, nothing in use, as they would be if the unhealthy ones were well."""
+        ...
+
+
+@runtime_checkable
 class Unseen(Protocol):
     """What a dialect adds whose nodes say elsewhere, beside the node, which of their cards can be used."""
 

@@ -214,6 +214,13 @@ def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason 
     return None, ""
 
 
+def healed(card: Card) -> Card:
+    """*card* as it would be if it were well."""
+    if card.fixed.fault is not Reason.UNHEALTHY:
+        return card
+    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
+
+
 def _refused(node: Node, chip: AscendChip) -> str:
     """Why the register of *chip* counts for nothing on *node*, "" if it does."""
     if not _allocatable(node, chip.resource):

@@ -61,6 +61,10 @@ class AscendHami:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
+    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* as they would be if the unhealthy ones were well."""
+        return tuple(_cards.healed(card) for card in cards)
+
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
         """The chips that *request* gets under *policy*, or None."""
         return fit.place(cards, request, policy)

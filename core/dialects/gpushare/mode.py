@@ -64,6 +64,10 @@ class Mode(ABC):
             return None
         return Offer(cards=_cards.cards_of(capacity, self.name))
 
+    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* as they would be if the unhealthy ones were well."""
+        return tuple(card._replace(fault=None) for card in cards)
+
     def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         del tables

@@ -86,6 +86,10 @@ class MindCluster:
         """The chips as if all of them were listed and well."""
         return tuple([_chips.chip(one.fixed._replace(fault=None, listed=True)) for one in cards])
 
+    def healed(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
+        """The chips as if none were ill."""
+        return tuple([_chips.chip(one.fixed._replace(fault=None)) for one in cards])
+
     def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         del cards, tables

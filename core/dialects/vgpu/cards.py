@@ -161,6 +161,13 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
     return None, ""
 
 
+def healed(card: Card) -> Card:
+    """*card* as it would be if it were well."""
+    if card.fixed.fault is not Reason.UNHEALTHY:
+        return card
+    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
+
+
 def _allocatable(node: Node, resource: str) -> bool:
     text = node.allocatable.get(resource, "")
     try:

@@ -133,7 +133,9 @@ def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger)
         amounts=(("pods", 1),),
         constraints=NodeConstraints(selector=(("zone", "c"),)),
     )
-    assert told(ledger, asked).endswith("Labels that are there: zone=a, zone=b.")
+    assert told(ledger, asked).endswith(
+        "Nodes with such cards have zone: a, b, or correct the pod's node selector or affinity, or label a node."
+    )
 
 
 def test_what_no_empty_node_could_take_is_not_told_to_wait(ledger):

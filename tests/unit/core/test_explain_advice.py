@@ -154,23 +154,43 @@ def test_a_selector_that_no_card_meets_is_told_what_is_there(key, value, said):
     assert "NVIDIA-NVIDIA" not in text
 
 
-def test_cards_that_are_all_ill_are_waited_for():
-    text = told(cluster(cards("n1", record("GPU-a", healthy=False))), pod(container(number=1, memory=100)))
-    assert text.endswith(
-        "1 only unhealthy cards. Nearest: n1 GPU-a: the device plugin says that it is unhealthy. "
-        "Wait until a card of n1 can be used again."
-    )
-
-
-def test_what_no_card_could_take_is_not_said_of_a_card_that_is_ill():
+def test_a_card_that_is_ill_is_waited_for_where_it_would_do():
     one = record("GPU-t", model="NVIDIA-Tesla T4")
     ill = record("GPU-v", model="NVIDIA-Tesla V100", healthy=False)
     asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "V100"})
-    text = told(cluster(cards("n1", one, ill)), asked)
-    assert text.endswith(
-        "Not even an empty node of this cluster could take it on the cards that can be used now. "
-        "Types that are there: Tesla T4, or wait until the cards of n1 that cannot be used now can be again."
+    assert told(cluster(cards("n1", one, ill)), asked).endswith(
+        "1 no healthy card that fits. Nearest: n1 GPU-v: the device plugin says that it is unhealthy. "
+        "Wait until an unhealthy card of n1 is well again."
     )
+
+
+def test_a_card_that_is_ill_is_not_waited_for_where_it_would_not_do_either():
+    one = record("GPU-t", model="NVIDIA-Tesla T4", memory=15360)
+    ill = record("GPU-v", model="NVIDIA-Tesla V100", healthy=False)
+    ledger = cluster(cards("n1", one, ill))
+    assert told(ledger, pod(container(number=1, memory=50000))).endswith(
+        "1 too little free memory on every card. Nearest: n1 GPU-v: 32768 of 50000 MiB there. "
+        f"{NEVER} Ask for at most 15360 MiB of memory."
+    )
+    asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "H100"})
+    assert told(ledger, asked).endswith(f"{NEVER} Types that are there: Tesla T4, Tesla V100.")
+
+
+def test_cards_that_cannot_be_judged_are_told_to_be_so():
+    asked = pod(container(number=1, memory=50000))
+    broken = cards("n2", "broken")
+    assert told(cluster(cards("n1", record("GPU-a")), broken), asked).endswith(
+        "Not even an empty node of this cluster could take it on the cards that can be used now. "
+        "Ask for at most 32768 MiB of memory."
+    )
+    assert "Not even" not in told(cluster(broken), asked)
+    assert told(cluster(broken), asked).endswith("Wait until the device data of n2 can be used.")
+
+
+def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
+    text = told(cluster(cards("n1", record("GPU-a"))), pod(container(number=1), annotations=MIG))
+    assert text.endswith(f"{NEVER} Leave the mode out, or name one that a card is in.")
+    assert "GPU-a: wants mig, the card is in hami-core" in text
 
 
 def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
