@@ -284,12 +284,13 @@ class _There:
             return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
         types, found = self.by_reason.get(Reason.TYPE, set()) - {""}, []
         if types:
-            found.append(f"Types that are there: {_listed(types)}")
+            found.append(f"Name types that are there ({_listed(types)})")
         if Reason.MODE in self.by_reason:
             found.append("leave the mode out, or name one that a card is in")
         if self.passed_over and not self.by_reason:
-            found += [f"nodes with such cards have {key}: {_listed(values)}" for key, values in self.labels.items()]
-            found.append("correct the pod's node selector or affinity, or label a node")
+            has = " and ".join(f"{key}: {_listed(values)}" for key, values in self.labels.items())
+            there = f" (nodes with such cards have {has})" if has else ""
+            found.append(f"correct the pod's node selector or affinity{there}, or label a node")
         return ", or ".join(found)
 
 
@@ -328,7 +329,7 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     if absent:
         remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
     elif never:
-        parts = [there.remedy(), f"wait until {mend}" if mend else ""]
+        parts = ["" if best[0].mend else there.remedy(), f"wait until {mend}" if mend else ""]
         remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
     else:
         waits = [next((one for one in best if one.wait), None), shut]

@@ -134,7 +134,7 @@ def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger)
         constraints=NodeConstraints(selector=(("zone", "c"),)),
     )
     assert told(ledger, asked).endswith(
-        "Nodes with such cards have zone: a, b, or correct the pod's node selector or affinity, or label a node."
+        "Correct the pod's node selector or affinity (nodes with such cards have zone: a, b), or label a node."
     )
 
 
@@ -212,4 +212,4 @@ def test_types_that_are_there_are_named():
             )
         ]
     )
-    assert answer.remedy == "Types that are there: Tesla T4"
+    assert answer.remedy == "Name types that are there (Tesla T4)"

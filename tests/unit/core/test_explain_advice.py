@@ -11,7 +11,7 @@ from core.candidates import Candidates, Shape, scan
 from core.catalog import standard_catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
-from core.model import Container, NodeName, PodUid
+from core.model import Container, NodeConstraints, NodeName, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings
 from tests.support import ascend
@@ -141,7 +141,7 @@ def test_an_empty_clusters_figure_is_told_beside_that_of_the_moment():
     [
         ("volcano.sh/vgpu-use-gpuuuid", "GPU-xx", "Name cards that are there (GPU-a, GPU-t), or leave their list out."),
         ("cardshare.io/gpu-index", "12", "Name positions that are there (0 to 0), or leave their list out."),
-        ("nvidia.com/use-gputype", "H100", "Types that are there: NVIDIA A100-SXM4-40GB, Tesla T4."),
+        ("nvidia.com/use-gputype", "H100", "Name types that are there (NVIDIA A100-SXM4-40GB, Tesla T4)."),
     ],
     ids=["uuid", "index", "type"],
 )
@@ -173,7 +173,7 @@ def test_a_card_that_is_ill_is_not_waited_for_where_it_would_not_do_either():
         f"{NEVER} Ask for at most 15360 MiB of memory."
     )
     asked = pod(container(number=1, memory=100), annotations={"nvidia.com/use-gputype": "H100"})
-    assert told(ledger, asked).endswith(f"{NEVER} Types that are there: Tesla T4, Tesla V100.")
+    assert told(ledger, asked).endswith(f"{NEVER} Name types that are there (Tesla T4, Tesla V100).")
 
 
 def test_cards_that_cannot_be_judged_are_told_to_be_so():
@@ -183,8 +183,11 @@ def test_cards_that_cannot_be_judged_are_told_to_be_so():
         "Not even an empty node of this cluster could take it on the cards that can be used now. "
         "Ask for at most 32768 MiB of memory."
     )
-    assert "Not even" not in told(cluster(broken), asked)
-    assert told(cluster(broken), asked).endswith("Wait until the device data of n2 can be used.")
+    elsewhere = replace(cards("n3", record("GPU-b")), labels={"zone": "b"})
+    there = replace(asked, constraints=NodeConstraints(selector=(("zone", "a"),)))
+    text = told(cluster(replace(broken, labels={"zone": "a"}), elsewhere), there)
+    assert "Not even" not in text
+    assert text.endswith("for every card. Wait until the device data of n2 can be used.")
 
 
 def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
@@ -196,7 +199,7 @@ def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
 def test_types_of_all_nodes_are_told_not_only_of_the_nearest():
     nodes = [cards(f"n{at}", record(f"GPU-{at}", model=f"NVIDIA-Model {at}")) for at in range(5)]
     text = told(cluster(*nodes), pod(container(number=1), annotations={"nvidia.com/use-gputype": "H100"}))
-    assert "Types that are there: Model 0, Model 1, Model 2, Model 3, Model 4." in text
+    assert "Name types that are there (Model 0, Model 1, Model 2, Model 3, Model 4)." in text
 
 
 def test_too_many_chips_of_a_type_are_told_by_their_count_and_not_by_other_types():
