@@ -6,6 +6,8 @@ then, for it costs a quarter of a second and 40 MiB. What to do with the credent
 
 import asyncio
 import hashlib
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,6 +22,8 @@ from kube.kubeconfig import problem_of
 SERVICE_ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # An exec plugin may ask a person or a cloud; longer than this it is taken to hang.
 KUBECONFIG_DEADLINE_S: Final = 30.0
+# How the loader begins to say that it misses something; it goes on with a part of the file, secrets and all.
+_MISSING: Final = re.compile(r"Invalid kube-config file\.(?: Expected key (\S+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,8 @@ class KubeconfigSource:
             return self._from_plugin
         if problem := self.mistake():
             raise CredentialsError(problem)
+        # What the loader logs it raises as well, or it is told below.
+        logging.getLogger(kube_config.__name__).disabled = True
         landing = SimpleNamespace(api_key={})
         try:
             async with asyncio.timeout(KUBECONFIG_DEADLINE_S):
@@ -158,15 +164,28 @@ class KubeconfigSource:
                 f"kubeconfig {self._paths}: no credentials within {KUBECONFIG_DEADLINE_S:.0f} s; "
                 "run its exec plugin by hand to see what it waits for"
             ) from e
-        except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as e:
-            # The loader walks the file as it finds it: a list where a mapping belongs is an AttributeError.
-            told = printable(str(e) or type(e).__name__, 512).replace(
-                "File does not exists:", "it names a missing file:"
-            )
+        except (
+            ConfigException,
+            YAMLError,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            AssertionError,
+        ) as e:
+            # The loader walks the file as it finds it: a list where a mapping belongs is an AttributeError. What it
+            # says may hold a token, and is no cause of what is told.
             named = f", context {quoted(self._context)}" if self._context else ""
-            raise CredentialsError(f"kubeconfig {self._paths}{named}: {told}; correct the kubeconfig") from e
+            raise CredentialsError(f"kubeconfig {self._paths}{named}: {_told(e)}; correct the kubeconfig") from None
         user = getattr(loader, "_user", None)  # the loader tells in no other way whether it used a plugin
-        self._from_plugin = found if user is not None and "exec" in user else None
+        uses_plugin = user is not None and "exec" in user
+        if uses_plugin and not (found.authorization or found.tls.cert_file):
+            raise CredentialsError(
+                f"kubeconfig {self._paths}: its exec plugin answered neither a token nor a certificate with its key; "
+                "run it by hand to see what it says"
+            )
+        self._from_plugin = found if uses_plugin else None
         self._plugin_expiry = getattr(loader, "exec_plugin_expiry", None)
         return found
 
@@ -250,6 +269,14 @@ def _from_landing(landing: SimpleNamespace, loader: object) -> Credentials:
         proxy_url=getattr(landing, "proxy", None) or "",
         namespace=str(inner.get("namespace") or "") if isinstance(inner, dict) else "",
     )
+
+
+def _told(error: Exception) -> str:
+    """What the loader says, without any value of the file."""
+    text = str(error) or type(error).__name__
+    if missing := _MISSING.match(text):
+        return f"{missing[1]} has no value" if missing[1] else "it is no kubeconfig"
+    return printable(text, 512).replace("File does not exists:", "it names a missing file:")
 
 
 def _expires_soon(expiry: datetime | None) -> bool:

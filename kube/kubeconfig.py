@@ -7,6 +7,7 @@ documentation, "Organizing Cluster Access Using kubeconfig Files"; the first fil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -71,7 +72,7 @@ def _named(found: object, kind: str) -> dict[str, Any]:
     if not isinstance(entries, list) or not all(isinstance(one, dict) and "name" in one for one in entries):
         raise _UnusableError(f"{kind}: write a list of entries with a name each")
     # Of two entries with one name the first counts.
-    return {str(one["name"]): one.get(kind.removesuffix("s")) or {} for one in reversed(entries)}
+    return {str(one["name"]): one.get(kind.removesuffix("s")) for one in reversed(entries)}
 
 
 def _check(found: Mapping[str, Any], wanted: str) -> None:
@@ -81,19 +82,41 @@ def _check(found: Mapping[str, Any], wanted: str) -> None:
         raise _UnusableError(f"it has no current-context; set it to one of its contexts: {_list(contexts)}")
     if name not in contexts:
         raise _UnusableError(f"there is no context {quoted(name)}; its contexts are: {_list(contexts)}")
-    for kind in ("cluster", "user"):
-        named = contexts[name].get(kind) if isinstance(contexts[name], dict) else None
-        if named is None and kind == "user":
-            continue  # a server that asks for nobody
-        if named is None or str(named) not in found[f"{kind}s"]:
-            told = f"names {kind} {quoted(str(named))}, which is not there" if named is not None else f"names no {kind}"
-            raise _UnusableError(f"context {quoted(name)} {told}; its {kind}s are: {_list(found[f'{kind}s'])}")
-        if kind == "cluster" and not _server(found["clusters"][str(named)]):
-            raise _UnusableError(f"cluster {quoted(str(named))} has no server; write its URL")
+    cluster, user = (_entry(name, contexts[name], kind, found[f"{kind}s"]) for kind in ("cluster", "user"))
+    _check_cluster(cluster, found["clusters"][cluster])
+    if not isinstance(found["users"][user], dict):
+        remedy = "write a token, a certificate or a plugin there, or {} if the server asks for nobody"
+        raise _UnusableError(f"user {quoted(user)} has no mapping under user; {remedy}")
 
 
-def _server(cluster: object) -> object:
-    return cluster.get("server") if isinstance(cluster, dict) else None
+def _entry(name: str, context: object, kind: str, entries: Mapping[str, object]) -> str:
+    """The name of the cluster or user that the *context* called *name* uses."""
+    named = str((context.get(kind) if isinstance(context, dict) else None) or "")
+    if named in entries:
+        return named
+    told = f"names {kind} {quoted(named)}, which is not there" if named else f"names no {kind}"
+    remedy = (
+        f"name one of its {kind}s: {_list(entries)}" if entries else f"it has no {kind}s: write one, and its name here"
+    )
+    raise _UnusableError(f"context {quoted(name)} {told}; {remedy}")
+
+
+def _check_cluster(name: str, cluster: object) -> None:
+    server = cluster.get("server") if isinstance(cluster, dict) else None
+    if not server:
+        raise _UnusableError(f"cluster {quoted(name)} has no server; write its URL")
+    if not _is_url(str(server)):
+        raise _UnusableError(
+            f"cluster {quoted(name)}: server: found {quoted(str(server))}; write a URL: https://HOST:PORT"
+        )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        found = urlsplit(text)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        return False
 
 
 def _list(names: Iterable[str]) -> str:

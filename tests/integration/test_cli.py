@@ -199,6 +199,12 @@ async def test_a_kubeconfig_or_context_that_is_not_there_is_2_with_the_contexts_
         )
     assert await cards(str(tmp_path), "get") == 2
     assert "is a directory; name a file" in capsys.readouterr().err
+    entries = {"contexts": [{"name": "here", "context": {"cluster": "c"}}], "clusters": [{"name": "c"}]}
+    nobody = tmp_path / "nobody"
+    nobody.write_text(json.dumps({"current-context": "here", **entries}))
+    assert await cards(str(nobody), "get") == 2
+    problem = "context 'here' names no user; it has no users: write one, and its name here"
+    assert capsys.readouterr().err == f"kubectl cards: kubeconfig {nobody}: {problem}\n"
 
 
 async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):

@@ -189,8 +189,14 @@ users: [{name: u, user: {token: t}}]
             KUBECONFIG.replace("context: here", "context: there"),
             "there is no context 'there'; its contexts are: 'here'",
         ),
+        (KUBECONFIG.replace(", user: u", ""), "context 'here' names no user; name one of its users: 'u'"),
+        (
+            KUBECONFIG.replace("{name: u,", "{name: v,"),
+            "names user 'u', which is not there; name one of its users: 'v'",
+        ),
+        (KUBECONFIG.replace("https://", ""), "cluster 'c': server: found '127.0.0.1:1'; write a URL"),
     ],
-    ids=["no such file", "no YAML", "no such context"],
+    ids=["no such file", "no YAML", "no such context", "no user", "no such user", "no URL"],
 )
 async def test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line(tmp_path, text, words):
     wrong = tmp_path / "wrong"

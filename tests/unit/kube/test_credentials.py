@@ -1,7 +1,9 @@
 import base64
+import json
 import stat
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -186,16 +188,44 @@ def test_without_any_the_remedy_is_told(tmp_path, environ, words):
         choose_source(environ=environ, service_account_dir=tmp_path)
 
 
+NONE = "it has no {}: write one, and its name here"
+OTHER = {"name": "other"}
+SAYS_NOTHING = (
+    "has no mapping under user; write a token, a certificate or a plugin there, or {} if the server asks for nobody"
+)
+
+
+def context(**names: str) -> dict[str, Any]:
+    return {"contexts": [{"name": "here", "context": names}]}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"current-context": ""}, "it has no current-context; set it to one of its contexts: 'here'"),
         ({"current-context": "x"}, "there is no context 'x'; its contexts are: 'here'"),
-        ({"clusters": []}, "context 'here' names cluster 'c', which is not there; its clusters are: none"),
-        ({"users": []}, "context 'here' names user 'u', which is not there; its users are: none"),
-        ({"contexts": [{"name": "here"}]}, "context 'here' names no cluster; its clusters are: 'c'"),
+        ({"clusters": []}, f"context 'here' names cluster 'c', which is not there; {NONE.format('clusters')}"),
+        (
+            {"clusters": [OTHER]},
+            "context 'here' names cluster 'c', which is not there; name one of its clusters: 'other'",
+        ),
+        ({"users": []}, f"context 'here' names user 'u', which is not there; {NONE.format('users')}"),
+        ({"users": None}, f"context 'here' names user 'u', which is not there; {NONE.format('users')}"),
+        ({"users": [OTHER]}, "context 'here' names user 'u', which is not there; name one of its users: 'other'"),
+        ({"contexts": [{"name": "here"}]}, "context 'here' names no cluster; name one of its clusters: 'c'"),
+        (context(cluster="c"), "context 'here' names no user; name one of its users: 'u'"),
+        (context(cluster="c", user=""), "context 'here' names no user; name one of its users: 'u'"),
+        (context(user="u"), "context 'here' names no cluster; name one of its clusters: 'c'"),
         ({"contexts": 7}, "contexts: write a list of entries with a name each"),
         ({"cluster": {"server": ""}}, "cluster 'c' has no server; write its URL"),
+        ({"cluster": {"server": 5}}, "cluster 'c': server: found '5'; write a URL: https://HOST:PORT"),
+        ({"cluster": {"server": "api:6443"}}, "cluster 'c': server: found 'api:6443'; write a URL: https://HOST:PORT"),
+        (
+            {"cluster": {"server": "https://a:b"}},
+            "cluster 'c': server: found 'https://a:b'; write a URL: https://HOST:PORT",
+        ),
+        ({"users": [{"name": "u"}]}, f"user 'u' {SAYS_NOTHING}"),
+        ({"users": [{"name": "u", "user": "token"}]}, f"user 'u' {SAYS_NOTHING}"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -209,8 +239,40 @@ def test_a_kubeconfig_that_may_be_right_is_no_mistake(tmp_path):
     assert mistake_in(kubeconfig=path, environ={}) == ""
     assert mistake_in(kubeconfig=path, context="nope", environ={}).endswith("its contexts are: 'here'")
     assert mistake_in(environ={"KUBECONFIG": f"{tmp_path}/none:{path}"}) == ""
-    nobody = [{"name": "here", "context": {"cluster": "c"}}]
-    assert mistake_in(kubeconfig=kubeconfig(tmp_path / "nobody", contexts=nobody), environ={}) == ""
+    assert mistake_in(kubeconfig=kubeconfig(tmp_path / "nobody", user={}), environ={}) == ""
+
+
+async def test_a_server_that_asks_for_nobody_is_shown_nothing(tmp_path):
+    found = await KubeconfigSource(kubeconfig(tmp_path / "config", user={})).read()
+    assert (found.server, found.authorization) == ("https://api:6443", "")
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ({"token": "s3cret", "exec": None}, "exec has no value"),
+        ({"token": "s3cret", "client-key": None}, "client-key has no value"),
+        ({"password": "s3cret", "exec": {"apiVersion": "v1", "command": None}}, "command has no value"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": 5, "client-secret": "s3cret"}}}, "AssertionError"),
+    ],
+    ids=["exec", "key", "command", "provider"],
+)
+async def test_no_secret_is_in_what_is_told_of_a_bad_user(tmp_path, capfd, user, words):
+    path = kubeconfig(tmp_path / "config", user=user)
+    with pytest.raises(CredentialsError) as caught:
+        await KubeconfigSource(path).read()
+    told = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in told + "".join(capfd.readouterr())
+    assert words in str(caught.value)
+
+
+async def test_a_plugin_that_answers_no_token_is_told_each_time(tmp_path):
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}
+    user = {"exec": {"apiVersion": answer["apiVersion"], "command": "echo", "args": [json.dumps(answer)]}}
+    source = KubeconfigSource(kubeconfig(tmp_path / "config", user=user))
+    for _ in range(2):
+        with pytest.raises(CredentialsError, match="answered neither a token nor a certificate"):
+            await source.read()
 
 
 def test_the_first_of_several_files_counts(tmp_path):
