@@ -83,27 +83,27 @@ def shortfalls(cards: Sequence[Any], request: Any, dialect: Dialect, policy: Pol
 def eased(shape: Shape, room: Room, dialect: Dialect, policy: Policy) -> Advice | None:
     """What *shape* must ask less of to be placed in *room*; None if asking for less is no help."""
     parts: list[Less] = []
-    most: int | None = None
+    own: list[tuple[int, int]] = []
     for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
         # Memory is told in MiB.
         if free < (2**20 if name in _OF_NODE else 1):
             return None
         if name in room.own:
-            most = free
+            own.append((wanted, free))
         else:
             parts.append(Less(name, "", wanted, free))
     found: tuple[Less, ...] | None = ()
     if room.shortfalls:
         left = _FIGURES_MAX - len(parts)
         found = _Search(room.cards, dialect, policy).parts(shape.request, room.shortfalls, left)
-    if found is None or (most is not None and not any(_counts(one) and one.amount <= most for one in found)):
+    if found is None or not all(any(_lowers(one, *lack) for one in found) for lack in own):
         return None
     return Advice((*parts, *found))
 
 
-def _counts(one: Less) -> bool:
-    """Whether to lower it lowers the node's resource too: it is its figure."""
-    return one.figure in (Reason.CARD_COUNT, Reason.CORES)
+def _lowers(one: Less, wanted: int, free: int) -> bool:
+    """Whether it lowers a resource of the node, of which *wanted* was asked, to what is *free*: it is its figure."""
+    return one.amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or one.asked == wanted)
 
 
 class _Search(NamedTuple):

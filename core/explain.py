@@ -29,8 +29,8 @@ _WHY: Final = {
     Reason.SLOTS: "no card with a free slot",
     Reason.EXCLUSIVE: "no card to itself",
     Reason.UNHEALTHY: "no healthy card that fits",
-    Reason.UUID: "no card that the pod names by UUID",
-    Reason.INDEX: "no card at the index that the pod names",
+    Reason.UUID: "no card of a UUID that the pod accepts",
+    Reason.INDEX: "no card at an index that the pod accepts",
     Reason.MODE: "no card in the mode that the pod asks for",
     Reason.TYPE: "no card of a type that the pod accepts",
     Reason.GROUP: "every card holds a member of the pod's group",
@@ -44,8 +44,8 @@ _WHY: Final = {
 }
 # How a card is told of that one of these refuses.
 _SAID: Final = {
-    Reason.UUID: "not one of the cards that the pod names",
-    Reason.INDEX: "not at a position that the pod names",
+    Reason.UUID: "not one of the cards that the pod accepts",
+    Reason.INDEX: "not at a position that the pod accepts",
     Reason.BUSY: "in use",
 }
 _SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)

@@ -11,7 +11,7 @@ from core.candidates import Candidates, Shape, scan
 from core.catalog import standard_catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
-from core.model import Container, NodeConstraints, NodeName, PodUid
+from core.model import Container, Node, NodeConstraints, NodeName, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings
 from tests.support import ascend
@@ -21,6 +21,7 @@ from tests.support.mindcluster import npu_bound, npu_node, npu_pod
 ROOM = {"pods": "20", "cpu": "64", "memory": "256Gi"}
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 POLICY = NodePolicy(cards=Policy.BINPACK, weight=1)
+SHARED = "volcano.sh/gpu-memory"
 NEVER = "Not even an empty node of this cluster could take it."
 
 
@@ -188,6 +189,23 @@ def test_cards_that_cannot_be_judged_are_told_to_be_so():
     text = told(cluster(replace(broken, labels={"zone": "a"}), elsewhere), there)
     assert "Not even" not in text
     assert text.endswith("for every card. Wait until the device data of n2 can be used.")
+
+
+def test_memory_that_nodes_count_too_is_advised():
+    holder = pod(Container(name="c", limits={SHARED: "8000"}), name="h", uid=PodUid("h"), node_name="s")
+    node = Node(name=NodeName("s"), capacity={SHARED: "22000", "volcano.sh/gpu-number": "2"})
+    ledger = cluster(
+        replace(node, allocatable={**node.capacity}),
+        held=[replace(holder, uid=PodUid(uid), annotations={"volcano.sh/gpu-index": uid}) for uid in ("0", "1")],
+    )
+    text = told(ledger, pod(Container(name="c", limits={SHARED: "8000"})))
+    assert text.endswith("3000 of 8000 MiB free. Ask for at most 3000 MiB of memory, or wait until a card empties.")
+    assert fits(ledger, pod(Container(name="c", limits={SHARED: "3000"})))
+
+
+def test_a_card_that_the_pod_avoids_is_told_as_one_that_it_does_not_accept():
+    asked = pod(container(number=1, memory=100), annotations={"cardshare.io/avoid-cards": "0"})
+    assert "1 no card at an index that the pod accepts" in told(cluster(cards("n1", record("GPU-a"))), asked)
 
 
 def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
