@@ -89,16 +89,16 @@ def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[Node
         placed = judge(shape, state, dialect, policy.cards)
         if placed is None:
             continue
-        used_ppm = dialect.room(state.offers[shape.dialect]).used_ppm
-        rank = _ranked(policy, shape, state, placed, used_ppm)
+        tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
+        rank = _ranked(policy, shape, state, placed, tie_ppm)
         if best is None or rank < best.rank:
             best = Found(name, placed, rank)
     return best
 
 
-def _ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, used_ppm: int) -> Rank:
+def _ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, tie_ppm: int) -> Rank:
     """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
-    rank = policy.rank(placed.score, used_ppm, state.facts.name)
+    rank = policy.rank(placed.score, tie_ppm, state.facts.name)
     if not policy.others:
         return rank
     more = resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
@@ -294,7 +294,7 @@ class Candidates:
         placed = judge(shape, state, memory.dialect, self._policy.cards)
         rank = None
         if placed is not None:
-            rank = _ranked(self._policy, shape, state, placed, memory.index.stands[name].used_ppm)
+            rank = _ranked(self._policy, shape, state, placed, memory.index.stands[name].tie)
         memory.verdicts[name] = verdict = _Verdict(state.version, placed, rank)
         return verdict
 
@@ -326,7 +326,7 @@ class Candidates:
                 memory.heads.append(((step.optimum, -UNLIMITED, NodeName(""), 0, 0), number, None))
             memory.heads.sort(key=lambda head: head[:2])
         # Sorted, what is left is a heap as it stands.
-        return [head for head in memory.heads if memory.steps[head[1]].order.keys]
+        return [head for head in memory.heads if memory.steps[head[1]].order.sums]
 
     def _steps(self, memory: _Memory, family: Windows | Levels) -> Iterator[Step]:
         policy, dialect, request = self._policy, memory.dialect, memory.shape.request

@@ -139,7 +139,7 @@ class Indices:
         if stand is None:
             family.drop(name)
         else:
-            family.put(name, stand, self._tie_ppm(stand.used_ppm))
+            family.put(name, stand)
 
     # ------------------------------------------------------------------ keeping
 
@@ -230,7 +230,8 @@ class Indices:
         cards = state.offers.get(dialect)
         if not cards or dialect in state.closed:
             return None
-        return self.kinds.stand(self._ledger.catalog.dialects[dialect].room(cards))
+        room = self._ledger.catalog.dialects[dialect].room(cards)
+        return self.kinds.stand(room, self._tie_ppm(room.used_ppm))
 
     def _leave(self, index: Index, name: NodeName) -> None:
         if index.stands.pop(name, None) is not None:

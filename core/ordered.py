@@ -19,9 +19,6 @@ _LABELS_END: Final = 1 << _LABEL_BITS
 # Between a name and one added behind, or before, all others: room for half a million of them, with two between each.
 _LABEL_STEP: Final = 1 << 21
 
-# Keys without seats are dropped when there are more than so many, and a quarter of all.
-_LEFT_MIN: Final = 32
-
 
 class Labels:
     """Numbers for node names, in the order of the names, with gaps for names to come."""
@@ -62,39 +59,62 @@ class Labels:
         return seat >> _LABEL_BITS, self._names[seat & (_LABELS_END - 1)]
 
 
-class Ordered:
-    """Keys in ascending order, and under each the seats of its nodes in ascending order.
+class Row:
+    """The seats of the nodes that have one key in one order, ascending; gone with its last seat."""
 
-    Nodes that have the same free amounts are many, and a reader whom a key does not suit passes over all of them at
-    once. *keys* and *seats* may be read as long as nothing is added or removed meanwhile; a key may have no seats left.
-    """
+    __slots__ = ("_order", "free", "seats", "spare", "summed")
 
-    __slots__ = ("_left", "keys", "seats")
+    def __init__(self, order: "Ordered", key: Key) -> None:
+        self._order: Final = order
+        self.summed, self.free, self.spare = key
+        self.seats: Final = array("q")
 
-    def __init__(self) -> None:
-        self.keys: list[Key] = []
-        self.seats: dict[Key, array[Seat]] = {}
-        # How often a key lost its last seat since those without were last dropped.
-        self._left = 0
-
-    def add(self, key: Key, seat: Seat) -> "array[Seat]":
-        """Let *seat*, which is not under *key*, stand there; the seats that it is now one of."""
-        seats = self.seats.get(key)
-        if seats is None:
-            insort(self.keys, key)
-            seats = self.seats[key] = array("q")
-        seats.insert(bisect_left(seats, seat), seat)
-        return seats
-
-    def remove(self, seats: "array[Seat]", seat: Seat) -> None:
-        """Take *seat* out of *seats*, which `add` told.
-
-        A key that loses its last seat stays, because it often gets another one soon; dropping some together is cheaper.
-        """
+    def remove(self, seat: Seat) -> None:
+        """Take out *seat*, which `Ordered.add` put here."""
+        seats = self.seats
         del seats[bisect_left(seats, seat)]
         if not seats:
-            self._left += 1
-            if self._left > _LEFT_MIN + len(self.keys) // 4:
-                self._left = 0
-                self.seats = {key: some for key, some in self.seats.items() if some}
-                self.keys = [key for key in self.keys if key in self.seats]
+            self._order.drop(self)
+
+
+class Ordered:
+    """Rows in ascending order of their sums; a sum often has several.
+
+    Nodes that have the same free amounts are many, and a reader whom a row does not suit passes over all of them at
+    once. What is read here may be read as long as nothing is added or removed meanwhile.
+
+    Attributes:
+        sums: each once, ascending.
+        by_sum: the rows of each sum, in no order.
+    """
+
+    __slots__ = ("_rows", "by_sum", "sums")
+
+    def __init__(self) -> None:
+        self.sums: Final[list[int]] = []
+        self.by_sum: Final[dict[int, list[Row]]] = {}
+        self._rows: Final[dict[Key, Row]] = {}
+
+    def add(self, key: Key, seat: Seat) -> Row:
+        """Let *seat*, which is not under *key*, stand there; the row in which it stands now."""
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row(self, key)
+            rows = self.by_sum.get(row.summed)
+            if rows is None:
+                insort(self.sums, row.summed)
+                self.by_sum[row.summed] = [row]
+            else:
+                rows.append(row)
+        insort(row.seats, seat)
+        return row
+
+    def drop(self, row: Row) -> None:
+        """Forget *row*, which is empty."""
+        summed = row.summed
+        del self._rows[summed, row.free, row.spare]
+        rows = self.by_sum[summed]
+        rows.remove(row)
+        if not rows:
+            del self.by_sum[summed]
+            del self.sums[bisect_left(self.sums, summed)]

@@ -30,12 +30,15 @@ class NodePolicy:
     weight: int
     others: NodeWeights = field(default_factory=NodeWeights)
 
-    def rank(self, score: float, used_ppm: int, name: NodeName) -> Rank:
-        """Where a node stands whose placement scored *score* and whose cards are used to *used_ppm* millionths."""
-        return Rank(-score * self.weight, self.tie_ppm(used_ppm), name)
+    def rank(self, score: float, tie_ppm: int, name: NodeName) -> Rank:
+        """Where a node stands whose placement scored *score*."""
+        return Rank(-score * self.weight, tie_ppm, name)
 
     def tie_ppm(self, used_ppm: int) -> int:
-        """What settles equal scores; a node whose cards hold more than they have is as full as a full one."""
+        """What settles equal scores, of a node whose cards are used to *used_ppm* millionths.
+
+        One whose cards hold more than they have is as full as a full one.
+        """
         full = min(used_ppm, 1_000_000)
         return -full if self.cards is Policy.BINPACK else full
 
