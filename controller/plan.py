@@ -101,7 +101,7 @@ def group_text(group: str, min_member: int | None, problem: str = "") -> str:
         return f"waits because PodGroup {quoted(group, 256)} cannot be read: {problem}"
     if min_member is None:
         where = f"PodGroup {quoted(group, 256)}, which does not exist"
-        return f"waits for {where}; create it, or remove the pod's group annotation"
+        return f"waits for {where}; create it (its kind comes with Volcano), or remove the pod's group annotation"
     if min_member <= 1:
         return ""
     return (

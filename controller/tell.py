@@ -25,8 +25,9 @@ from controller.record import Recorder
 from core import explain
 from core.candidates import Shape
 from core.errors import escaped
-from core.explain import NodeRefusal, Refused
+from core.explain import Refused
 from core.model import PodUid
+from core.refusal import NodeRefusal, refusal_on
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 from kube.objects import read_version
@@ -178,7 +179,7 @@ class Teller:
         worked_s, started_s = 0.0, self._clock()
         for at, state in enumerate(states):
             is_there = state.facts.name in ledger.states
-            refusal = explain.refusal_on(ledger, shape, state, policy) if is_there else None
+            refusal = refusal_on(ledger, shape, state, policy) if is_there else None
             if refusal is not None:
                 refusals.append(refusal)
             if at % _STEP_NODES == 0 and (step_s := self._clock() - started_s) > _STEP_S:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.condition import Reason, Verdict
-from core import explain, nodefit
+from core import nodefit, refusal
 from core.names import CONFIGURATION_ACCEPTED
 
 ROOT = Path(__file__).parents[2]
@@ -44,12 +44,12 @@ def test_a_message_that_is_quoted_is_said(words: str):
 
 
 def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
-    written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(explain))
+    written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(refusal))
     for kept_off in (nodefit.barred, nodefit.mismatch):
         written += re.findall(r'return f?"([^"{]+)', inspect.getsource(kept_off))
     written += [nodefit.NOT_READY, nodefit.CORDONED]
     assert {"insufficient", "no cards for", "taint"} <= {words.strip() for words in written}
-    assert {*explain._WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()
+    assert {*refusal.WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()
 
 
 def test_every_event_is_told():

@@ -8,6 +8,7 @@ from core.catalog import Catalog
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.port import Reason, Shortfall, Violation
+from core.refusal import NodeRefusal
 from core.settings import Policy, Settings, Tables
 from tests.support.toy import Toy, ToyRequest
 
@@ -204,7 +205,7 @@ def test_a_node_whose_data_cannot_be_used_is_told_before_those_that_are_not_mean
 def test_types_that_are_there_are_named():
     answer = explain.summed(
         [
-            explain.NodeRefusal(
+            NodeRefusal(
                 node=NodeName("n1"),
                 key="no card of a type that the pod accepts",
                 shortfalls=(Shortfall("GPU-0", Reason.TYPE, detail="Tesla T4"),),

@@ -208,6 +208,17 @@ def test_a_card_that_the_pod_avoids_is_told_as_one_that_it_does_not_accept():
     assert "1 no card at an index that the pod accepts" in told(cluster(cards("n1", record("GPU-a"))), asked)
 
 
+def test_a_node_that_is_closed_is_waited_for_only_where_it_would_do():
+    unassigned = pod(container(number=1, memory=100), name="x", uid=PodUid("x"), node_name="n1")
+    ledger = cluster(cards("n1", record("GPU-a")), held=[unassigned])
+    text = told(ledger, pod(container(number=1, memory=100)))
+    assert "delete the pod" in text
+    assert text.endswith("Wait until n1 is open to new shares.")
+    assert told(ledger, pod(container(number=1, memory=50000))).endswith(
+        f"{NEVER} Ask for at most 32768 MiB of memory; it then waits until room frees."
+    )
+
+
 def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
     text = told(cluster(cards("n1", record("GPU-a"))), pod(container(number=1), annotations=MIG))
     assert text.endswith(f"{NEVER} Leave the mode out, or name one that a card is in.")
