@@ -197,6 +197,9 @@ def _where(ledger: Ledger, pod: Pod) -> str:
     if holding.assignment is None:
         return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.closes}"
     held = ", ".join(f"{card} ({what})" for card, what in _held(ledger, pod)) or "cards that cannot be told"
+    if pod.node_name not in ledger.states:
+        gone = "a node that does not exist; delete the pod, or bring the node back"
+        return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), {gone}; it held {held}"
     return f"{pod.key} is on {pod.node_name} ({_phase(pod)}) and holds {held}"
 
 

@@ -109,6 +109,9 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
         amounts=holding.amounts,
     )
     found |= where(owner, placement)
+    if placement.node not in owner.ledger.states:
+        gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or bring the node back"
+        return found | {"text": gone}
     found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
     shape = shape_of(pod, owner.ledger)
     chosen = ""
