@@ -148,8 +148,14 @@ async def watch(*watched: Running) -> NoReturn:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A TCP port of the loopback interface that nobody listens on, and that nobody else is given for a minute.
+
+    Whoever ends a connection keeps its port for that long, in the state TIME-WAIT: who asks for any port gets another
+    one, and who names it may listen there. So two who ask at once are not told of the same port.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            server.accept()[0].close()
+            client.recv(1)
         return port

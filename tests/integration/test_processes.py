@@ -1,7 +1,8 @@
-"""That nothing started for a test outlives it: real processes, ended in each way that a test can end."""
+"""That nothing started for a test outlives it, and each listens for itself: real processes, ended in each way."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.demo.processes import free_port
 from tests.support.processes import Child, Children, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,3 +94,10 @@ def test_waiting_for_one_that_died_quotes_its_last_words(tmp_path: Path):
     with pytest.raises(RuntimeError, match=r"(?s)server is not ready: connection refused.*exit code 3\nno such flag"):
         until("server", lambda: "connection refused", deadline_s=10, children=(child,))
     children.close()
+
+
+def test_no_two_are_told_of_the_same_free_port_and_each_can_be_listened_on():
+    ports = [free_port() for _ in range(500)]
+    assert len(set(ports)) == 500
+    for port in ports[:3]:
+        socket.create_server(("127.0.0.1", port)).close()

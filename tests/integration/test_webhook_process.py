@@ -18,18 +18,13 @@ import pytest
 
 from certs.files import ensure
 from certs.pair import Wanted
+from sandbox.demo.processes import free_port
 from tests.support.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
 WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
 JSON = {"Content-Type": "application/json"}
 FILES = {"settings": "cardshare.yaml", "scheduler": "volcano-scheduler.conf", "devices": "device-config.yaml"}
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 OPENED: list[http.client.HTTPConnection] = []

@@ -21,6 +21,7 @@ import trustme
 
 from certs.files import ensure
 from certs.pair import Wanted
+from sandbox.demo.processes import free_port
 from tests.support.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
@@ -34,12 +35,6 @@ def review(name="p", padding=0):
     }
     request = {"uid": name, "kind": {"version": "v1", "kind": "Pod"}, "operation": "CREATE", "object": pod}
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Served:

@@ -36,8 +36,7 @@ class Prepared:
     """The server; bound to no event loop.
 
     documents: as applied. volcano_name: those of the overlay that places the pods of Volcano's scheduler too, which the
-    examples speak of. registrations: of the same overlay, with the certificates' authority. reviews: the port where the
-    webhook is called.
+    examples speak of. registrations: of the same overlay, with the certificates' authority.
     """
 
     api: RealApi
@@ -45,7 +44,6 @@ class Prepared:
     documents: tuple[Json, ...]
     volcano_name: tuple[Json, ...]
     registrations: tuple[Json, ...]
-    reviews: int
 
     def client(self) -> ApiClient:
         """An administrator's, to be opened."""
@@ -78,7 +76,6 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         documents=documents,
         volcano_name=volcano_name,
         registrations=tuple(map(_as_written, registrations)),
-        reviews=reviews,
     )
 
 

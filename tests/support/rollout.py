@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certs.authority import Authority, issue, new_authority
+from sandbox.demo.processes import free_port
 from tests.support.balancer import Backend, Balancer
 from tests.support.processes import Child, Children
 
@@ -79,7 +79,7 @@ class Rollout:
             (self.certs / name).write_bytes(content)
 
     async def _start_one(self) -> Replica:
-        backend = Backend(_free_port(), _free_port())
+        backend = Backend(free_port(), free_port())
         argv: list[str | Path] = [
             sys.executable, "-m", "webhook", "--listen", f"127.0.0.1:{backend.port}",
             "--metrics-listen", f"127.0.0.1:{backend.plain_port}", "--cert-dir", self.certs, "--no-inventory",
@@ -99,9 +99,3 @@ class Rollout:
         async with asyncio.timeout(20):
             while "certificate replaced" not in replica.child.log_tail():  # noqa: ASYNC110 (as above)
                 await asyncio.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

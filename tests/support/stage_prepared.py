@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.demo.processes import Processes
+from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import apply
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.kubelet import KubeletSettings
-from tests.support.manifests import Runner, find
+from tests.support.manifests import Runner, find, reached_at
 from tests.support.prepared import Prepared, playing
 from tests.support.restored import restored
 from tests.support.stage_realapi import PERSON, start_product
@@ -35,10 +35,11 @@ async def real_stage(
     ):
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
         settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
-        await apply(admin, [settings, *prepared.registrations])
+        reviews = free_port()
+        await apply(admin, [settings, *reached_at(prepared.registrations, reviews)])
         # No controller ran here before whose Bindings would have to be waited for.
         delay = ("--start-delay", "0")
-        product = await start_product(runner, prepared.volcano_name, prepared.reviews, delay)
+        product = await start_product(runner, prepared.volcano_name, reviews, delay)
         token = await api.token_for(PERSON, "default")
         async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
             yield Stage(
