@@ -1,6 +1,8 @@
 """What holds for every test: no loop left behind, no blocked loop in unit/, measurements only when asked for."""
 
 import asyncio
+import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -18,9 +20,23 @@ ROOMS: Final = ("core", "kube", "webhook", "controller", "certs", "cli", "sandbo
 # with warnings as errors fails that one. Once it has been set to none, asking is an error that the plugin expects.
 asyncio.set_event_loop(None)
 
+# A shell without job control starts what ends with `&` deaf to Ctrl-C, and so would be all that a test starts and
+# interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The time of one example says more about the machine's other work than about us; what must be fast has its own test.
 settings.register_profile("cardshare", deadline=None, print_blob=True)
 settings.load_profile("cardshare")
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of the garbage collector's sight: it stays to the end.
+
+    A look at it takes a tenth of a second of CPU time, and would be held against the test in which it falls.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
