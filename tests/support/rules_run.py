@@ -41,15 +41,18 @@ async def play(rules: Sequence[Rule], world: Rig, kubectl: str) -> dict[str, lis
     """What *kubectl* says of the example of each rule, by the rule's name; *world* has the rules' nodes."""
     said: dict[str, list[Said]] = {}
     async with _stage(world) as stage:
+        # Those of one configuration in a row, the default one first: it takes seconds until another one is in force.
         texts = ("", "", "")
-        for rule in rules:
-            if rule.manifest is None:
-                continue
-            if (rule.settings, rule.scheduler, rule.devices) != texts:
-                texts = (rule.settings, rule.scheduler, rule.devices)
+        for rule in sorted((rule for rule in rules if rule.manifest is not None), key=_texts):
+            if _texts(rule) != texts:
+                texts = _texts(rule)
                 await _configure(stage, rule)
             said[rule.name] = [one async for one in _play(rule, stage, kubectl)]
     return said
+
+
+def _texts(rule: Rule) -> tuple[str, str, str]:
+    return rule.settings, rule.scheduler, rule.devices
 
 
 async def _play(rule: Rule, stage: _Stage, kubectl: str) -> AsyncIterator[Said]:
