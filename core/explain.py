@@ -239,6 +239,8 @@ def _distance(refusal: NodeRefusal) -> _Distance:
 
 def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
     for refusal in nearest:
+        if refusal.barred and not refusal.hopeless and not refusal.shortfalls:
+            return ""
         short = telling(refusal.shortfalls)
         if short is not None:
             return f"{refusal.node} {_card(short, hopeless=refusal.hopeless)}"

@@ -51,7 +51,7 @@ class NodeRefusal:
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
     otherwise. tolerate: a taint that the pod could tolerate instead. mend: what must be mended before all of the node's
     cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a node with
-    such cards has under the keys of the former.
+    such cards has instead of what the former asks for.
     """
 
     node: NodeName
@@ -81,8 +81,8 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
-        keys = [key for key, _ in shape.constraints.selector if key in facts.labels and state.offers.get(shape.dialect)]
-        labels = tuple((key, facts.labels[key]) for key in keys)
+        selector = shape.constraints.selector if state.offers.get(shape.dialect) else ()
+        labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _refusal_inside(ledger, shape, state, policy)
     barred = nodefit.barred(shape.constraints.tolerations, facts)

@@ -73,6 +73,12 @@ def test_a_cordoned_node_that_would_take_the_pod_is_waited_for(ledger):
     )
 
 
+def test_no_other_node_is_the_nearest_beside_one_that_would_take_the_pod_if_it_were_not_cordoned(ledger):
+    assert told(ledger, shape(32)).endswith(
+        "1 unschedulable (cordoned). Ask for at most 16 MiB of memory, or wait until n4 is uncordoned."
+    )
+
+
 def test_a_cordoned_node_that_is_full_is_waited_for_with_both_that_must_happen(ledger):
     ledger.set_node(node("n1", "a:8", unschedulable=True))
     fill(ledger, "n1", (0, 4, 0))
@@ -126,13 +132,13 @@ def test_a_tainted_node_without_cards_is_told_as_one_without_cards():
 
 
 def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger):
-    ledger.set_node(node("n1", "a:8", labels={"zone": "a"}))
-    ledger.set_node(node("n2", "a:8", labels={"zone": "b"}))
+    ledger.set_node(node("n1", "a:8", labels={"zone": "a", "os": "linux"}))
+    ledger.set_node(node("n2", "a:8", labels={"zone": "b", "os": "linux"}))
     asked = Shape(
         dialect=Toy.name,
         request=ToyRequest(1),
         amounts=(("pods", 1),),
-        constraints=NodeConstraints(selector=(("zone", "c"),)),
+        constraints=NodeConstraints(selector=(("os", "linux"), ("zone", "c"))),
     )
     assert told(ledger, asked).endswith(
         "Correct the pod's node selector or affinity (nodes with such cards have zone: a, b), or label a node."
