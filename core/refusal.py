@@ -49,7 +49,7 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
-    otherwise. tolerate: a taint that the pod could tolerate instead. mend: what must be mended before all of the node's
+    otherwise. tolerate: a taint that it would be enough to tolerate. mend: what must be mended before all of the node's
     cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a node with
     such cards has instead of what the former asks for.
     """
@@ -96,13 +96,13 @@ def _barred(name: NodeName, key: str, inside: NodeRefusal | None) -> NodeRefusal
     taint = key.removeprefix("taint ")
     opened = {nodefit.NOT_READY: "is ready", nodefit.CORDONED: "is uncordoned"}.get(key, f"is rid of taint {taint}")
     wait = f"{name} {opened}"
-    # Those of Kubernetes' own tell of a condition, which pods are to wait out.
-    tolerate = taint if taint != key and "kubernetes.io/" not in taint else ""
     if inside is None:
+        # Taints of Kubernetes' own tell of a condition, which pods are to wait out.
+        tolerate = taint if taint != key and "kubernetes.io/" not in taint else ""
         return NodeRefusal(node=name, key=key, barred=True, wait=wait, tolerate=tolerate)
     if inside.wait:
         wait += f" and {inside.wait}"
-    return replace(inside, key=key, barred=True, now=None, wait=wait, tolerate=tolerate)
+    return replace(inside, key=key, barred=True, now=None, wait=wait)
 
 
 def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:

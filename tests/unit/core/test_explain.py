@@ -125,6 +125,13 @@ def test_a_tainted_node_that_would_take_the_pod_is_no_lost_hope(taint, said):
     )
 
 
+def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8", taints=(Taint(key="dedicated", value="ml", effect="NoSchedule"),)))
+    fill(made, "n1", (0, 8, 0))
+    assert told(made, shape(8)).endswith("Wait until n1 is rid of taint dedicated=ml:NoSchedule and a card empties.")
+
+
 def test_a_tainted_node_without_cards_is_told_as_one_without_cards():
     made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
     made.set_node(node("master", None, taints=(Taint(key="control-plane", effect="NoSchedule"),)))
