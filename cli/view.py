@@ -165,7 +165,7 @@ def _card(name: DialectName, tally: Tally, shares: Sequence[Share]) -> Card:
 def _holders(ledger: Ledger, state: NodeState, dialect: DialectName) -> dict[str, list[Share]]:
     held: dict[str, list[Share]] = {}
     cards = state.offers.get(dialect, ())
-    for holding in sorted(state.holders.values(), key=lambda holding: holding.key):
+    for holding in sorted(ledger.holders(state.facts.name).values(), key=lambda holding: holding.key):
         if holding.dialect is not dialect or holding.assignment is None:
             continue
         for card, what in ledger.catalog.dialects[dialect].describe(holding.assignment, cards):

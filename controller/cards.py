@@ -10,6 +10,7 @@ from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.usage import Assignment
 from core.errors import escaped
 from core.ledger import Ledger, NodeState
+from core.model import NodeName
 from core.settings import DialectName
 
 _PREFIX: Final = "volcano_vgpu_device_"
@@ -39,7 +40,7 @@ def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
         for at, (name, text) in enumerate(_POD_SERIES):
             yield f"# HELP {_PREFIX}{name} {text}\n# TYPE {_PREFIX}{name} gauge\n"
             for state in states:
-                yield _of_pods(f"{_PREFIX}{name}", at, state)
+                yield _of_pods(f"{_PREFIX}{name}", at, state.facts.name, ledger)
 
 
 def _of_cards(name: str, at: int, state: NodeState) -> str:
@@ -56,10 +57,10 @@ def _figures(card: Card) -> tuple[int, int, int, int]:
     return card.used_slots, card.used_memory, card.used_cores, card.fixed.memory
 
 
-def _of_pods(name: str, at: int, state: NodeState) -> str:
-    node = _escaped(state.facts.name)
+def _of_pods(name: str, at: int, on: NodeName, ledger: Ledger) -> str:
+    node = _escaped(on)
     lines = []
-    for holding in state.holders.values():
+    for holding in ledger.holders(on).values():
         if not isinstance(holding.assignment, Assignment):
             continue
         sums: dict[str, tuple[int, int]] = {}

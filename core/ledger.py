@@ -5,7 +5,7 @@ Questions (what if, preview) are asked of a `fork`, which shares all states and 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
@@ -62,7 +62,6 @@ class NodeState(NamedTuple):
     facts: NodeFacts
     offers: Mapping[DialectName, tuple[Any, ...]]
     used: Mapping[str, int]
-    holders: Mapping[PodUid, Holding]
     closed: Mapping[DialectName, str]
     complaints: tuple[Complaint, ...] = ()
     version: int = 0
@@ -70,11 +69,16 @@ class NodeState(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """What a node's state is rebuilt from: the node as last seen, and its cards with nothing in use."""
+    """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
+
+    Pods are many, so *holders* changes in place, unlike a state; *owner* is whose ledger's it is to change.
+    """
 
     node: Node
     empty: Mapping[DialectName, tuple[Any, ...]]
     complaints: tuple[Complaint, ...]
+    holders: dict[PodUid, Holding]
+    owner: object
 
 
 class Ledger:
@@ -88,6 +92,7 @@ class Ledger:
         self._shares = catalog.resources(tables)
         self.states: dict[NodeName, NodeState] = {}
         self._entries: dict[NodeName, _Entry] = {}
+        self._owner = object()
         self._node_of: dict[PodUid, NodeName] = {}
         # Bound pods with cards, as last seen: their annotations are read again when their node's cards change.
         self._pods: dict[PodUid, Pod] = {}
@@ -119,8 +124,12 @@ class Ledger:
         node = self._node_of.get(pod)
         if node is None:
             return None
-        state = self.states.get(node)
-        return state.holders.get(pod) if state is not None else self._stray.get(node, {}).get(pod)
+        return self.holders(node).get(pod)
+
+    def holders(self, name: NodeName) -> Mapping[PodUid, Holding]:
+        """What is held on *name*, whether it exists or not; to be read before anything changes."""
+        entry = self._entries.get(name)
+        return entry.holders if entry is not None else self._stray.get(name, {})
 
     def stray_pods(self) -> tuple[tuple[NodeName, str], ...]:
         """(node, pod key) of pods bound to nodes that do not exist."""
@@ -157,13 +166,14 @@ class Ledger:
         if state is None:
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node}, which does not exist")
         holding = Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts)
-        changed = self._with(state, placement.pod, holding)
+        changed = self._with(state, holding)
         dialect = self.catalog.dialects[placement.dialect]
         over = dialect.overcommitted(changed.offers[placement.dialect])
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
         if over and set(over) - set(dialect.overcommitted(state.offers[placement.dialect])):
             raise InvariantError(f"{placement.pod_key} on {placement.node}: {'; '.join(over)}")
         self._node_of[placement.pod] = placement.node
+        self._own(placement.node).holders[placement.pod] = holding
         self._put(placement.node, changed)
 
     def release(self, pod: PodUid) -> bool:
@@ -179,7 +189,11 @@ class Ledger:
             if not stray:
                 self._stray.pop(node, None)
             return True
-        self._put(node, self._without(state, pod))
+        holders = self._own(node).holders
+        holding = holders.pop(pod, None)
+        if holding is None:
+            raise InvariantError(f"pod {pod} is not among the holders of {node}")
+        self._put(node, self._without(state, holding, holders.values()))
         return True
 
     def count(self, pod: Pod) -> None:
@@ -204,7 +218,8 @@ class Ledger:
             if state is None:
                 self._stray.setdefault(name, {})[pod.uid] = holding
             else:
-                self._put(name, self._with(state, pod.uid, holding))
+                self._own(name).holders[pod.uid] = holding
+                self._put(name, self._with(state, holding))
         if holding.dialect is not None:
             self._pods[pod.uid] = pod
 
@@ -239,26 +254,28 @@ class Ledger:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
         empty, complaints = self.catalog.offers(node, self.tables, self.settings)
         facts = nodefit.facts_of(node)
-        entry = self._entries.get(node.name)
         old = self.states.get(node.name)
-        if entry is not None and old is not None:
+        if old is None:
+            holders = self._stray.pop(node.name, {})
+            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner)
+        else:
+            entry = self._own(node.name)
             entry.node = node
             if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
                 return False
             facts = old.facts if old.facts == facts else facts
-        self._entries[node.name] = entry = _Entry(node, empty, complaints)
-        holders = old.holders if old is not None else self._stray.pop(node.name, {})
-        self._put(node.name, self._rebuilt(facts, entry, holders))
+            entry.empty, entry.complaints = empty, complaints
+        self._put(node.name, self._rebuilt(facts, entry))
         return True
 
     def remove_node(self, name: NodeName) -> bool:
         """Forget *name*; its pods stay known as strays until they are gone too."""
-        state = self.states.pop(name, None)
-        self._entries.pop(name, None)
-        if state is None:
+        if self.states.pop(name, None) is None:
             return False
-        if state.holders:
-            self._stray[name] = dict(state.holders)
+        holders = self._own(name).holders
+        del self._entries[name]
+        if holders:
+            self._stray[name] = holders
         self._changed(name)
         return True
 
@@ -270,10 +287,10 @@ class Ledger:
         self.tables, self.settings = tables, settings
         self.uncounted = self.catalog.uncounted(tables)
         self._shares = self.catalog.resources(tables)
-        for at, (name, entry) in enumerate(self._entries.items(), start=1):
+        for at, name in enumerate(self._entries, start=1):
+            entry = self._own(name)
             entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
-            old = self.states[name]
-            self._put(name, self._rebuilt(old.facts, entry, old.holders))
+            self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
                 yield
 
@@ -282,6 +299,8 @@ class Ledger:
         twin = Ledger(self.catalog, self.tables, self.settings)
         twin.states = dict(self.states)
         twin._entries = dict(self._entries)
+        # From now on either copies an entry before it changes it.
+        self._owner = object()
         twin._node_of = dict(self._node_of)
         twin._pods = dict(self._pods)
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
@@ -292,7 +311,8 @@ class Ledger:
         twin = Ledger(self.catalog, self.tables, self.settings)
         twin.states[name] = self.states[name]
         twin._entries[name] = self._entries[name]
-        twin._node_of = dict.fromkeys(self.states[name].holders, name)
+        twin._own(name)
+        twin._node_of = dict.fromkeys(twin.holders(name), name)
         return twin
 
     def overcommitted(self, name: NodeName) -> tuple[str, ...]:
@@ -304,23 +324,32 @@ class Ledger:
 
     # ------------------------------------------------------------------ states
 
-    def _rebuilt(self, facts: NodeFacts, entry: _Entry, holders: Mapping[PodUid, Holding]) -> NodeState:
+    def _own(self, name: NodeName) -> _Entry:
+        """What *name* is rebuilt from, to be changed here and in no fork."""
+        entry = self._entries[name]
+        if entry.owner is not self._owner:
+            entry = replace(entry, holders=dict(entry.holders), owner=self._owner)
+            self._entries[name] = entry
+        return entry
+
+    def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
         """The node's state from nothing: every holder is counted again on the cards as they are now."""
         offers = dict(entry.empty)
         used: dict[str, int] = {}
-        kept: dict[PodUid, Holding] = {}
+        holders = entry.holders
         for uid, old in holders.items():
             pod = self._pods.get(uid)
             holding = self._counted(pod, entry.empty, self._amounts(pod)) if pod is not None else old
-            kept[uid] = holding
+            holders[uid] = holding
             if holding.dialect is not None and holding.assignment is not None and holding.dialect in offers:
                 dialect = self.catalog.dialects[holding.dialect]
                 offers[holding.dialect] = dialect.take(offers[holding.dialect], holding.assignment)
             for resource, amount in holding.amounts:
                 used[resource] = used.get(resource, 0) + amount
-        return NodeState(facts, offers, used, kept, _closed(kept.values(), offers), entry.complaints, self._next())
+        return NodeState(facts, offers, used, _closed(holders.values(), offers), entry.complaints, self._next())
 
-    def _with(self, state: NodeState, uid: PodUid, holding: Holding) -> NodeState:
+    def _with(self, state: NodeState, holding: Holding) -> NodeState:
+        """*state* after *holding* is held too."""
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
             if holding.assignment is not None and holding.dialect in offers:
@@ -330,25 +359,21 @@ class Ledger:
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
-        holders = {**state.holders, uid: holding}
-        return NodeState(state.facts, offers, used, holders, closed, state.complaints, self._next())
+        return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
 
-    def _without(self, state: NodeState, uid: PodUid) -> NodeState:
-        holders = dict(state.holders)
-        holding = holders.pop(uid, None)
-        if holding is None:
-            raise InvariantError(f"pod {uid} is not among the holders of {state.facts.name}")
+    def _without(self, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
+        """*state* after *holding* is given back; *left* are held still."""
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
             if holding.assignment is not None and holding.dialect in offers:
                 dialect = self.catalog.dialects[holding.dialect]
                 offers = {**offers, holding.dialect: dialect.give_back(offers[holding.dialect], holding.assignment)}
             if closed:
-                closed = _closed(holders.values(), offers)
+                closed = _closed(left, offers)
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] -= amount
-        return NodeState(state.facts, offers, used, holders, closed, state.complaints, self._next())
+        return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
 
     def _next(self) -> int:
         self._version += 1

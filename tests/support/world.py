@@ -163,7 +163,7 @@ class World:
 
     def holders(self, name: str) -> set[str]:
         """The pods that hold something on a node."""
-        return set(self.ledger.states[NodeName(name)].holders)
+        return set(self.ledger.holders(NodeName(name)))
 
     def entry(self, name: str) -> Entry:
         """The queue's entry of a pod that is in it."""

@@ -63,10 +63,11 @@ def test_release_undoes_reserve_and_both_are_once(ledger):
     ledger.reserve(promise("p", (0, 5, 0)))
     ledger.reserve(promise("p", (0, 5, 0)))
     assert used(ledger) == [5, 0]
+    assert set(ledger.holders(NodeName("n1"))) == {"p"}
     assert ledger.release(PodUid("p"))
     assert not ledger.release(PodUid("p"))
     after = ledger.states[NodeName("n1")]
-    assert (after.offers, after.holders) == (before.offers, before.holders)
+    assert (after.offers, ledger.holders(NodeName("n1"))) == (before.offers, {})
     assert {name: amount for name, amount in after.used.items() if amount} == before.used
 
 
@@ -146,10 +147,22 @@ def test_what_happens_to_a_fork_does_not_happen_here(ledger):
     twin.release(PodUid("p"))
     twin.reserve(promise("q", (1, 8, 0)))
     assert used(ledger) == [5, 0]
+    assert set(ledger.holders(NodeName("n1"))) == {"p"}
     alone = ledger.fork_node(NodeName("n1"))
     alone.release(PodUid("p"))
     assert used(alone) == [0, 0]
     assert used(ledger) == [5, 0]
+    assert set(ledger.holders(NodeName("n1"))) == {"p"}
+
+
+def test_what_happens_here_after_a_fork_does_not_happen_there(ledger):
+    ledger.reserve(promise("p", (0, 5, 0)))
+    forks = [ledger.fork(), ledger.fork_node(NodeName("n1"))]
+    ledger.release(PodUid("p"))
+    ledger.set_node(node("n1", "a:8"))
+    for twin in forks:
+        assert set(twin.holders(NodeName("n1"))) == {"p"}
+        assert twin.node(NodeName("n1")) == node("n1", "a:8,a:8")
 
 
 def test_the_log_names_what_changed_since_a_cursor(ledger):
