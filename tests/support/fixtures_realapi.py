@@ -56,9 +56,9 @@ def shared_stage(installed: Installed) -> Stage:
     return installed.stage
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prepared]:
-    """A server with the manifests applied, where the scenarios of a module are played one after the other."""
+    """A server with the manifests applied, where scenarios are played one after the other."""
     logs = logs_folder("scenarios", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
     audit = write_policy(logs)
