@@ -367,6 +367,15 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """What a dialect adds of whose cards a container may name a part and no number; the others have nothing of it."""
+
+    def counts(self, tables: Tables) -> Mapping[str, str]:
+        """By each resource that says how much of a card, the one that counts cards: 1 where it is not given."""
+        ...
+
+
+@runtime_checkable
 class Furnishing(Protocol):
     """What a dialect adds whose pods need more than they ask for; the others have nothing of it."""
 

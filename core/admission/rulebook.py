@@ -8,7 +8,7 @@ from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, Pod
-from core.port import Furnishing, Reading
+from core.port import Counting, Furnishing, Reading
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables
 
 # What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
@@ -133,7 +133,7 @@ class Rulebook:
 
 def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     """The rulebook of a configuration."""
-    vgpu = tables.vgpu
+    counting = [one for one in catalog.dialects.values() if isinstance(one, Counting)]
     reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
     furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
     return Rulebook(
@@ -147,6 +147,5 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         reading=reading,
         furnishing=furnishing,
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
-        counts=dict.fromkeys(vgpu.resources - {vgpu.number_resource}, vgpu.number_resource)
-        | {key: chip.resource for chip in tables.ascend.chips for key in (chip.memory_resource, chip.core_resource)},
+        counts={key: count for one in counting for key, count in one.counts(tables).items()},
     )

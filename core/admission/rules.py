@@ -5,7 +5,6 @@ The values of a protocol are judged by its dialect (CS101 to CS106, CS201 to CS2
 
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from typing import Final
 
 from core import names, selection
@@ -39,7 +38,7 @@ def examine(pod: Pod, rules: Rulebook) -> tuple[Violations, Asked | None]:
         return _values(pod), None
     if isinstance(asked, Asked):
         return (*_values(pod), *_containers(pod, rules)), asked
-    return (*map(_with_suggestion, asked), *_values(pod), *_containers(pod, rules)), None
+    return (*asked, *_values(pod), *_containers(pod, rules)), None
 
 
 def never_fits(pod: Pod, asked: Asked, rules: Rulebook) -> Violation | None:
@@ -193,18 +192,6 @@ def _containers(pod: Pod, rules: Rulebook) -> Violations:
             found += unequal(one, rules)
             found += escaping(one, rules)
     return tuple(found)
-
-
-def _with_suggestion(one: Violation) -> Violation:
-    """A violation of the mode, with the word that was probably meant."""
-    if one.field != f"annotation {vgpu_keys.MODE}":
-        return one
-    close = get_close_matches(one.found[1:-1][:32], vgpu_keys.MODES, n=1, cutoff=0.5)
-    if not close:
-        return one
-    return Violation(
-        code=one.code, field=one.field, found=one.found, remedy=f"did you mean {quoted(close[0])}? {one.remedy}"
-    )
 
 
 def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:

@@ -40,7 +40,13 @@ class AscendHami:
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Memory and cores: no node advertises them."""
-        return frozenset(n for c in tables.ascend.chips for n in (c.memory_resource, c.core_resource))
+        return frozenset(self.counts(tables))
+
+    def counts(self, tables: Tables) -> dict[str, str]:
+        """The chips of a type, for their memory and cores."""
+        return {
+            name: chip.resource for chip in tables.ascend.chips for name in (chip.memory_resource, chip.core_resource)
+        }
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""

@@ -40,6 +40,10 @@ class Vgpu:
         """All but the number: kubelet charges memory and cores once per container, the percentage never (S12)."""
         return self.resources(tables) - {tables.vgpu.number_resource}
 
+    def counts(self, tables: Tables) -> dict[str, str]:
+        """The number, for all others."""
+        return dict.fromkeys(self.uncounted(tables), tables.vgpu.number_resource)
+
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
         del tables

@@ -4,6 +4,7 @@ Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeVar
 
 from core import names, selection
@@ -66,14 +67,7 @@ def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...
     violations += wrong
     mode = pod.annotations.get(keys.MODE, "").strip() and pod.annotations[keys.MODE]
     if mode and mode not in keys.MODES:
-        violations += (
-            Violation(
-                code="CS104",
-                field=f"annotation {keys.MODE}",
-                found=quoted(mode),
-                remedy=f"write one of {', '.join(keys.MODES)}, or leave it out to let the scheduler choose",
-            ),
-        )
+        violations += (_unknown_mode(mode),)
     wanted = max((ask.number for ask in asks), default=0)
     if wish.indices and len(wish.indices) < wanted:
         violations += (
@@ -94,6 +88,13 @@ def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...
         group=group_of(pod) if spread else "",
         rules=matched_rules(pod, tables),
     )
+
+
+def _unknown_mode(word: str) -> Violation:
+    close = get_close_matches(word[:32], keys.MODES, n=1, cutoff=0.5)
+    hint = f"did you mean {quoted(close[0])}? " if close else ""
+    remedy = f"{hint}write one of {', '.join(keys.MODES)}, or leave it out to let the scheduler choose"
+    return Violation(code="CS104", field=f"annotation {keys.MODE}", found=quoted(word), remedy=remedy)
 
 
 def group_of(pod: Pod) -> str:
