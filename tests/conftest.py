@@ -11,6 +11,8 @@ from typing import Final
 import pytest
 from blockbuster import BlockBuster
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 TESTS: Final = Path(__file__).parent
 ROOMS: Final = ("core", "kube", "webhook", "controller", "certs", "cli", "sandbox")
@@ -28,6 +30,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The time of one example says more about the machine's other work than about us; what must be fast has its own test.
 settings.register_profile("cardshare", deadline=None, print_blob=True)
 settings.load_profile("cardshare")
+
+
+class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
+    """Hands tests to processes one by one, those of e2e/ to a single one: what they share are real API servers.
+
+    pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOne:
+    """Called where tests run in several processes."""
+    return OneByOne(config, log)
 
 
 def pytest_collection_finish() -> None:
