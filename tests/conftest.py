@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from blockbuster import BlockBuster
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The time of one example says more about the machine's other work than about us; what must be fast has its own test.
-settings.register_profile("cardshare", deadline=None, print_blob=True)
+settings.register_profile("cardshare", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("cardshare")
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import jsonpatch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.admission import mends
@@ -21,7 +21,7 @@ from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
-FAST = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(max_examples=300)
 
 KEYS = st.one_of(
     st.sampled_from(sorted(BOOK.wishes | BOOK.protected)),

@@ -123,7 +123,7 @@ def wire() -> Iterator[Wire]:
     found.close()
 
 
-often = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+often = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def assert_taken(body: bytes, uid: str, pod: Any) -> None:
