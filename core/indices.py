@@ -125,7 +125,8 @@ class Indices:
             self._take_in(index, name)
             if at % _SLICE == 0:
                 yield
-        for name in set(ledger.changes_since(cursor) or ledger.states):
+        changed = ledger.changes_since(cursor)
+        for name in set(ledger.states if changed is None else changed):
             self._take_in(index, name)
         self._put_into_use(index)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from core import nodefit
 from core.candidates import Candidates, Shape, scan
 from core.catalog import Catalog
 from core.ledger import Ledger, Placement
@@ -84,6 +85,19 @@ def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
         assert sum(1 for _ in candidates.prepare(shape)) >= 4
         assert candidates.is_prepared(shape)
         assert candidates.best(shape) == scan(ledger, rule, shape)
+
+
+def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(500):
+        ledger.set_node(_node(number))
+    shape = Shape(dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(), constraints=NodeConstraints())
+    asked: list[str] = []
+    admits = nodefit.admits
+    monkeypatch.setattr(nodefit, "admits", lambda rules, facts: asked.append(facts.name) or admits(rules, facts))
+    for _ in Candidates(ledger, NodePolicy(Policy.BINPACK, 1)).prepare(shape):
+        pass
+    assert sorted(asked) == sorted(ledger.states)
 
 
 def test_weights_of_other_resources_are_weighed_as_a_scan_does():
