@@ -28,6 +28,8 @@ from core.settings import DialectName, Policy
 
 # A walk that passes over more entries than this remembers where it ended.
 _LONG_WALK: Final = 48
+# How many nodes are judged between two pauses of `Candidates.prepare`.
+_JUDGED_AT_ONCE: Final = 200
 # The oldest shapes and sets of constraints are forgotten beyond these numbers.
 _SHAPES_MAX: Final = 4096
 _INDICES_MAX: Final = 512
@@ -155,9 +157,18 @@ _Head = tuple[Bound, int, Iterator[Bound] | None]
 class Candidates:
     """Answers `best` for one ledger under one policy; make a new one when tables, settings or policy change."""
 
-    def __init__(self, ledger: Ledger, policy: NodePolicy, *, long_walk: int = _LONG_WALK, keep_below: int = 0) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: NodePolicy,
+        *,
+        long_walk: int = _LONG_WALK,
+        keep_below: int = 0,
+        at_once: int = _JUDGED_AT_ONCE,
+    ) -> None:
         self._ledger: Final = ledger
         self._policy: Final = policy
+        self._at_once: Final = at_once
         # A walk of more than *long_walk* refusals is remembered; the memory is given up where judging what changed
         # would cost more than walking again, but not for fewer than *keep_below* changes (tests).
         self._long_walk: Final = long_walk
@@ -174,17 +185,41 @@ class Candidates:
     # ------------------------------------------------------------------ asking
 
     def is_prepared(self, shape: Shape) -> bool:
-        """Whether `best` answers *shape* without ordering much of the cluster first."""
-        return self._indices.is_prepared(shape.constraints, shape.dialect, self._asked_width(shape))
+        """Whether `best` answers *shape* without ordering or judging much of the cluster first."""
+        ordered = self._indices.is_prepared(shape.constraints, shape.dialect, self._asked_width(shape))
+        return ordered and shape in self._memories
 
     def prepare(self, shape: Shape) -> Iterator[None]:
-        """Order the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
-        return self._indices.prepare(shape.constraints, shape.dialect, self._asked_width(shape))
+        """Order and judge the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
+        yield from self._indices.prepare(shape.constraints, shape.dialect, self._asked_width(shape))
+        if shape in self._memories:
+            return
+        judge_some = self._judge_any if self._policy.others else self._walk_on
+        while judge_some(shape, self.judged + self._at_once):
+            yield
+
+    def _judge_any(self, shape: Shape, judged_max: int) -> bool:
+        """Judge nodes for *shape* until *judged_max* are judged; False if none is left."""
+        memory = self._memory(shape)
+        for name in memory.index.stands:
+            if self.judged >= judged_max:
+                return True
+            self._rank(memory, name)
+        return False
+
+    def _walk_on(self, shape: Shape, judged_max: int) -> bool:
+        """The same in the order of a walk, which may end long before; there are shapes that most nodes refuse."""
+        self._best_of_walk(self._memory(shape), frozenset(), judged_max)
+        return self.judged >= judged_max
+
+    def _memory(self, shape: Shape) -> _Memory:
+        """What is known of *shape*, as of now."""
+        self._refresh()
+        return self._memories.get(shape) or self._new_memory(shape)
 
     def best(self, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
         """The best node for *shape* now, without those in *passed_over*; None if no node fits."""
-        self._refresh()
-        memory = self._memories.get(shape) or self._new_memory(shape)
+        memory = self._memory(shape)
         by_heap = bool(self._policy.others)
         rank = self._best_of_heap(memory, passed_over) if by_heap else self._best_of_walk(memory, passed_over)
         if rank is None:
@@ -194,8 +229,11 @@ class Candidates:
             raise InvariantError(f"{rank.name} was ranked for a pod that it refused")
         return Found(rank.name, placed, rank)
 
-    def _best_of_walk(self, memory: _Memory, passed_over: Set[NodeName]) -> Rank | None:
-        """The best rank, found in the order of the bounds."""
+    def _best_of_walk(self, memory: _Memory, passed_over: Set[NodeName], judged_max: float = UNLIMITED) -> Rank | None:
+        """The best rank, found in the order of the bounds.
+
+        Once *judged_max* nodes are judged it may not be that of all: the next walk goes on from there.
+        """
         # An order stands in the heap by the best that it could hold, until that is better than all that was found.
         heap = self._heads(memory)
         best = self._best_reopened(memory, passed_over) if memory.ends is not None else None
@@ -204,7 +242,7 @@ class Candidates:
         fitting: list[NodeName] = []
         reached: dict[int, Bound] = {}
         passed = 0
-        while heap:
+        while heap and self.judged < judged_max:
             bound, number, walk = heap[0]
             if best is not None and bound > best:
                 break
@@ -230,7 +268,8 @@ class Candidates:
             else:
                 heapreplace(heap, (following, number, walk))
         # A walk that left nodes out cannot say of them that they refused.
-        if not passed_over and (memory.ends is not None or passed > self._long_walk):
+        is_long = passed > self._long_walk or self.judged >= judged_max
+        if not passed_over and (memory.ends is not None or is_long):
             memory.ends = {**ends, **reached}
             memory.open.update(fitting)
             memory.passed += passed

@@ -66,7 +66,7 @@ def test_the_best_candidate_is_the_best_of_all(policy, weight, long_walk, others
     for number, what in enumerate(first):
         ledger.set_node(_node(number, what))
     rule = NodePolicy(policy, weight, others)
-    candidates = Candidates(ledger, rule, long_walk=long_walk, keep_below=0 if long_walk else 1000)
+    candidates = Candidates(ledger, rule, long_walk=long_walk, keep_below=0 if long_walk else 1000, at_once=2)
     placed: list[PodUid] = []
     for number, (step, pick, what, skip) in enumerate(steps):
         shape = some_shapes[pick % len(some_shapes)]

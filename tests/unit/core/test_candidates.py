@@ -1,5 +1,7 @@
 """Preparing an order of a large cluster in slices, while the cluster goes on changing."""
 
+from itertools import pairwise
+
 import pytest
 
 from core import nodefit
@@ -85,6 +87,23 @@ def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
         assert sum(1 for _ in candidates.prepare(shape)) >= 4
         assert candidates.is_prepared(shape)
         assert candidates.best(shape) == scan(ledger, rule, shape)
+
+
+@pytest.mark.parametrize("others", [NodeWeights(), NodeWeights(binpack=1)])
+def test_a_shape_that_every_node_refuses_is_judged_in_slices(others):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(900):
+        ledger.set_node(_node(number))
+    candidates = Candidates(ledger, NodePolicy(Policy.BINPACK, 1, others))
+    shape = Shape(
+        dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(("cpu", 9000),), constraints=NodeConstraints()
+    )
+    judged = [0, *(candidates.judged for _ in candidates.prepare(shape)), candidates.judged]
+    assert max(after - before for before, after in pairwise(judged)) <= 200
+    assert candidates.judged == 900
+    assert candidates.is_prepared(shape)
+    assert candidates.best(shape) is None
+    assert candidates.judged == 900
 
 
 def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
