@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -44,6 +45,11 @@ class Exchange:
     content_type: str = ""
     max_bytes: int = MAX_BODY_BYTES
     sendings: int = 0
+
+    @property
+    def target(self) -> str:
+        """Path and query, as the request line has them."""
+        return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
 
     async def read(self, answer: aiohttp.ClientResponse) -> Response:
         """The whole of *answer*, which its caller closes.

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from contextvars import ContextVar
 from typing import Final, TypeVar
 
 import aiohttp
@@ -28,6 +28,19 @@ _READ_BUFFER_BYTES: Final = 2**18
 _T = TypeVar("_T")
 
 _CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 72, Purpose.WATCHES: 32, Purpose.LEASE: 2}
+
+
+# What the running task has on the way.
+_exchange: Final[ContextVar[Exchange]] = ContextVar("exchange")
+
+
+class _CountedRequest(aiohttp.ClientRequest):
+    """Tells its exchange right before the first byte: what is not counted was certainly not sent."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Send over *conn*."""
+        _exchange.get().sendings += 1
+        return await super().send(conn)
 
 
 class Transport:
@@ -214,6 +227,7 @@ class Transport:
 
     async def _send(self, login: Login, exchange: Exchange) -> aiohttp.ClientResponse:
         exchange.sendings = 0  # what went before was answered 401, or never left: not written
+        _exchange.set(exchange)
         credentials = login.credentials
         headers = {"Content-Type": exchange.content_type} if exchange.body is not None else {}
         if credentials.authorization:
@@ -221,15 +235,13 @@ class Transport:
         try:
             return await self._sessions[exchange.purpose].request(
                 exchange.verb,
-                URL(credentials.server + exchange.path, encoded=True),
-                params=exchange.params,
+                URL(credentials.server + exchange.target, encoded=True),
                 data=exchange.body,
                 headers=headers,
                 ssl=login.context,
                 server_hostname=credentials.tls.server_name or None,
                 proxy=credentials.proxy_url or None,
                 allow_redirects=False,
-                trace_request_ctx=exchange,
             )
         except (aiohttp.ClientError, OSError, ValueError) as e:
             # ValueError: a server, proxy or token out of a file that cannot be put into a request at all.
@@ -239,8 +251,6 @@ class Transport:
             raise exchange.lost(why) from e
 
     def _open_session(self, connections: int) -> aiohttp.ClientSession:
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_count_sending)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0),
             # Every bound is ours (`asyncio.timeout`); aiohttp's would blur what was sent and what was not.
@@ -254,7 +264,7 @@ class Transport:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             read_bufsize=_READ_BUFFER_BYTES,
-            trace_configs=[trace],
+            request_class=_CountedRequest,
         )
 
     # -- throttling ---------------------------------------------------------------------------------------------
@@ -278,8 +288,3 @@ class Transport:
         if error.retry_after_s and purpose is not Purpose.LEASE:
             until_s = self._clock() + min(error.retry_after_s, MAX_PAUSE_S)
             self._slow_until_s = max(self._slow_until_s, until_s)
-
-
-async def _count_sending(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    # Told right before the first byte: what is not counted was certainly not sent.
-    context.trace_request_ctx.sendings += 1
