@@ -1,14 +1,16 @@
 """What of a pod's change matters: most of what the API server shows of a pod is of no consequence here."""
 
+from collections.abc import Set
+
 from core.model import Pod
 
 
-def holds_the_same(known: Pod, pod: Pod) -> bool:
-    """Whether a bound pod holds what it held: its node, and all that a dialect reads of it."""
+def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
+    """Whether a bound pod holds what it held: its node, and all that a dialect reads of it, so not *marks*."""
     return (
         known.node_name == pod.node_name
         and known.finished == pod.finished
-        and known.annotations == pod.annotations
+        and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
         and known.labels == pod.labels
         and known.containers == pod.containers
         and known.init_containers == pod.init_containers

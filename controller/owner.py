@@ -60,6 +60,7 @@ class Owner:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
+        self._marks: Final = catalog.marks()
         self._seen: Final[dict[PodUid, str]] = {}
 
     def _read(self, entry: Entry) -> None:
@@ -114,7 +115,7 @@ class Owner:
             if pod.created_s:
                 self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
         known = self.carded.get(pod.uid)
-        if known is not None and entry is None and holds_the_same(known, pod):
+        if known is not None and entry is None and holds_the_same(known, pod, self._marks):
             return
         if pod.finished:
             self.carded.pop(pod.uid, None)

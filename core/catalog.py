@@ -14,7 +14,7 @@ from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.model import Node, Pod
-from core.port import Complaint, Dialect, Offer, Violation
+from core.port import Complaint, Dialect, Marking, Offer, Violation
 from core.settings import DialectName, Settings, Tables
 
 # Protocols of one vendor sell the same cards, each by its own count: on a node with several of them the one in use
@@ -55,6 +55,10 @@ class Catalog:
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and device plugins write."""
         return _union(dialect.assignment_keys(tables) for dialect in self.dialects.values())
+
+    def marks(self) -> frozenset[str]:
+        """Pod annotations that device plugins write and that say nothing of what a pod holds."""
+        return _union(dialect.marks() for dialect in self.dialects.values() if isinstance(dialect, Marking))
 
     def request_of(
         self, pod: Pod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None

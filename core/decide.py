@@ -109,9 +109,7 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
         return False
     if nodefit.admits(shape.constraints, state.facts) is not None:
         return False
-    twin = ledger.fork_node(placement.node)
-    twin.release(placement.pod)
-    again = twin.states[placement.node]
+    again = ledger.state_without(placement.node, placement.pod)
     dialect = ledger.catalog.dialects[placement.dialect]
     if not nodefit.has_room(shape.amounts, again.facts.allocatable, again.used):
         return False

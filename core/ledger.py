@@ -306,14 +306,13 @@ class Ledger:
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
         return twin
 
-    def fork_node(self, name: NodeName) -> "Ledger":
-        """A ledger of *name* alone, for trying on it; costs nothing that grows with the cluster."""
-        twin = Ledger(self.catalog, self.tables, self.settings)
-        twin.states[name] = self.states[name]
-        twin._entries[name] = self._entries[name]
-        twin._own(name)
-        twin._node_of = dict.fromkeys(twin.holders(name), name)
-        return twin
+    def state_without(self, name: NodeName, pod: PodUid) -> NodeState:
+        """Node *name* as it would be if *pod* held nothing there; changes nothing."""
+        state, holders = self.states[name], self.holders(name)
+        holding = holders.get(pod)
+        if holding is None:
+            return state
+        return self._without(state, holding, (one for uid, one in holders.items() if uid != pod))
 
     def overcommitted(self, name: NodeName) -> tuple[str, ...]:
         """The cards of *name* that hold more than they have, each as a sentence with numbers."""

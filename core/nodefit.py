@@ -7,6 +7,7 @@ compares the resources that a pod asks with what a node has left. Source: Kubern
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from core import names
@@ -62,6 +63,7 @@ def _readable(quantities: Mapping[str, str]) -> Iterable[tuple[str, int]]:
             continue
 
 
+@lru_cache(maxsize=1 << 12)
 def _parse(name: str, text: str) -> int:
     return parse_milli(text, name) if name == names.CPU else parse_amount(text, name)
 

@@ -354,6 +354,15 @@ class Rotating(Protocol):
 
 
 @runtime_checkable
+class Marking(Protocol):
+    """What a dialect adds whose device plugin marks on a pod how far it is with it; the others have nothing of it."""
+
+    def marks(self) -> frozenset[str]:
+        """Annotations that say nothing of what a pod holds: `held` does not read them, neither here nor elsewhere."""
+        ...
+
+
+@runtime_checkable
 class Choosing(Protocol):
     """What a dialect adds whose cards serve one request in several ways, of which a pod may leave the choice open."""
 

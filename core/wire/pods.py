@@ -5,14 +5,15 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from core.errors import InvalidRequestError
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
 from core.wire import reading
 from core.wire.patches import Path, Present
@@ -174,10 +175,20 @@ class PodObject(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
+class _PodSeen(msgspec.Struct, frozen=True, gc=False):
+    """The same of a pod that the API server shows, its spec as text."""
+
+    metadata: _Meta = _Meta()
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: _Status | None = None
+
+
 _NO_SPEC: Final = _Spec()
 _NO_STATUS: Final = _Status()
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _MAX_SHARED_PORTS: Final = 32
+# A longer spec is read each time: what is remembered must not grow beyond some MiB.
+_MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
 
 
@@ -218,9 +229,55 @@ def _judged_container(found: ContainerObject) -> Container:
     )
 
 
+class _Asked(NamedTuple):
+    """All that is kept of a pod's spec."""
+
+    scheduler_name: str
+    node_name: str
+    gated: bool
+    priority: int
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...]
+    overhead: Mapping[str, str]
+    constraints: NodeConstraints
+    unjudged: tuple[str, ...]
+
+
+def _asked(spec: _Spec) -> _Asked:
+    return _Asked(
+        scheduler_name=sys.intern(spec.scheduler_name or ""),
+        node_name=sys.intern(spec.node_name or ""),
+        gated=bool(spec.scheduling_gates),
+        priority=spec.priority or 0,
+        containers=_containers(spec.containers),
+        init_containers=_containers(spec.init_containers),
+        overhead=reading.amounts(spec.overhead),
+        constraints=_constraints(spec),
+        unjudged=_unjudged(spec),
+    )
+
+
+def _asked_in(text: bytes) -> _Asked:
+    return _asked(_decode_spec(text) or _NO_SPEC)
+
+
+_decode_spec: Final = msgspec.json.Decoder(_Spec | None).decode
+# Of the many changes of a pod that are seen, nearly all leave its spec as it was.
+_known_asked: Final = lru_cache(maxsize=1 << 12)(_asked_in)
+
+
 def _whole_pod(found: PodObject) -> Pod:
     """All of a decoded pod, what others have too shared with them."""
-    meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
+    return _pod(found.metadata, _asked(found.spec or _NO_SPEC), found.status or _NO_STATUS)
+
+
+def _seen_pod(found: _PodSeen) -> Pod:
+    text = bytes(found.spec)
+    asked = _known_asked(text) if len(text) <= _MAX_KNOWN_BYTES else _asked_in(text)
+    return _pod(found.metadata, asked, found.status or _NO_STATUS)
+
+
+def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
     scheduled = _scheduled(status.conditions)
     return Pod(
         uid=PodUid(meta.uid or ""),
@@ -229,19 +286,19 @@ def _whole_pod(found: PodObject) -> Pod:
         resource_version=meta.resource_version or "",
         labels=reading.labels(meta.labels),
         annotations=reading.annotations(meta.annotations),
-        scheduler_name=sys.intern(spec.scheduler_name or ""),
-        node_name=sys.intern(spec.node_name or ""),
+        scheduler_name=asked.scheduler_name,
+        node_name=asked.node_name,
         phase=_PHASES.get(status.phase or "", Phase.UNKNOWN) if status.phase else Phase.PENDING,
         deleting=meta.deletion_timestamp is not None,
-        gated=bool(spec.scheduling_gates),
+        gated=asked.gated,
         started=_started(status),
-        priority=spec.priority or 0,
+        priority=asked.priority,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
-        containers=_containers(spec.containers),
-        init_containers=_containers(spec.init_containers),
-        overhead=reading.amounts(spec.overhead),
-        constraints=_constraints(spec),
-        unjudged=_unjudged(spec),
+        containers=asked.containers,
+        init_containers=asked.init_containers,
+        overhead=asked.overhead,
+        constraints=asked.constraints,
+        unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
         status_message=status.message or "",
         scheduled_reason=sys.intern(scheduled.reason or ""),
@@ -250,13 +307,26 @@ def _whole_pod(found: PodObject) -> Pod:
     )
 
 
+_decode_seen: Final = reading.reader("pod", _PodSeen, _seen_pod)
+_decode_whole: Final = reading.reader("pod", PodObject, _whole_pod)
+pod_from_object: Final = reading.converter("pod", PodObject, _whole_pod)
+
+
+def decode_pod(text: bytes) -> Pod:
+    """A pod as the API server tells it.
+
+    Raises:
+        InvalidRequestError: it cannot be read; names the place.
+    """
+    try:
+        return _decode_seen(text)
+    except InvalidRequestError:
+        return _decode_whole(text)  # which fails too, and can name a place within the spec
+
+
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
     """What `kubectl debug` added to a pod: containers that have no resources."""
     return _judged(found.spec.ephemeral_containers) if found.spec is not None else ()
-
-
-decode_pod: Final = reading.reader("pod", PodObject, _whole_pod)
-pod_from_object: Final = reading.converter("pod", PodObject, _whole_pod)
 
 
 def _scheduled(conditions: tuple[_Condition, ...] | None) -> _Condition:

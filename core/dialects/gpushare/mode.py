@@ -53,6 +53,10 @@ class Mode(ABC):
         del tables
         return grammar.ASSIGNMENT_KEYS
 
+    def marks(self) -> frozenset[str]:
+        """What tells how far the plugin is: `held` reads the cards alone."""
+        return frozenset({grammar.PREDICATE_TIME, grammar.ASSIGNED, names.SEGMENT_QUEUE})
+
     def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
         """The cards of a node; None if it has none, or sells them in the other mode: no card is sold twice."""
         del tables

@@ -49,6 +49,10 @@ class Vgpu:
         del tables
         return keys.ASSIGNMENT_KEYS
 
+    def marks(self) -> frozenset[str]:
+        """What tells how far the plugin is: `held` reads the cards alone."""
+        return keys.MARKS | {names.SEGMENT_QUEUE}
+
     def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
         """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
         return _cards.offer(node, tables)

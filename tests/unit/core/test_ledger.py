@@ -147,22 +147,26 @@ def test_what_happens_to_a_fork_does_not_happen_here(ledger):
     twin.release(PodUid("p"))
     twin.reserve(promise("q", (1, 8, 0)))
     assert used(ledger) == [5, 0]
-    assert set(ledger.holders(NodeName("n1"))) == {"p"}
-    alone = ledger.fork_node(NodeName("n1"))
-    alone.release(PodUid("p"))
-    assert used(alone) == [0, 0]
     assert used(ledger) == [5, 0]
     assert set(ledger.holders(NodeName("n1"))) == {"p"}
 
 
 def test_what_happens_here_after_a_fork_does_not_happen_there(ledger):
     ledger.reserve(promise("p", (0, 5, 0)))
-    forks = [ledger.fork(), ledger.fork_node(NodeName("n1"))]
+    twin = ledger.fork()
     ledger.release(PodUid("p"))
     ledger.set_node(node("n1", "a:8"))
-    for twin in forks:
-        assert set(twin.holders(NodeName("n1"))) == {"p"}
-        assert twin.node(NodeName("n1")) == node("n1", "a:8,a:8")
+    assert set(twin.holders(NodeName("n1"))) == {"p"}
+    assert twin.node(NodeName("n1")) == node("n1", "a:8,a:8")
+
+
+def test_a_node_can_be_looked_at_as_if_a_pod_held_nothing_there(ledger):
+    ledger.reserve(promise("p", (0, 5, 0)))
+    before = ledger.states[NodeName("n1")]
+    without = ledger.state_without(NodeName("n1"), PodUid("p"))
+    assert [card.memory for card in without.offers[Toy.name]] == [0, 0]
+    assert ledger.state_without(NodeName("n1"), PodUid("q")) is ledger.states[NodeName("n1")] is before
+    assert set(ledger.holders(NodeName("n1"))) == {"p"}
 
 
 def test_the_log_names_what_changed_since_a_cursor(ledger):

@@ -216,3 +216,15 @@ def test_long_texts_are_read_and_not_kept_for_others():
     assert one.containers[0] is not two.containers[0]
     assert one.constraints is not two.constraints
     assert one.labels is not two.labels
+
+
+@pytest.mark.parametrize("names", [1, 200], ids=["short", "longer than what is remembered"])
+def test_a_spec_that_was_seen_before_is_read_as_it_is_now(names):
+    env = [{"name": f"A_VARIABLE_OF_SOME_LENGTH_{at}"} for at in range(names)]
+    spec = {"containers": [container(env=env)], "schedulerName": "cardshare", "priority": 3}
+    meta = {"name": "p", "namespace": "n", "annotations": {"a": "1"}}
+    pending = {"metadata": meta, "spec": spec}
+    shown = {"metadata": {**meta, "annotations": {"a": "2"}}, "spec": spec, "status": {"phase": "Running"}}
+    bound = {"metadata": meta, "spec": {**spec, "nodeName": "n1"}}
+    for found in (pending, shown, bound, {"metadata": meta}, pending):
+        assert decode_pod(json.dumps(found).encode()) == pod_from_object(found)
