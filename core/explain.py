@@ -151,7 +151,7 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
     """To ask for less, or to wait for what mends one of *waits*."""
     parts = [f"ask for {now}"] if now is not None else []
-    parts += [f"tolerate taint {one.tolerate}" for one in waits if one.tolerate]
+    parts += [f"tolerate {one.tolerate}" for one in waits if one.tolerate]
     if waits:
         parts.append("wait until " + ", or until ".join(one.wait for one in waits))
     return _capital(", or ".join(parts))

@@ -5,7 +5,7 @@ compares the resources that a pod asks with what a node has left. Source: Kubern
 "Assigning Pods to Nodes", "Taints and Tolerations", "Resource Management for Pods and Containers".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -23,6 +23,7 @@ _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSched
 # Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
 # tolerates the taint (every DaemonSet pod does) is still let in.
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
 Amounts = tuple[tuple[str, int], ...]
 # Of each resource what is wanted and what is free.
@@ -115,19 +116,22 @@ def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
 
 def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
     """Why the node keeps such pods out whatever is free on it, or None."""
-    return barred(constraints.tolerations, facts) or mismatch(constraints, facts)
+    return next(bars(constraints.tolerations, facts), None) or mismatch(constraints, facts)
 
 
-def barred(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> str | None:
-    """What keeps pods off the node for as long as it lasts, or None: its condition, a cordon, a taint."""
+def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]:
+    """All that keeps pods off the node for as long as it lasts: its condition, a cordon, taints."""
+    # Taints that go with what is told already.
+    told: tuple[str, ...] = ()
     if not facts.ready and not tolerates(tolerations, _NOT_READY):
-        return NOT_READY
+        yield NOT_READY
+        told = (_NOT_READY.key, _UNREACHABLE)
     if facts.unschedulable and not tolerates(tolerations, _CORDONED):
-        return CORDONED
+        yield CORDONED
+        told = (*told, _CORDONED.key)
     for taint in facts.taints:
-        if taint.effect in _HARD_EFFECTS and not tolerates(tolerations, taint):
-            return f"taint {taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-    return None
+        if taint.effect in _HARD_EFFECTS and taint.key not in told and not tolerates(tolerations, taint):
+            yield f"taint {taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
 
 
 def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:

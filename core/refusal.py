@@ -38,6 +38,7 @@ WHY: Final = {
     Reason.CARD_COUNT: "too few cards",
     Reason.UNUSABLE: "only cards that cannot be used",
 }
+_TAINT: Final = "taint "
 # Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
 NEARNESS: Final = {reason: at for at, reason in enumerate(WHY)}
 
@@ -49,9 +50,9 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
-    otherwise. tolerate: a taint that it would be enough to tolerate. mend: what must be mended before all of the node's
-    cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a node with
-    such cards has instead of what the former asks for.
+    otherwise. tolerate: the taints that it would be enough to tolerate. mend: what must be mended before all of the
+    node's cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a
+    node with such cards has instead of what the former asks for.
     """
 
     node: NodeName
@@ -85,24 +86,30 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _refusal_inside(ledger, shape, state, policy)
-    barred = nodefit.barred(shape.constraints.tolerations, facts)
-    if barred is None or (inside is not None and not state.offers.get(shape.dialect)):
+    bars = tuple(nodefit.bars(shape.constraints.tolerations, facts))
+    if not bars or (inside is not None and not state.offers.get(shape.dialect)):
         return inside
-    return _barred(facts.name, barred, inside)
+    return _barred(facts.name, bars, inside)
 
 
-def _barred(name: NodeName, key: str, inside: NodeRefusal | None) -> NodeRefusal:
+def _barred(name: NodeName, bars: Sequence[str], inside: NodeRefusal | None) -> NodeRefusal:
     """A node that keeps the pod off for now; *inside*: why it could not take it otherwise."""
-    taint = key.removeprefix("taint ")
-    opened = {nodefit.NOT_READY: "is ready", nodefit.CORDONED: "is uncordoned"}.get(key, f"is rid of taint {taint}")
-    wait = f"{name} {opened}"
+    wait = f"{name} {' and '.join(map(_lifted, bars))}"
     if inside is None:
         # Taints of Kubernetes' own tell of a condition, which pods are to wait out.
-        tolerate = taint if taint != key and "kubernetes.io/" not in taint else ""
-        return NodeRefusal(node=name, key=key, barred=True, wait=wait, tolerate=tolerate)
+        own = all(one.startswith(_TAINT) and "kubernetes.io/" not in one for one in bars)
+        tolerate = " and ".join(bars) if own else ""
+        return NodeRefusal(node=name, key=bars[0], barred=True, wait=wait, tolerate=tolerate)
     if inside.wait:
         wait += f" and {inside.wait}"
-    return replace(inside, key=key, barred=True, now=None, wait=wait)
+    return replace(inside, key=bars[0], barred=True, now=None, wait=wait)
+
+
+def _lifted(bar: str) -> str:
+    """What is true of a node that *bar* keeps pods off no more."""
+    if bar.startswith(_TAINT):
+        return f"is rid of {bar}"
+    return "is uncordoned" if bar == nodefit.CORDONED else "is ready"
 
 
 def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -119,14 +126,14 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
                 mend=f"the device data of {name} can be used",
             )
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
-    if shape.dialect in state.closed:
-        if (short := _short(ledger, shape, state, policy)).hopeless:
-            return replace(short, now=None)
-        detail, wait = state.closed[shape.dialect], f"{name} is open to new shares"
-        return NodeRefusal(node=name, key="closed to new shares", detail=detail, wait=wait)
-    if judge(shape, state, ledger.catalog.dialects[shape.dialect], policy) is not None:
-        return None
-    return _short(ledger, shape, state, policy)
+    takes = judge(shape, state._replace(closed={}), ledger.catalog.dialects[shape.dialect], policy)
+    short = None if takes is not None else _short(ledger, shape, state, policy)
+    if shape.dialect not in state.closed:
+        return short
+    if short is not None and short.hopeless:
+        return replace(short, now=None)
+    wait = f"{name} is open to new shares" + (f" and {short.wait}" if short is not None else "")
+    return NodeRefusal(node=name, key="closed to new shares", detail=state.closed[shape.dialect], wait=wait)
 
 
 def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:

@@ -45,8 +45,8 @@ def test_a_message_that_is_quoted_is_said(words: str):
 
 def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
     written = re.findall(r'\bkey ?= ?f?"([^"{]+)', inspect.getsource(refusal))
-    for kept_off in (nodefit.barred, nodefit.mismatch):
-        written += re.findall(r'return f?"([^"{]+)', inspect.getsource(kept_off))
+    for kept_off in (nodefit.bars, nodefit.mismatch):
+        written += re.findall(r'(?:return|yield) f?"([^"{]+)', inspect.getsource(kept_off))
     written += [nodefit.NOT_READY, nodefit.CORDONED]
     assert {"insufficient", "no cards for", "taint"} <= {words.strip() for words in written}
     assert {*refusal.WHY.values(), *(words.strip() for words in written)} - set(quoted()) == set()

@@ -103,6 +103,9 @@ def test_a_node_that_is_not_ready_is_waited_for():
     assert told(made, shape(8)) == "0/1 nodes are available: 1 not ready. Wait until n1 is ready."
 
 
+TEAM = Taint(key="team", value="a", effect="NoSchedule")
+
+
 @pytest.mark.parametrize(
     ("taint", "said"),
     [
@@ -130,6 +133,32 @@ def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
     made.set_node(node("n1", "a:8", taints=(Taint(key="dedicated", value="ml", effect="NoSchedule"),)))
     fill(made, "n1", (0, 8, 0))
     assert told(made, shape(8)).endswith("Wait until n1 is rid of taint dedicated=ml:NoSchedule and a card empties.")
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        (
+            {"taints": (TEAM, Taint(key="x", effect="NoExecute"))},
+            "Tolerate taint team=a:NoSchedule and taint x:NoExecute, "
+            "or wait until n1 is rid of taint team=a:NoSchedule and is rid of taint x:NoExecute.",
+        ),
+        (
+            {"taints": (TEAM, Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))}
+            | {"unschedulable": True},
+            "Wait until n1 is uncordoned and is rid of taint team=a:NoSchedule.",
+        ),
+        (
+            {"taints": (Taint(key="node.kubernetes.io/unreachable", effect="NoExecute"),), "ready": False},
+            "Wait until n1 is ready.",
+        ),
+    ],
+    ids=["two taints", "a cordon with its taint, and another", "unreachable"],
+)
+def test_all_that_keeps_a_pod_off_a_node_is_told_once(about, said):
+    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made.set_node(node("n1", "a:8", **about))
+    assert told(made, shape(8)).endswith(f". {said}")
 
 
 def test_a_tainted_node_without_cards_is_told_as_one_without_cards():

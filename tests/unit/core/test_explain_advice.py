@@ -217,6 +217,11 @@ def test_a_node_that_is_closed_is_waited_for_only_where_it_would_do():
     assert told(ledger, pod(container(number=1, memory=50000))).endswith(
         f"{NEVER} Ask for at most 32768 MiB of memory; it then waits until room frees."
     )
+    ledger.set_node(
+        replace(ledger.node(NodeName("n1")), annotations=cards("n1", record("GPU-a", healthy=False)).annotations)
+    )
+    text = told(ledger, pod(container(number=1, memory=100)))
+    assert text.endswith("Wait until n1 is open to new shares and an unhealthy card of n1 is well again.")
 
 
 def test_a_mode_that_no_card_is_in_is_told_to_be_left_out():
