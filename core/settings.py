@@ -293,7 +293,7 @@ class Settings:
     dialects: frozenset[DialectName] = ALL_DIALECTS
     handoff_patience_s: float = 2.0
     handoff_timeout_s: float = 300.0
-    bind_in_flight_max: int = 32
+    bind_in_flight_max: int = 64
     refused_retry_s: float = 300.0
     node_lock: bool = False
     metrics_per_pod: bool = False
