@@ -126,7 +126,7 @@ class Indices:
             if at % _SLICE == 0:
                 yield
         changed = ledger.changes_since(cursor)
-        for name in set(ledger.states if changed is None else changed):
+        for name in {*index.admitted, *ledger.states} if changed is None else set(changed):
             self._take_in(index, name)
         self._put_into_use(index)
 

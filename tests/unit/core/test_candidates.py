@@ -124,6 +124,23 @@ def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
     assert sorted(asked) == sorted(ledger.states)
 
 
+def test_a_node_that_goes_while_an_index_is_made_is_not_walked_to_though_the_log_was_cut(monkeypatch):
+    monkeypatch.setattr("core.ledger._LOG_MAX", 8)
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(300):
+        ledger.set_node(_node(number))
+    shape = Shape(dialect=Toy.name, request=ToyRequest(1, 0, 1), amounts=(), constraints=NodeConstraints())
+    rule = NodePolicy(Policy.BINPACK, 1)
+    candidates = Candidates(ledger, rule)
+    slices = candidates.prepare(shape)
+    next(slices)
+    for name in list(ledger.states)[:40]:
+        ledger.remove_node(name)
+    for _ in slices:
+        pass
+    assert candidates.best(shape) == scan(ledger, rule, shape)
+
+
 def test_weights_of_other_resources_are_weighed_as_a_scan_does():
     ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
     for number in range(50):
