@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.plan import turn_text
 from controller.queue import Entry, Stage
@@ -30,8 +31,9 @@ _STAGES = {
 }
 
 
-async def answer(owner: Owner, explain_shape: Explain, key: str) -> dict[str, Any]:
+async def answer(owner: Owner, inbox: Inbox, explain_shape: Explain, key: str) -> dict[str, Any]:
     """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards."""
+    await inbox.settled()
     # Of 100,000 pods, to make the key of each would take 30 ms.
     namespace, _, name = key.partition("/")
     entry = next((one for one in owner.queue if one.pod.name == name and one.pod.namespace == namespace), None)

@@ -274,7 +274,7 @@ class Controller:
 
     async def _answer(self, key: str) -> dict[str, Any] | None:
         explain_shape = self._explain()
-        return await answer(self._owner, explain_shape, key) if self._synced and explain_shape else None
+        return await answer(self._owner, self._inbox, explain_shape, key) if self._synced and explain_shape else None
 
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""

@@ -1,5 +1,9 @@
+import asyncio
+
 from controller.answers import answer
+from controller.inbox import Inbox
 from core.model import NodeName
+from core.settings import DialectName, Settings
 from tests.support.world import World, node, pod
 
 HELD = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}
@@ -12,7 +16,7 @@ async def unasked(shape):
 async def test_a_bound_pod_is_told_its_node_its_cards_and_why_that_mode():
     world = World(node("n1"), node("n2"))
     world.adds(pod("p", node_name="n1", annotations=HELD))
-    found = await answer(world.owner, unasked, "default/p")
+    found = await answer(world.owner, Inbox(float), unasked, "default/p")
     assert (found["state"], found["node"]) == ("bound", "n1")
     assert found["text"].startswith("is bound to n1: n1-0 (1000 MiB)\nThe mode was chosen: hami-core on n1")
 
@@ -21,5 +25,19 @@ async def test_a_bound_pod_whose_node_is_gone_is_told_so():
     world = World(node("n1"))
     world.adds(pod("p", node_name="n1", annotations=HELD))
     world.owner.nodes.gone(NodeName("n1"))
-    found = await answer(world.owner, unasked, "default/p")
+    found = await answer(world.owner, Inbox(float), unasked, "default/p")
     assert found["text"] == "is bound to node n1, which does not exist; delete the pod, or bring the node back"
+
+
+async def test_nothing_is_told_of_a_pod_while_another_configuration_is_taken():
+    world = World(*[node(f"n{i}") for i in range(40)])
+    world.adds(pod("p", node_name="n39", annotations=HELD))
+    inbox = Inbox(float)
+    another = Settings(dialects=frozenset({DialectName.GPU_MEMORY}))
+    inbox.put(lambda: world.owner.configure(world.ledger.tables, another))
+    inbox.work(0.0)
+    answering = asyncio.create_task(answer(world.owner, inbox, unasked, "default/p"))
+    while inbox.work(0.0):
+        assert not answering.done()
+        await asyncio.sleep(0)
+    assert (await answering)["state"] == "bound"

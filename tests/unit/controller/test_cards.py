@@ -3,6 +3,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.answers import UNKNOWN, answer
 from controller.cards import card_series
+from controller.inbox import Inbox
 from tests.support.world import World, node, pod
 
 VGPU = "volcano_vgpu_device"
@@ -43,10 +44,10 @@ async def test_the_answer_for_a_pod_that_waits_names_stage_place_and_reason():
     async def nothing(shape):
         raise AssertionError(shape)
 
-    found = await answer(world.owner, nothing, "default/b")
+    found = await answer(world.owner, Inbox(float), nothing, "default/b")
     assert (found["state"], found["node"], found["cards"]) == ("turn", "n1", [{"card": "n1-0", "share": "1000 MiB"}])
     assert "waits until the device plugin there has served" in found["text"]
-    assert (await answer(world.owner, nothing, "default/nobody"))["state"] == UNKNOWN
+    assert (await answer(world.owner, Inbox(float), nothing, "default/nobody"))["state"] == UNKNOWN
 
 
 HOSTILE = (
