@@ -42,7 +42,7 @@ def _merged(files: Iterable[Path]) -> dict[str, Any]:
     merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}, "users": {}}
     for path in there:
         found = _read(path)
-        merged["current-context"] = merged["current-context"] or str(found.get("current-context") or "")
+        merged["current-context"] = merged["current-context"] or _text(found.get("current-context"))
         for kind in ("contexts", "clusters", "users"):
             merged[kind] = _named(found.get(kind), kind) | merged[kind]
     return merged
@@ -69,10 +69,15 @@ def _line_of(error: Exception) -> str:
 
 def _named(found: object, kind: str) -> dict[str, Any]:
     entries = found or []
-    if not isinstance(entries, list) or not all(isinstance(one, dict) and "name" in one for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(one, dict) and _text(one.get("name")) for one in entries):
         raise _UnusableError(f"{kind}: write a list of entries with a name each")
     # Of two entries with one name the first counts.
-    return {str(one["name"]): one.get(kind.removesuffix("s")) for one in reversed(entries)}
+    return {_text(one["name"]): one.get(kind.removesuffix("s")) for one in reversed(entries)}
+
+
+def _text(found: object) -> str:
+    """A name; a mapping or list that stands in its place, out of line by a blank, may hold a token."""
+    return str(found) if isinstance(found, str | int) else ""
 
 
 def _check(found: Mapping[str, Any], wanted: str) -> None:
@@ -91,7 +96,7 @@ def _check(found: Mapping[str, Any], wanted: str) -> None:
 
 def _entry(name: str, context: object, kind: str, entries: Mapping[str, object]) -> str:
     """The name of the cluster or user that the *context* called *name* uses."""
-    named = str((context.get(kind) if isinstance(context, dict) else None) or "")
+    named = _text(context.get(kind)) if isinstance(context, dict) else ""
     if named in entries:
         return named
     told = f"names {kind} {quoted(named)}, which is not there" if named else f"names no {kind}"
@@ -102,13 +107,11 @@ def _entry(name: str, context: object, kind: str, entries: Mapping[str, object])
 
 
 def _check_cluster(name: str, cluster: object) -> None:
-    server = cluster.get("server") if isinstance(cluster, dict) else None
+    server = _text(cluster.get("server")) if isinstance(cluster, dict) else ""
     if not server:
         raise _UnusableError(f"cluster {quoted(name)} has no server; write its URL")
-    if not _is_url(str(server)):
-        raise _UnusableError(
-            f"cluster {quoted(name)}: server: found {quoted(str(server))}; write a URL: https://HOST:PORT"
-        )
+    if not _is_url(server):
+        raise _UnusableError(f"cluster {quoted(name)}: server: found {quoted(server)}; write a URL: https://HOST:PORT")
 
 
 def _is_url(text: str) -> bool:

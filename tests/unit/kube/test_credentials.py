@@ -299,6 +299,21 @@ def test_a_text_that_is_no_kubeconfig_is_told_in_one_line(tmp_path, text, words)
     assert told.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"users": [{"name": {"token": "s3cret"}}]}, "users: write a list of entries with a name each"),
+        ({"current-context": {"token": "s3cret"}}, "it has no current-context"),
+        ({"contexts": [{"name": "here", "context": {"cluster": "c", "user": ["s3cret"]}}]}, "'here' names no user"),
+    ],
+    ids=["users", "current-context", "user"],
+)
+def test_a_token_that_stands_where_a_name_belongs_is_not_told(tmp_path, entry: dict[str, Any], words):
+    told = mistake_in(kubeconfig=kubeconfig(tmp_path / "config", **entry), environ={})
+    assert words in told
+    assert "s3cret" not in told
+
+
 def test_a_folder_and_nothing_at_all_are_mistakes_and_a_token_that_comes_later_is_none(tmp_path):
     assert "is a directory; name a file" in mistake_in(kubeconfig=str(tmp_path), environ={})
     assert "give --kubeconfig FILE" in mistake_in(environ={}, service_account_dir=tmp_path)
