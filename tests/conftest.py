@@ -42,6 +42,13 @@ class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells
         return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a path that is not there: where tests run in several processes, pytest only says that there are none."""
+    for arg in config.args:
+        if not (config.invocation_params.dir / arg.partition("::")[0]).exists():
+            raise pytest.UsageError(f"file or directory not found: {arg}")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOne:
     """Called where tests run in several processes."""

@@ -1,7 +1,10 @@
 """The safety nets of conftest.py catch what they are there for."""
 
 import asyncio
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from blockbuster import BlockingError
@@ -31,3 +34,11 @@ def test_asking_for_a_loop_outside_of_one_makes_none():
         warnings.simplefilter("ignore", DeprecationWarning)
         with pytest.raises(RuntimeError):
             asyncio.get_event_loop()
+
+
+def test_a_path_that_is_not_there_is_refused_where_tests_run_in_several_processes():
+    asked = [sys.executable, "-m", "pytest", "-n", "2", "tests/unit/not_there"]
+    found = subprocess.run(
+        asked, check=False, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (4, "ERROR: file or directory not found: tests/unit/not_there\n\n")
