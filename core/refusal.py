@@ -102,6 +102,8 @@ def _barred(name: NodeName, bars: Sequence[str], inside: NodeRefusal | None) -> 
         return NodeRefusal(node=name, key=bars[0], barred=True, wait=wait, tolerate=tolerate)
     if inside.wait:
         wait += f" and {inside.wait}"
+    elif inside.now != inside.once_empty:
+        wait += " and room frees"
     return replace(inside, key=bars[0], barred=True, now=None, wait=wait)
 
 

@@ -95,6 +95,8 @@ def test_a_cordoned_node_that_could_never_take_the_pod_is_no_hope(ledger):
     text = told(ledger, shape(40))
     assert "Not even an empty node of this cluster could take it." in text
     assert text.endswith("Ask for at most 32 MiB of memory; it then waits until n4 is uncordoned.")
+    fill(ledger, "n4", (0, 4, 0))
+    assert told(ledger, shape(40)).endswith("it then waits until n4 is uncordoned and room frees.")
 
 
 def test_a_node_that_is_not_ready_is_waited_for():
