@@ -5,12 +5,13 @@ which orders, and how they bound a score.
 
 A walk judges nodes exactly, in order of their bounds, and ends when no later one can beat the best found. A node
 is judged once for a shape at a version of its state (versions, not states, are remembered: an old state would be kept
-alive by every shape that was judged on it). A walk that passes over many remembers how
-far it came; the next one judges what changed since, and goes on from there. Where other resources of a node count
-beside its cards, no order bounds the score: then a heap per shape is kept. The answer is always that of `scan`.
+alive by every shape that was judged on it). A walk that passes over many, because they refuse or are left out,
+remembers how far it came; the next one judges what changed or is left out no more, and goes on from there. Where
+other resources of a node count beside its cards, no order bounds the score: then a heap per shape is kept. The answer
+is always that of `scan`.
 """
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
@@ -120,7 +121,8 @@ class _Memory:
     """What is known of one shape: its index and family, what it wants of each kind, the nodes' verdicts.
 
     steps: how it walks the first *made* orders of its family; heads: the same as the beginning of a heap, by optimum.
-    While *ends* is set, every entry up to there (by step) is refused or in *open* as of *cursor* in the change log.
+    While *ends* is set, every entry up to there (by step) is refused or in *open* as of *cursor* in the change log;
+    *open* has those that fit and those that were not asked.
     Where no order bounds the score, *heap* holds the ranks of all verdicts as of *cursor*, outdated ones among them.
     """
 
@@ -144,6 +146,18 @@ class _Memory:
         """Know nothing of the orders of *family* yet."""
         self.family, self.steps, self.heads, self.made = family, [], [], 0
         self.forget_walk()
+
+    def remember(
+        self, reached: dict[int, Bound], left_out: Mapping[int, list[Bound]], fitting: list[NodeName], passed: int
+    ) -> None:
+        """Know of a walk that went on from *ends*: the last asked and those left out, by step, and who fits."""
+        self.open.update(fitting)
+        for number, bounds in left_out.items():
+            if bounds:
+                self.open.update([bound[2] for bound in bounds])
+                reached[number] = max(bounds[-1], reached.get(number, bounds[-1]))
+        self.ends = {**(self.ends or {}), **reached}
+        self.passed += passed
 
     def forget_walk(self) -> None:
         """Let the next walk begin at the beginning."""
@@ -236,18 +250,21 @@ class Candidates:
         """
         # An order stands in the heap by the best that it could hold, until that is better than all that was found.
         heap = self._heads(memory)
-        best = self._best_reopened(memory, passed_over) if memory.ends is not None else None
-        steps, ends, labels = memory.steps, memory.ends or {}, self._indices.labels
+        reopened = self._reopened(memory, passed_over)
+        best = self._best_among(memory, reopened or ())
+        ends = (memory.ends or {}) if reopened is not None else {}
+        steps, labels = memory.steps, self._indices.labels
         verdicts, states = memory.verdicts, self._ledger.states
         fitting: list[NodeName] = []
         reached: dict[int, Bound] = {}
+        left_out: dict[int, list[Bound]] = {}
         passed = 0
         while heap and self.judged < judged_max:
             bound, number, walk = heap[0]
             if best is not None and bound > best:
                 break
             if walk is None:
-                walk = steps[number].walk(labels, passed_over, ends.get(number))
+                walk = steps[number].walk(labels, passed_over, ends.get(number), left_out.setdefault(number, []))
             else:
                 name = bound[2]
                 reached[number] = bound
@@ -267,29 +284,41 @@ class Candidates:
                 heappop(heap)
             else:
                 heapreplace(heap, (following, number, walk))
-        # A walk that left nodes out cannot say of them that they refused.
+        passed += sum(map(len, left_out.values()))
         is_long = passed > self._long_walk or self.judged >= judged_max
-        if not passed_over and (memory.ends is not None or is_long):
-            memory.ends = {**ends, **reached}
-            memory.open.update(fitting)
-            memory.passed += passed
+        if reopened is not None or is_long:
+            if reopened is None:
+                memory.forget_walk()
+            memory.remember(reached, left_out, fitting, passed)
             memory.cursor = self._ledger.cursor
         return best
 
-    def _best_reopened(self, memory: _Memory, passed_over: Set[NodeName]) -> Rank | None:
-        """The best of what a remembered walk left open and of what changed since; may give the memory up."""
+    def _reopened(self, memory: _Memory, passed_over: Set[NodeName]) -> Set[NodeName] | None:
+        """What a remembered walk left open and what changed since; None without one, or if to walk again is cheaper.
+
+        If so for what changed, the memory is given up; if for what was left out and is not now, another walk, as long,
+        may take its place.
+        """
+        if memory.ends is None:
+            return None
         changed = self._ledger.changes_since(memory.cursor)
         if changed is None or 8 * len(changed) > max(memory.passed, self._keep_below):
             memory.forget_walk()
             return None
+        reopened = memory.open.union(changed).difference(passed_over)
+        if 8 * len(reopened) > max(memory.passed, self._keep_below):
+            return None
+        memory.open.update(changed)
+        return reopened
+
+    def _best_among(self, memory: _Memory, names: Iterable[NodeName]) -> Rank | None:
+        """The best rank of *names*; those that refuse are open no more."""
         best: Rank | None = None
-        for name in memory.open.union(changed):
+        for name in names:
             rank = self._rank(memory, name)
             if rank is None:
                 memory.open.discard(name)
-                continue
-            memory.open.add(name)
-            if name not in passed_over and (best is None or rank < best):
+            elif best is None or rank < best:
                 best = rank
         return best
 

@@ -97,8 +97,13 @@ class Step(NamedTuple):
     optimum: float
     flat: bool
 
-    def walk(self, labels: Labels, passed_over: Set[NodeName], after: Bound | None) -> Iterator[Bound]:
-        """Ranks that bound the nodes of the order less those *passed_over*; only what comes behind *after*."""
+    def walk(
+        self, labels: Labels, passed_over: Set[NodeName], after: Bound | None, left_out: list[Bound]
+    ) -> Iterator[Bound]:
+        """Ranks that bound the nodes of the order less those *passed_over*; only what comes behind *after*.
+
+        What it leaves out on its way it adds to *left_out*.
+        """
         least, poorest, numerator, total = self.want
         order, bound, who = self.order, self.optimum, labels.who
         sums, by_sum = order.sums, order.by_sum
@@ -117,7 +122,9 @@ class Step(NamedTuple):
                 bound = -(100.0 * (numerator - summed) / total) * self.weight
             for seat in rows[0] if len(rows) == 1 else _merged(rows):
                 tie, name = who(seat)
-                if name not in passed_over:
+                if name in passed_over:
+                    left_out.append((bound, tie, name, summed, seat))
+                else:
                     yield bound, tie, name, summed, seat
 
 

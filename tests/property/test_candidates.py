@@ -1,5 +1,8 @@
 """The shared indices answer exactly what looking at every node would."""
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,3 +100,51 @@ def test_the_best_candidate_is_the_best_of_all(policy, weight, long_walk, others
             ledger.set_node(_node(pick % (len(first) + 2), what))
         elif step == "x":
             ledger.remove_node(NodeName(f"n{pick % len(first)}"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
+    """A crowd of nodes comes and goes, as those whose plugins are busy do; walks remember past them."""
+    chance = random.Random(seed)
+
+    def some_node():
+        cards = [(chance.choice("aab"), chance.choice((8, 16))) for _ in range(chance.randint(1, 4))]
+        return cards, chance.choice(ZONES), chance.randint(1, 6), False
+
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number in range(80):
+        ledger.set_node(_node(number, some_node()))
+    rule = NodePolicy(chance.choice((Policy.BINPACK, Policy.SPREAD)), 1)
+    candidates = Candidates(ledger, rule, long_walk=chance.choice((3, 10)), keep_below=chance.choice((0, 1000)))
+    wanted = [
+        Shape(
+            dialect=Toy.name,
+            request=ToyRequest(chance.randint(1, 16), 0, chance.choice((1, 2))),
+            amounts=(("pods", 1),),
+            constraints=NodeConstraints(),
+        )
+        for _ in range(2)
+    ]
+    crowd: set[NodeName] = set()
+    for number in range(120):
+        shape = chance.choice(wanted)
+        passed_over = crowd if chance.random() < 0.8 else frozenset()
+        found = candidates.best(shape, passed_over)
+        assert found == scan(ledger, rule, shape, passed_over)
+        if found is not None and chance.random() < 0.8:
+            uid = PodUid(f"p{number}")
+            ledger.reserve(
+                Placement(
+                    pod=uid,
+                    pod_key=uid,
+                    node=found.node,
+                    dialect=Toy.name,
+                    assignment=found.placed.assignment,
+                    amounts=shape.amounts,
+                )
+            )
+            crowd.add(found.node)
+        if crowd and chance.random() < 0.3:
+            crowd.discard(chance.choice(sorted(crowd)))
+        if chance.random() < 0.02:
+            crowd.clear()

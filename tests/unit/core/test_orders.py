@@ -4,7 +4,7 @@ import random
 
 from core.model import NodeName
 from core.ordered import Key, Labels, Ordered, Row, Seat
-from core.orders import Kinds, Windows
+from core.orders import Bound, Kinds, Windows
 from core.port import NodeRoom, Room, Want
 
 
@@ -84,6 +84,8 @@ def test_a_walk_skips_what_is_too_poor_and_who_is_passed_over_and_goes_on_behind
     for name, free, spare in (("a", 8, 100), ("b", 5, 100), ("c", 5, 10), ("d", 5, 100)):
         family.put(NodeName(name), kinds.stand(NodeRoom(0, 0, (Room("k", free, spare),)), 0))
     (step,) = family.steps(0, lambda kind: Want(4, 50, 10, 10), 1)
-    found = list(step.walk(labels, {NodeName("d")}, None))
+    left_out: list[Bound] = []
+    found = list(step.walk(labels, {NodeName("d")}, None, left_out))
     assert [(bound[0], bound[2]) for bound in found] == [(-50.0, "b"), (-20.0, "a")]
-    assert [bound[2] for bound in step.walk(labels, set(), found[0])] == ["d", "a"]
+    assert [bound[2] for bound in left_out] == ["d"]
+    assert [bound[2] for bound in step.walk(labels, set(), found[0], [])] == ["d", "a"]
