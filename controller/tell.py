@@ -157,7 +157,7 @@ class Teller:
         silent = self._owner.refusals.silent.get(shape, ())
         text = explain.sentence(answer)
         if silent:
-            text = _cut(f"{_silence(silent)} {text}")
+            text = _cut(f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
         reasons = frozenset(key for key, _ in answer.counts), answer.signature[1], bool(silent)
         said = Said(answer, text, Why(reasons, answer.words), now_s)
         self._said[shape] = said
@@ -176,9 +176,11 @@ class Teller:
         ledger, policy = self._owner.ledger, self._owner.planner.policy.cards
         states = tuple(ledger.states.values())
         refusals: list[NodeRefusal] = []
+        nodes = 0
         worked_s, started_s = 0.0, self._clock()
         for at, state in enumerate(states):
             is_there = state.facts.name in ledger.states
+            nodes += is_there
             refusal = refusal_on(ledger, shape, state, policy) if is_there else None
             if refusal is not None:
                 refusals.append(refusal)
@@ -188,9 +190,9 @@ class Teller:
                 started_s = self._clock()
         worked_s += self._clock() - started_s
         if len(refusals) <= _SUMMED_AT_ONCE:
-            return explain.summed(refusals), worked_s
+            return explain.summed(refusals, nodes), worked_s
         # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
-        return await asyncio.to_thread(explain.summed, refusals), worked_s
+        return await asyncio.to_thread(explain.summed, refusals, nodes), worked_s
 
     def _is_news(self, entry: Entry, said: Said, shape: Shape) -> bool:
         if entry.told == said.text:
@@ -273,4 +275,5 @@ def _cut(text: str) -> str:
 
 def _silence(nodes: tuple[str, ...]) -> str:
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    return f"{len(nodes)} nodes would fit, but their device plugin does not answer ({shown})."
+    fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
+    return f"{fit} device plugin does not answer ({shown})."

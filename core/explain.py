@@ -25,6 +25,8 @@ _SAID: Final = {
     Reason.BUSY: "in use",
 }
 _SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)
+# What was refused may fit when it is asked why, or where nothing but a silent device plugin is in its way.
+_NONE_REFUSES: Final = "no node refuses the pod as it is now"
 # So many names of cards or types are written out.
 _LISTED: Final = 6
 
@@ -35,10 +37,10 @@ _NO_CHANGE: Final = (99, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Why no node fits: how many nodes for each reason (most frequent first), the nearest, what would help.
+    """Why no node fits: of *nodes*, how many for each reason (most frequent first), the nearest, what would help.
 
-    remedy is the smallest change that lets the pod in, or "". never: no node could take it even if it were empty.
-    faulty: nodes have cards that cannot be judged as they are, of which that is not said.
+    No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
+    take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not said.
     """
 
     nodes: int
@@ -105,11 +107,10 @@ class _There:
         return ", or ".join(found)
 
 
-def summed(refusals: Iterable[NodeRefusal]) -> Refused:
-    """The refusals of all nodes as counts, the nearest nodes, and the smallest change."""
+def summed(refusals: Iterable[NodeRefusal], nodes: int) -> Refused:
+    """The refusals of those of all *nodes* that refuse, as counts, the nearest nodes, and the smallest change."""
     counts: dict[str, int] = {}
     nearest: list[tuple[_Distance, NodeRefusal]] = []
-    total = 0
     never = True
     absent: set[str] | None = None
     now: Advice | None = None
@@ -119,7 +120,6 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     mend = ""
     there = _There()
     for refusal in refusals:
-        total += 1
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
@@ -136,8 +136,9 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
             nearest = sorted(nearest, key=lambda pair: pair[0])[:_NEAREST]
     best = tuple(refusal for _, refusal in sorted(nearest, key=lambda pair: pair[0])[:_NEAREST])
     ordered = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    never = never and total > 0
-    if absent:
+    everywhere = sum(counts.values()) == nodes > 0
+    never = never and everywhere
+    if absent and everywhere:
         remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
     elif never:
         parts = ["" if best[0].mend else there.remedy(), f"wait until {mend}" if mend else ""]
@@ -145,7 +146,7 @@ def summed(refusals: Iterable[NodeRefusal]) -> Refused:
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
-    return Refused(nodes=total, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend))
+    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend))
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
@@ -171,13 +172,15 @@ def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
     """Why no node fits *shape*, judged over all nodes at once."""
     found = (refusal_on(ledger, shape, state, policy) for state in ledger.states.values())
-    return summed(refusal for refusal in found if refusal is not None)
+    return summed((refusal for refusal in found if refusal is not None), len(ledger.states))
 
 
 def sentence(answer: Refused) -> str:
     """The short form, for conditions and events: counts per reason, the nearest card, what to do."""
     if not answer.nodes:
         return "0/0 nodes are available: the cluster has no nodes yet"
+    if not answer.counts:
+        return _NONE_REFUSES
     why = ", ".join(f"{count} {key}" for key, count in answer.counts)
     text = f"0/{answer.nodes} nodes are available: {why}."
     near = _nearest_card(answer.nearest)
@@ -194,6 +197,8 @@ def sentence(answer: Refused) -> str:
 
 def report(answer: Refused) -> str:
     """The full text on demand: every reason with its count, the nearest nodes card by card."""
+    if answer.nodes and not answer.counts:
+        return _NONE_REFUSES
     never = ", and none would if it were empty" if answer.never and not answer.faulty else ""
     lines = [f"No node fits ({answer.nodes} looked at{never}):"]
     lines += [f"  {count:>5}  {key}" for key, count in answer.counts]

@@ -226,3 +226,15 @@ async def test_the_time_of_the_transition_is_written_with_the_first_condition_on
         await rig.passes(10)
         first, second = (body["status"]["conditions"][0] for _, body in rig.calls.of("patch"))
         assert ("lastTransitionTime" in first, "lastTransitionTime" in second) == (True, False)
+
+
+async def test_where_only_a_silent_plugin_is_in_the_way_no_more_is_told():
+    async with running() as rig:
+        world = rig.world
+        world.adds(pod("a", memory=100))
+        (first,) = world.binds()
+        world.accepts(first)
+        await rig.passes(301)
+        world.adds(pod("b", memory=100))
+        await rig.passes(1)
+        assert rig.said() == ["1 node would fit, but its device plugin does not answer (n1)."]

@@ -218,6 +218,17 @@ def test_an_empty_cluster_says_so():
     assert "no nodes yet" in explain.sentence(refused(empty, shape(1)))
 
 
+def test_nothing_is_said_of_every_node_where_some_do_not_refuse(ledger):
+    for name in ("n2", "n3", "n4"):
+        ledger.remove_node(NodeName(name))
+    answer = refused(ledger, shape(8))
+    assert explain.sentence(answer) == explain.report(answer) == "no node refuses the pod as it is now"
+    ledger.set_node(node("n2", "a:2"))
+    text = told(ledger, shape(8))
+    assert text.startswith("0/2 nodes are available: 1 too little free memory on every card. ")
+    assert "Not even an empty node" not in text
+
+
 def test_long_sentences_are_cut():
     counts = tuple((f"reason {number}", 1) for number in range(500))
     assert len(explain.sentence(explain.Refused(nodes=500, counts=counts, nearest=(), remedy=""))) == 1024
@@ -255,6 +266,7 @@ def test_types_that_are_there_are_named():
                 shortfalls=(Shortfall("GPU-0", Reason.TYPE, detail="Tesla T4"),),
                 hopeless=True,
             )
-        ]
+        ],
+        nodes=1,
     )
     assert answer.remedy == "Name types that are there (Tesla T4)"
