@@ -40,7 +40,8 @@ class Refused:
     """Why no node fits: of *nodes*, how many for each reason (most frequent first), the nearest, what would help.
 
     No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
-    take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not said.
+    take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
+    said.
     """
 
     nodes: int
