@@ -9,13 +9,13 @@ from controller.owner import Owner
 from controller.plan import turn_text
 from controller.queue import Entry, Stage
 from core import explain
-from core.candidates import Shape
 from core.choice import compared
 from core.decide import shape_of
 from core.errors import quoted
 from core.explain import Refused
 from core.ledger import Placement
 from core.model import NodeName, Pod
+from core.shape import Shape
 
 Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
 

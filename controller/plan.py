@@ -9,11 +9,12 @@ from typing import Final, NamedTuple, assert_never
 
 from controller.handoff import HandOff, Keys
 from core import explain, names
-from core.candidates import Candidates, Shape
+from core.candidates import Candidates
 from core.decide import Invalid, NotAsked, Unjudged, decide, shape_of
 from core.errors import quoted
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
+from core.shape import Shape
 
 # So many nodes with too long a line are looked at for one pod before it joins the line of the best.
 _NODES_TRIED: Final = 8

@@ -16,7 +16,7 @@ from controller.metrics import Metrics
 from controller.queue import Entry, Queue, Stage
 from controller.refusals import Refusals
 from core import explain
-from core.candidates import Candidates, Shape
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
 from core.ledger import Ledger, Placement
@@ -24,6 +24,7 @@ from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Tolera
 from core.port import Stamp
 from core.score import node_policy
 from core.settings import Settings, Tables
+from core.shape import Shape
 
 _LINE_PAUSE_S: Final = 0.25
 _SILENCE_PAUSE_S: Final = 1.0

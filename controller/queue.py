@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from core.candidates import Shape
 from core.ledger import Placement
 from core.model import Pod, PodUid
+from core.shape import Shape
 
 Order = tuple[int, int, int]
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from core.candidates import Shape
 from core.model import NodeName
+from core.shape import Shape
 
 # A burst of releases is one question.
 _PAUSE_S: Final = 0.02

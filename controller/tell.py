@@ -23,11 +23,11 @@ from controller.owner import Owner
 from controller.queue import Entry, Stage
 from controller.record import Recorder
 from core import explain
-from core.candidates import Shape
 from core.errors import escaped
 from core.explain import Refused
 from core.model import PodUid
 from core.refusal import NodeRefusal, refusal_on
+from core.shape import Shape
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 from kube.objects import read_version

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
-from core.candidates import Shape
 from core.nodefit import NodeFacts
 from core.port import Dialect, Reason, Shortfall
 from core.settings import Policy
+from core.shape import Shape
 from core.units import counted
 
 # More figures than these are not lowered together, and of each no more values are tried than these.

@@ -8,24 +8,22 @@ is judged once for a shape at a version of its state (versions, not states, are 
 alive by every shape that was judged on it). A walk that passes over many, because they refuse or are left out,
 remembers how far it came; the next one judges what changed or is left out no more, and goes on from there. Where
 other resources of a node count beside its cards, no order bounds the score: then a heap per shape is kept. The answer
-is always that of `scan`.
+is always that of `core.shape.scan`.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
-from core import nodefit
 from core.errors import InvariantError
 from core.indices import Index, Indices
-from core.ledger import Ledger, NodeState
-from core.model import NodeConstraints, NodeName
-from core.nodefit import Amounts
+from core.ledger import Ledger
+from core.model import NodeName
 from core.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
 from core.port import Dialect, Placed, Want
-from core.score import NodePolicy, Rank, resource_score
-from core.settings import DialectName, Policy
+from core.score import NodePolicy, Rank
+from core.shape import Found, Shape, judge, ranked
 
 # A walk that passes over more entries than this remembers where it ended.
 _LONG_WALK: Final = 48
@@ -34,78 +32,6 @@ _JUDGED_AT_ONCE: Final = 200
 # The oldest shapes and sets of constraints are forgotten beyond these numbers.
 _SHAPES_MAX: Final = 4096
 _INDICES_MAX: Final = 512
-
-
-class Shape:
-    """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once."""
-
-    __slots__ = ("_hash", "amounts", "constraints", "dialect", "request")
-
-    def __init__(
-        self, *, dialect: DialectName, request: Hashable, amounts: Amounts, constraints: NodeConstraints
-    ) -> None:
-        self.dialect: Final = dialect
-        self.request: Final = request
-        self.amounts: Final = amounts
-        self.constraints: Final = constraints
-        self._hash = hash((dialect, request, amounts, constraints))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Shape)
-            and self._hash == other._hash
-            and self.dialect == other.dialect
-            and self.request == other.request
-            and self.amounts == other.amounts
-            and self.constraints == other.constraints
-        )
-
-
-class Found(NamedTuple):
-    """The best node, what would be placed there, and how good that is."""
-
-    node: NodeName
-    placed: Placed
-    rank: Rank
-
-
-def judge(shape: Shape, state: NodeState, dialect: Dialect, policy: Policy) -> Placed | None:
-    """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
-    cards = state.offers.get(shape.dialect)
-    if not cards or (state.closed and shape.dialect in state.closed):
-        return None
-    if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
-        return None
-    return dialect.place(cards, shape.request, policy)
-
-
-def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
-    """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
-    dialect = ledger.catalog.dialects[shape.dialect]
-    best: Found | None = None
-    for name, state in ledger.states.items():
-        if name in passed_over or nodefit.admits(shape.constraints, state.facts) is not None:
-            continue
-        placed = judge(shape, state, dialect, policy.cards)
-        if placed is None:
-            continue
-        tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
-        rank = _ranked(policy, shape, state, placed, tie_ppm)
-        if best is None or rank < best.rank:
-            best = Found(name, placed, rank)
-    return best
-
-
-def _ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, tie_ppm: int) -> Rank:
-    """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
-    rank = policy.rank(placed.score, tie_ppm, state.facts.name)
-    if not policy.others:
-        return rank
-    more = resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
-    return rank._replace(minus_score=rank.minus_score - more)
 
 
 class _Verdict(NamedTuple):
@@ -362,7 +288,7 @@ class Candidates:
         placed = judge(shape, state, memory.dialect, self._policy.cards)
         rank = None
         if placed is not None:
-            rank = _ranked(self._policy, shape, state, placed, memory.index.stands[name].tie)
+            rank = ranked(self._policy, shape, state, placed, memory.index.stands[name].tie)
         memory.verdicts[name] = verdict = _Verdict(state.version, placed, rank)
         return verdict
 

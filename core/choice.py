@@ -1,10 +1,10 @@
 """Why a placed pod is served in one way and not in another: the best node of every way, compared on demand."""
 
-from core.candidates import Found, Shape, scan
 from core.decide import shapes_by_way
 from core.ledger import Ledger, Placement
 from core.port import Choosing
 from core.score import NodePolicy
+from core.shape import Found, Shape, scan
 
 
 def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> str:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from core import nodefit
-from core.candidates import Candidates, Found, Shape, scan
+from core.candidates import Candidates
 from core.catalog import Asked
 from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.port import Choosing, Violation
 from core.score import NodePolicy
+from core.shape import Found, Shape, scan
 
 _UNREADABLE: Final = "CS100"
 

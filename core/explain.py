@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.advice import Advice
-from core.candidates import Shape
 from core.ledger import Ledger, Placement
 from core.port import Reason, Shortfall, Violation
 from core.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.settings import Policy
+from core.shape import Shape
 
 # How many nodes a refusal names with their numbers; the rest are counted.
 _NEAREST: Final = 3

@@ -10,11 +10,11 @@ from typing import Final
 
 from core import advice, names, nodefit, spelling
 from core.advice import Advice, Room
-from core.candidates import Shape, judge
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
 from core.port import Healing, Reason, Shortfall
 from core.settings import Policy
+from core.shape import Shape, judge
 
 # A shortfall of these can be answered by asking for less.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)

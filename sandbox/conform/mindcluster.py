@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from core.candidates import Found, Shape, scan
 from core.catalog import Catalog
 from core.decide import shape_of
 from core.dialects.mindcluster import keys
@@ -27,6 +26,7 @@ from core.model import Node, NodeName, PodUid
 from core.port import Stamp
 from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
+from core.shape import Found, Shape, scan
 from core.wire import mindcluster as wire
 from sandbox.conform.records import Record, demand, node_of, pod_of, same
 

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates, Shape, scan
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.dialects.ascend_hami.devices import Assigned, decode_devices, encode_devices
 from core.dialects.ascend_hami.fit import refusal
@@ -17,6 +17,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings
+from core.shape import Shape, scan
 from tests.support import ascend
 from tests.support.ascend import DIALECT, TABLES
 

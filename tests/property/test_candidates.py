@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates, Shape, scan
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
+from core.shape import Shape, scan
 from tests.support.toy import Toy, ToyRequest
 
 KINDS = ("a", "b")

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates, scan
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.dialects.mindcluster import keys
@@ -19,6 +19,7 @@ from core.ledger import Ledger
 from core.model import PodUid
 from core.score import NodePolicy
 from core.settings import DialectName, Policy, Settings, Tables
+from core.shape import scan
 from tests.support.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.candidates import Candidates, Shape
+from core.candidates import Candidates
 from core.catalog import standard_catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
@@ -19,6 +19,7 @@ from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port import Progress, Stamp
 from core.score import node_policy
 from core.settings import Policy, Settings, Tables
+from core.shape import Shape
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support import ascend

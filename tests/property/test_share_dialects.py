@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates, Shape, scan
+from core.candidates import Candidates
 from core.dialects.gpushare import grammar
 from core.dialects.gpushare.grammar import decode_gpu_index, encode_gpu_index
 from core.dialects.vgpu import keys
@@ -21,6 +21,7 @@ from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, NO_USE_GPU_TYPE,
 from core.port import Complaint, Offer, Stamp, Violation
 from core.score import NodePolicy
 from core.settings import DialectName, Policy, Settings
+from core.shape import Shape, scan
 from tests.property.strategies import CATALOG, NODE_A, RULED, nodes, pods, policies, ugly
 from tests.support.cards import bound, container, share_node, vgpu_node
 

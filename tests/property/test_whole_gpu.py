@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates, scan
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
@@ -13,6 +13,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings, Tables
+from core.shape import scan
 
 DIALECT = WholeGpu()
 PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A10", "Tesla-T4", "")

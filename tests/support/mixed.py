@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from controller.documents import PLACES, Documents
-from core.candidates import Shape
 from core.catalog import standard_catalog
 from core.decide import shape_of, try_decide
 from core.ledger import Ledger
 from core.score import node_policy
 from core.settings import Settings, Tables
+from core.shape import Shape
 from core.wire.config_maps import config_map_from_object
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

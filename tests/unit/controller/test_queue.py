@@ -1,7 +1,7 @@
 from controller.queue import Entry, Queue, Stage
-from core.candidates import Shape
 from core.model import NodeConstraints
 from core.settings import DialectName
+from core.shape import Shape
 from tests.support.world import pod
 
 

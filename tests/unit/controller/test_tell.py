@@ -10,9 +10,9 @@ from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.record import Recorder
 from controller.tell import Teller
-from core.candidates import Shape
 from core.explain import Refused
 from core.model import NodeName
+from core.shape import Shape
 from tests.support.fake_calls import FakeCalls, conflict
 from tests.support.world import CORES, NUMBER, World, node, pod
 

@@ -5,12 +5,13 @@ from itertools import pairwise
 import pytest
 
 from core import nodefit
-from core.candidates import Candidates, Shape, scan
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeConstraints, NodeName, PodUid
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
+from core.shape import Shape, scan
 from tests.support.toy import Toy, ToyRequest
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.candidates import Candidates, Shape
+from core.candidates import Candidates
 from core.catalog import standard_catalog
 from core.choice import compared
 from core.decide import decide, shape_of, still_fits, try_decide
@@ -12,6 +12,7 @@ from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Pod, PodUid
 from core.score import node_policy
 from core.settings import Settings
+from core.shape import Shape
 from tests.support.cards import TABLES, container, pod, record, vgpu_node
 
 A100 = "NVIDIA-NVIDIA A100-SXM4-40GB"

@@ -3,13 +3,13 @@
 import pytest
 
 from core import explain
-from core.candidates import Shape
 from core.catalog import Catalog
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.port import Reason, Shortfall, Violation
 from core.refusal import NodeRefusal
 from core.settings import Policy, Settings, Tables
+from core.shape import Shape
 from tests.support.toy import Toy, ToyRequest
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from core import explain
-from core.candidates import Candidates, Shape, scan
+from core.candidates import Candidates
 from core.catalog import standard_catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings
+from core.shape import Shape, scan
 from tests.support import ascend
 from tests.support.cards import A100, TABLES, bound, container, pod, record, vgpu_node
 from tests.support.mindcluster import npu_bound, npu_node, npu_pod

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from core import explain
-from core.candidates import Candidates, Shape
+from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
@@ -11,6 +11,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Stamp
 from core.score import node_policy
 from core.settings import Settings, Tables
+from core.shape import Shape
 from tests.support.toy import MEMORY, Toy
 
 POD = Pod(

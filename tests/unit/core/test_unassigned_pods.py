@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from core.candidates import Shape, scan
 from core.catalog import standard_catalog
 from core.decide import shape_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
+from core.shape import Shape, scan
 from tests.support import ascend, mindcluster
 from tests.support.world import node as vgpu_node
 

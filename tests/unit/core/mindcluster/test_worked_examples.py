@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from core.candidates import scan
 from core.catalog import Catalog
 from core.decide import Invalid, shape_of
 from core.dialects.mindcluster.chips import in_flight
@@ -19,6 +18,7 @@ from core.model import NodeName, Phase, Pod, PodUid
 from core.port import Stamp
 from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
+from core.shape import scan
 from tests.support.mindcluster import npu_bound, npu_node, npu_pod
 
 DATA = Path(__file__).parents[3] / "data"

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from core.candidates import scan
 from core.catalog import Catalog, standard_catalog
 from core.decide import Invalid, NotAsked, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
@@ -14,6 +13,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Complaint, Offer, Reason, Stamp
 from core.score import node_policy
 from core.settings import Policy, Settings, Tables, VgpuTable
+from core.shape import scan
 
 DIALECT: Any = WholeGpu()
 GPU = "nvidia.com/gpu"

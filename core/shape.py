@@ -1,0 +1,84 @@
+"""All of a pod that decides where it fits, and the exact verdict of one node, or of every node, on it."""
+
+from collections.abc import Hashable, Set
+from typing import Final, NamedTuple
+
+from core import nodefit
+from core.ledger import Ledger, NodeState
+from core.model import NodeConstraints, NodeName
+from core.nodefit import Amounts
+from core.port import Dialect, Placed
+from core.score import NodePolicy, Rank, resource_score
+from core.settings import DialectName, Policy
+
+
+class Shape:
+    """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once."""
+
+    __slots__ = ("_hash", "amounts", "constraints", "dialect", "request")
+
+    def __init__(
+        self, *, dialect: DialectName, request: Hashable, amounts: Amounts, constraints: NodeConstraints
+    ) -> None:
+        self.dialect: Final = dialect
+        self.request: Final = request
+        self.amounts: Final = amounts
+        self.constraints: Final = constraints
+        self._hash = hash((dialect, request, amounts, constraints))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Shape)
+            and self._hash == other._hash
+            and self.dialect == other.dialect
+            and self.request == other.request
+            and self.amounts == other.amounts
+            and self.constraints == other.constraints
+        )
+
+
+class Found(NamedTuple):
+    """The best node, what would be placed there, and how good that is."""
+
+    node: NodeName
+    placed: Placed
+    rank: Rank
+
+
+def judge(shape: Shape, state: NodeState, dialect: Dialect, policy: Policy) -> Placed | None:
+    """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
+    cards = state.offers.get(shape.dialect)
+    if not cards or (state.closed and shape.dialect in state.closed):
+        return None
+    if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
+        return None
+    return dialect.place(cards, shape.request, policy)
+
+
+def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
+    """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
+    dialect = ledger.catalog.dialects[shape.dialect]
+    best: Found | None = None
+    for name, state in ledger.states.items():
+        if name in passed_over or nodefit.admits(shape.constraints, state.facts) is not None:
+            continue
+        placed = judge(shape, state, dialect, policy.cards)
+        if placed is None:
+            continue
+        tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
+        rank = ranked(policy, shape, state, placed, tie_ppm)
+        if best is None or rank < best.rank:
+            best = Found(name, placed, rank)
+    return best
+
+
+def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, tie_ppm: int) -> Rank:
+    """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
+    rank = policy.rank(placed.score, tie_ppm, state.facts.name)
+    if not policy.others:
+        return rank
+    more = resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
+    return rank._replace(minus_score=rank.minus_score - more)
