@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from core.candidates import Candidates
 from core.catalog import Catalog
-from core.ledger import Ledger, Placement
+from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.placed import reserve
 from tests.support.toy import Toy, ToyRequest
 
 KINDS = ("a", "b")
@@ -83,18 +84,7 @@ def test_the_best_candidate_is_the_best_of_all(policy, weight, long_walk, others
             found = candidates.best(shape, passed_over)
             assert found == scan(ledger, rule, shape, passed_over)
             if found is not None:
-                uid = PodUid(f"p{number}")
-                ledger.reserve(
-                    Placement(
-                        pod=uid,
-                        pod_key=uid,
-                        node=found.node,
-                        dialect=Toy.name,
-                        assignment=found.placed.assignment,
-                        amounts=shape.amounts,
-                    )
-                )
-                placed.append(uid)
+                placed.append(reserve(ledger, f"p{number}", shape, found))
         elif step == "r" and placed:
             ledger.release(placed.pop(pick % len(placed)))
         elif step == "n":
@@ -133,17 +123,7 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
         found = candidates.best(shape, passed_over)
         assert found == scan(ledger, rule, shape, passed_over)
         if found is not None and chance.random() < 0.8:
-            uid = PodUid(f"p{number}")
-            ledger.reserve(
-                Placement(
-                    pod=uid,
-                    pod_key=uid,
-                    node=found.node,
-                    dialect=Toy.name,
-                    assignment=found.placed.assignment,
-                    amounts=shape.amounts,
-                )
-            )
+            reserve(ledger, f"p{number}", shape, found)
             crowd.add(found.node)
         if crowd and chance.random() < 0.3:
             crowd.discard(chance.choice(sorted(crowd)))

@@ -7,11 +7,12 @@ import pytest
 from core import nodefit
 from core.candidates import Candidates
 from core.catalog import Catalog
-from core.ledger import Ledger, Placement
-from core.model import Node, NodeConstraints, NodeName, PodUid
+from core.ledger import Ledger
+from core.model import Node, NodeConstraints, NodeName
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.placed import reserve
 from tests.support.toy import Toy, ToyRequest
 
 
@@ -48,16 +49,7 @@ def test_what_changes_between_the_slices_is_not_missed(policy, cards):
         ledger.set_node(_node(2000 + at))
         found = scan(ledger, rule, shape)
         assert found is not None
-        ledger.reserve(
-            Placement(
-                pod=PodUid(f"p{at}"),
-                pod_key=f"d/p{at}",
-                node=found.node,
-                dialect=Toy.name,
-                assignment=found.placed.assignment,
-                amounts=shape.amounts,
-            )
-        )
+        reserve(ledger, f"p{at}", shape, found)
     assert pauses >= 6
     assert candidates.is_prepared(shape)
     assert candidates.best(shape) == scan(ledger, rule, shape)
@@ -160,14 +152,5 @@ def test_weights_of_other_resources_are_weighed_as_a_scan_does():
         assert found == scan(ledger, rule, shape)
         assert found is not None
         used.append(found.node)
-        ledger.reserve(
-            Placement(
-                pod=PodUid(f"p{at}"),
-                pod_key=f"d/p{at}",
-                node=found.node,
-                dialect=Toy.name,
-                assignment=found.placed.assignment,
-                amounts=shape.amounts,
-            )
-        )
+        reserve(ledger, f"p{at}", shape, found)
     assert len(set(used)) > 10
