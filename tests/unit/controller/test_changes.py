@@ -4,6 +4,7 @@ import pytest
 
 from controller.changes import holds_the_same
 from core.catalog import standard_catalog
+from core.model import Container
 from core.settings import Tables
 from tests.support.world import pod
 
@@ -37,8 +38,22 @@ def test_any_other_annotation_may_change_what_a_pod_holds_also_beside_a_mark(key
 
 
 @pytest.mark.parametrize("key", sorted(MARKS))
-def test_no_dialect_reads_a_mark_of_what_a_pod_holds(key):
-    for dialect in standard_catalog().dialects.values():
-        held = dialect.held(BOUND, (), Tables())
-        assert dialect.held(with_annotations(**{key: "7"}), (), Tables()) == held
+@pytest.mark.parametrize(
+    ("resource", "cards"),
+    [
+        ("volcano.sh/vgpu-number", {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}),
+        ("volcano.sh/gpu-memory", {"volcano.sh/gpu-index": "0"}),
+        ("volcano.sh/gpu-number", {"volcano.sh/gpu-index": "0"}),
+    ],
+)
+def test_no_dialect_reads_a_mark_of_what_a_pod_holds(resource, cards, key):
+    def held(annotations):
+        one = replace(BOUND, annotations=annotations, containers=(Container(name="main", limits={resource: "1"}),))
+        return [dialect.held(one, (), Tables()) for dialect in standard_catalog().dialects.values()]
+
+    assert sum(one is not None for one in held(cards)) == 1
+    assert held({**cards, key: "7"}) == held(cards)
+
+
+def test_marks_are_only_some_of_what_assigns_cards():
     assert standard_catalog().assignment_keys(Tables()) | {"cardshare.io/segment-queue"} > MARKS

@@ -13,6 +13,12 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
+def in_steps(made: list[str]) -> Iterator[None]:
+    for i in range(3):
+        made.append(f"step {i}")
+        yield
+
+
 async def test_calls_are_made_in_the_order_in_which_they_came():
     inbox, made = Inbox(now_s), list[int]()
     for i in range(5):
@@ -24,16 +30,11 @@ async def test_calls_are_made_in_the_order_in_which_they_came():
 async def test_who_waits_for_the_end_of_a_long_call_goes_on_after_it():
     inbox, made = Inbox(now_s), list[str]()
 
-    def long() -> Iterator[None]:
-        for i in range(3):
-            made.append(f"step {i}")
-            yield
-
     async def asks() -> None:
         await inbox.settled()
         made.append("answer")
 
-    inbox.put(long)
+    inbox.put(partial(in_steps, made))
     inbox.work(now_s())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(asks())
@@ -46,12 +47,7 @@ async def test_who_waits_for_the_end_of_a_long_call_goes_on_after_it():
 async def test_a_long_call_is_made_in_steps_and_nothing_comes_between_them():
     inbox, made = Inbox(now_s), list[str]()
 
-    def long() -> Iterator[None]:
-        for i in range(3):
-            made.append(f"step {i}")
-            yield
-
-    inbox.put(long)
+    inbox.put(partial(in_steps, made))
     inbox.put(partial(made.append, "next"))
     assert inbox.work(now_s())
     assert inbox.is_halfway
