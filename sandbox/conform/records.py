@@ -156,6 +156,11 @@ def same_score(ours: float, expected: float | str) -> None:
         raise MismatchError(f"score: ours {ours}, expected {expected}")
 
 
+def is_configurations(path: Path) -> bool:
+    """Whether *path* holds configurations that records of a family name, and no records."""
+    return path.name == _CONFIGS_FILE or path.stem.endswith("-configs")
+
+
 def load(path: Path) -> list[Record]:
     """The records of one vector file, with the configurations that lie beside it.
 

@@ -22,7 +22,7 @@ from sandbox.conform import gpushare as share
 from sandbox.conform import mindcluster
 from sandbox.conform import vgpu_place as place
 from sandbox.conform import vgpu_wire as wire
-from sandbox.conform.records import Check, MismatchError, Record, load
+from sandbox.conform.records import Check, MismatchError, Record, is_configurations, load
 
 
 def _check_node_score(record: Record) -> None:
@@ -127,7 +127,7 @@ def vector_files(paths: Sequence[Path], family: str) -> list[Path]:
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file or folder")
         files += sorted(path.glob("*.json")) if path.is_dir() else [path]
-    return [path for path in files if path.name != "configs.json" and fnmatchcase(path.stem, family)]
+    return [path for path in files if not is_configurations(path) and fnmatchcase(path.stem, family)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

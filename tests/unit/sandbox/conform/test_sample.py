@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from sandbox.conform.records import defects_of
+from sandbox.conform.run import CHECKS
 
 ROOT = Path(__file__).parents[4]
 SAMPLE = ROOT / "tests" / "data" / "vectors"
 WHOLE = Path(os.environ.get("CARDSHARE_VECTORS", ROOT.parent / "shared" / "protocol" / "vectors"))
-FAMILIES = sorted(path.name for path in WHOLE.glob("*-*.json"))
+# Families of a protocol that is not spoken yet are named by the runner, and judged nowhere.
+FAMILIES = sorted(path.name for path in WHOLE.glob("*-*.json") if path.name.startswith(tuple(CHECKS)))
 
 beside = pytest.mark.skipif(
     not FAMILIES, reason=f"no recorded vectors: {WHOLE} is absent; name their folder in CARDSHARE_VECTORS"
