@@ -89,7 +89,7 @@ class Pod:
 
     created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
     no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
-    runtime_class is read of pods under review alone.
+    runtime_class and finalizers are read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     """
 
@@ -104,6 +104,7 @@ class Pod:
     runtime_class: str = ""
     phase: Phase = Phase.PENDING
     deleting: bool = False
+    finalizers: tuple[str, ...] = ()
     gated: bool = False
     started: bool = False
     priority: int = 0

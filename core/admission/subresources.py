@@ -37,7 +37,7 @@ def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebo
     Such a container asks for no cards itself, and sees those of the whole node all the same.
     """
     pod = pod_of(new, namespace)
-    if pod.deleting or not book.asks_cards(pod):
+    if not book.asks_cards(pod):
         return NOTHING
     there = {one.name for one in ephemeral_containers_of(old)}
     found = [one for one in ephemeral_containers_of(new) if one.name not in there]
@@ -48,7 +48,7 @@ def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebo
 def judge_resize(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
     """CS306: what containers have of cpu and memory may change, what they have of cards was chosen with its card."""
     before, after = pod_of(old, namespace), pod_of(new, namespace)
-    if after.deleting or not book.asks_cards(before):
+    if not book.asks_cards(before):
         return NOTHING
     violations = tuple(_resized(before, after, book))
     return Verdict(violations=violations) if violations else NOTHING

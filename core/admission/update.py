@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from core import names
 from core.admission import mends, rules
@@ -15,12 +16,16 @@ from core.remarks import Notice
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 
+_DELETING: Final = "the pod is being deleted"
+_CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it and create it again to choose others"
+
 
 def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *user_name* making *new* of *old*.
 
-    The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. An object that
-    is being deleted is always admitted, but what only machines write stays as it was.
+    The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. A pod that is
+    being deleted holds its cards until it is gone, and is judged like a bound one. Only who takes a finalizer from it
+    is never denied: what else that write would change is left as it was.
     """
     if _unchanged(old, new):
         return UNSPOKEN
@@ -29,16 +34,15 @@ def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Judged:
     if not (book.is_concerned_with(old) or book.is_concerned_with(new)):
         return Judged(NOTHING, new, None, old)
     guarded = protect(old, new, book)
-    if new.deleting:
-        return Judged(Verdict(edits=edits_between(new, guarded.pod), notices=guarded.notices))
     pod, notices, violations, asked = guarded.pod, guarded.notices, guarded.violations, None
     if book.asks_cards(old) or book.asks_cards(new):
         pod = change_back(old, pod, book)
         wishes = wish(old, pod, book)
         pod, notices, asked = wishes.pod, notices + wishes.notices, wishes.asked
         violations += wishes.violations
-    if violations:
+    if violations and not _lets_go(old, new):
         return Judged(Verdict(violations=violations, notices=notices))
+    notices += tuple([Notice(one.code, f"{one.field} was left as it is; {_DELETING}") for one in violations])
     return Judged(Verdict(edits=edits_between(new, pod), notices=notices), pod, asked, old)
 
 
@@ -79,7 +83,7 @@ def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
         if not book.is_protected(key) or (key == names.GPU_INDEX and _is_wish(old, new, book)):
             continue
         annotations = mends.restored(annotations, old.annotations, key)
-        if new.deleting or _reapplied(old, new, key):
+        if _reapplied(old, new, key):
             notices.append(Notice("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it"))
         else:
             violations.append(_forged(key, new))
@@ -88,8 +92,8 @@ def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
 
 
 def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
-    """What the user says of the cards: free while the pod waits (and judged again), frozen once it is bound."""
-    if old.node_name:
+    """What the user says of the cards: free while the pod waits (and judged again), frozen once it is settled."""
+    if _is_settled(old, new):
         return _frozen(old, new, book)
     moved = _moved(old, new)
     mended, notices = mends.normalise_mode(moved.pod, book)
@@ -134,7 +138,10 @@ def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
 
 
 def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
-    """CS305: the cards of a bound pod are chosen; the same wish in the guides' key is dropped."""
+    """CS305: the cards of a bound pod are chosen; the same wish in the guides' key is dropped.
+
+    The pod that is given has them all as they were, whatever the violations.
+    """
     annotations: Mapping[str, str] = new.annotations
     violations: list[Violation] = []
     for key, own in MOVED.items():
@@ -145,7 +152,9 @@ def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
         if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
             violations.append(_too_late(key, new))
     mended, _ = mends.normalise_mode(replace(new, annotations=annotations), book)
-    violations += [_too_late(key, new) for key in _selectors(old, mended, book)]
+    for key in _selectors(old, mended, book):
+        violations.append(_too_late(key, new))
+        mended = replace(mended, annotations=mends.restored(mended.annotations, old.annotations, key))
     return Held(mended, violations=tuple(violations))
 
 
@@ -170,8 +179,21 @@ def _moved(old: Pod, new: Pod) -> Held:
 
 
 def _is_wish(old: Pod, new: Pod, book: Rulebook) -> bool:
-    """Whether a change of ``volcano.sh/gpu-index`` is a user's word on cards, to be judged as such."""
-    return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not old.node_name)
+    """Whether a change of ``volcano.sh/gpu-index`` is a user's word on cards, to be judged as such.
+
+    Once the pod is settled the key is a machine's: `wish` lets nothing pass there but the wish that it was bound with.
+    """
+    return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not _is_settled(old, new))
+
+
+def _is_settled(old: Pod, new: Pod) -> bool:
+    """Whether no card will be chosen for the pod any more: it has its own, or it is being deleted."""
+    return bool(old.node_name) or new.deleting
+
+
+def _lets_go(old: Pod, new: Pod) -> bool:
+    """Whether a finalizer is taken from a pod that is being deleted, which nobody may hold up."""
+    return new.deleting and not set(old.finalizers) <= set(new.finalizers)
 
 
 def _reapplied(old: Pod, new: Pod, key: str) -> bool:
@@ -214,5 +236,5 @@ def _too_late(key: str, new: Pod) -> Violation:
         code="CS305",
         field=f"annotation {key}",
         found=quoted(new.annotations[key]) if key in new.annotations else "",
-        remedy="leave it as it is; the pod has its cards already: delete it and create it again to choose others",
+        remedy=f"leave it as it is; {_DELETING}" if new.deleting else _CHOSEN,
     )

@@ -41,6 +41,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: _Time | None = None
     deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
     owner_references: tuple[_Owner, ...] | None = None
 
 
@@ -208,6 +209,7 @@ def pod_of(found: PodObject, namespace: str = "") -> Pod:
         node_name=spec.node_name or "",
         runtime_class=spec.runtime_class_name or "",
         deleting=meta.deletion_timestamp is not None,
+        finalizers=meta.finalizers or (),
         containers=_judged(spec.containers),
         init_containers=_judged(spec.init_containers),
     )

@@ -214,6 +214,40 @@ def test_no_person_changes_an_assignment(old, new):
                 assert before.get(key) == after.get(key)
 
 
+CARD_RESOURCES = st.sampled_from(["volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/vgpu-number"])
+SETTLED = st.one_of(
+    st.tuples(st.just("a"), st.booleans()),
+    st.tuples(st.sampled_from(["", "a"]), st.just(True)),
+)
+
+
+@FAST
+@given(
+    CARD_RESOURCES,
+    SETTLED,
+    st.dictionaries(KEYS, VALUES, max_size=4),
+    st.dictionaries(KEYS, st.none() | VALUES, max_size=3),
+    st.tuples(*[st.sets(st.sampled_from(["a/b", "c/d"]))] * 2),
+)
+def test_what_a_settled_pod_says_of_its_cards_stays_also_while_it_is_deleted(resource, settled, had, changes, held):
+    node, deleting = settled
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+    spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"limits": {resource: "1"}}}]}
+    wanted = {key: value for key, value in {**had, **changes}.items() if value is not None}
+    old, new = (
+        {"metadata": {"name": "p", **meta, "annotations": notes, "finalizers": sorted(kept)}, "spec": spec}
+        for notes, kept in zip((had, wanted), held, strict=True)
+    )
+    verdict, stored = ask("UPDATE", new, old)
+    if verdict.allowed:
+        after = stored["metadata"]["annotations"]
+        for key in {*had, *after}:
+            if BOOK.is_protected(key) or (key in BOOK.wishes and key != "volcano.sh/vgpu-mode"):
+                assert had.get(key) == after.get(key), key
+    if deleting and held[0] - held[1]:
+        assert verdict.allowed
+
+
 # Kept over all examples: what it remembers of one must never answer another.
 REVIEWER = Reviewer(BOOK, Metrics())
 

@@ -474,13 +474,54 @@ def test_only_what_differs_is_judged():
     assert update(old, changed(old, **{MODE: "worse"})).codes == ["CS104"]
 
 
-def test_an_object_that_is_being_deleted_is_always_admitted_and_keeps_its_assignment():
-    old = changed(stored(node="a"), **{"volcano.sh/devices-to-allocate": "x"})
-    new = changed(old, **{"volcano.sh/devices-to-allocate": ""})
-    new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+def dying(document, *finalizers):
+    """*document* while it is being deleted."""
+    meta = {**document["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": list(finalizers)}
+    return {**document, "metadata": meta}
+
+
+@pytest.mark.parametrize("finalizers", [(), ("a/b",)], ids=["no-finalizer", "finalizer"])
+@pytest.mark.parametrize(
+    ("limits", "had", "wanted", "code"),
+    [
+        ({"volcano.sh/gpu-memory": "1000"}, {INDEX: "0"}, {INDEX: "1"}, "CS305"),
+        ({"volcano.sh/gpu-memory": "1000"}, {INDEX: "0"}, {INDEX: None}, "CS301"),
+        ({"volcano.sh/gpu-number": "1"}, {INDEX: "0", WISH: "0"}, {INDEX: "1"}, "CS305"),
+        (VGPU, {"volcano.sh/devices-to-allocate": "x"}, {"volcano.sh/devices-to-allocate": ""}, "CS301"),
+        (VGPU, {"volcano.sh/vgpu-ids-new": "x"}, {"volcano.sh/vgpu-ids-new": "y"}, "CS301"),
+        (VGPU, {MODE: "mig"}, {MODE: "mps"}, "CS305"),
+        ({"huawei.com/Ascend310P": "1"}, {"huawei.com/Ascend310P": "x"}, {"huawei.com/Ascend310P": None}, "CS301"),
+    ],
+    ids=["index", "index-removed", "wish", "queue", "ids", "mode", "chip"],
+)
+def test_a_pod_that_is_being_deleted_is_judged_like_a_bound_one(limits, had, wanted, code, finalizers):
+    bound = changed(stored(limits, node="a"), **had)
+    assert update(bound, changed(bound, **wanted)).codes == [code]
+    old = dying(bound, *finalizers)
+    assert update(old, changed(old, **wanted)).codes == [code]
+
+
+def test_no_cards_are_chosen_any_more_for_a_waiting_pod_that_is_being_deleted():
+    old = dying(stored({"volcano.sh/gpu-memory": "1000"}), "a/b")
+    answer = update(old, changed(old, **{INDEX: "1"}))
+    assert (answer.codes, "the pod is being deleted" in answer.message) == (["CS305"], True)
+    assert update(old, changed(old, note="x")).patch == []
+
+
+@pytest.mark.parametrize("node", ["", "a"], ids=["waiting", "bound"])
+def test_who_takes_a_finalizer_is_admitted_and_changes_nothing_else_of_the_cards(node):
+    limits = {"volcano.sh/gpu-memory": "1000"}
+    old = dying(changed(stored(limits, node=node), **{INDEX: "0", "volcano.sh/gpu-assigned": "true"}), "a/b", "c/d")
+    new = dying(changed(old, **{INDEX: "1", "volcano.sh/gpu-assigned": None, MODE: "mig", "note": "x"}), "c/d")
     answer = update(old, new)
     assert answer.allowed
-    assert answer.annotations["volcano.sh/devices-to-allocate"] == "x"
+    assert answer.annotations == {**old["metadata"]["annotations"], "note": "x"}
+    assert answer.pod["metadata"]["finalizers"] == ["c/d"]
+    assert all("was left as it is; the pod is being deleted" in one for one in answer.warnings)
+    assert len(answer.warnings) == 3
+    assert update(old, answer.pod).patch == []
+    # Exchanging it for another one takes it as well; adding one does not.
+    assert update(old, dying(changed(old, **{INDEX: "1"}), "a/b", "c/d", "e/f")).codes == ["CS305"]
 
 
 def test_removing_a_finalizer_has_no_answer():

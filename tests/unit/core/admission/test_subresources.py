@@ -68,9 +68,13 @@ def test_pods_without_cards_are_debugged_freely():
     assert ask("ephemeralcontainers", pod({"cpu": "1"}, debug=[PRIVILEGED]), pod({"cpu": "1"})).allowed
 
 
-def test_a_pod_that_is_being_deleted_is_let_be():
-    new = pod(debug=[PRIVILEGED], deletionTimestamp="2026-01-01T00:00:00Z")
-    assert ask("ephemeralcontainers", new, pod()).allowed
+def test_a_pod_that_is_being_deleted_has_its_cards_still():
+    dying = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    old = pod(**dying)
+    assert ask("ephemeralcontainers", pod(debug=[PRIVILEGED], **dying), old).codes == ("CS303",)
+    assert ask("ephemeralcontainers", pod(debug=[PLAIN], **dying), old).allowed
+    more = {**CARDS, "volcano.sh/vgpu-memory": "9000"}
+    assert ask("resize", pod(more, **dying), old).codes == ("CS306",)
 
 
 def test_cpu_and_memory_are_resized_and_cards_are_not():
