@@ -13,7 +13,7 @@ from typing import Final
 from core import names
 from core.errors import InvalidRequestError
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, Requirement, Taint, Toleration
-from core.units import parse_amount, parse_milli
+from core.units import parse_amount, parse_int64, parse_milli
 
 # Why a node keeps pods off, beside taints.
 NOT_READY: Final = "not ready"
@@ -175,11 +175,10 @@ def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
 
 
 def _compares(value: str | None, requirement: Requirement) -> bool:
-    if value is None or len(requirement.values) != 1 or max(len(value), len(requirement.values[0])) > 19:
+    if value is None or len(requirement.values) != 1:
         return False
-    try:
-        have, limit = int(value), int(requirement.values[0])
-    except ValueError:
+    have, limit = parse_int64(value), parse_int64(requirement.values[0])
+    if have is None or limit is None:
         return False
     return have > limit if requirement.operator == "Gt" else have < limit
 

@@ -10,6 +10,7 @@ from core.errors import InvalidRequestError
 
 MAX_AMOUNT: Final = 2**63 - 1
 MAX_INT32: Final = 2**31 - 1
+_INT64_DIGITS: Final = 19
 # No quantity that a cluster can hold needs more characters; longer text is refused unread.
 _MAX_CHARS: Final = 64
 
@@ -83,6 +84,22 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     if value > MAX_AMOUNT:
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value
+
+
+def parse_int64(text: str) -> int | None:
+    """Read *text* as Go's ``strconv.ParseInt(text, 10, 64)`` and ``strconv.Atoi`` do; None where these refuse it.
+
+    A sign and ASCII digits, as many leading zeros as anybody likes, within 64 bits: what Kubernetes and the device
+    plugins read numbers with. Python's own ``int`` takes blanks, underscores and the digits of every script.
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    significant = digits.lstrip("0")
+    if len(significant) > _INT64_DIGITS:
+        return None
+    value = int(f"{text[:1] if text[:1] == '-' else ''}{significant or '0'}")
+    return value if -MAX_AMOUNT - 1 <= value <= MAX_AMOUNT else None
 
 
 def counted(count: int, plural: str) -> str:

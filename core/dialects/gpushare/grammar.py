@@ -13,7 +13,7 @@ from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATI
 from core.port import Violation
 from core.remarks import Notice, no_effect
 from core.selection import ANY_CARD, CardSelection
-from core.units import MAX_AMOUNT, parse_amount, parse_count
+from core.units import MAX_AMOUNT, parse_amount, parse_count, parse_int64
 from core.wire.reading import check_length
 
 MEMORY_RESOURCE: Final = "volcano.sh/gpu-memory"
@@ -59,7 +59,7 @@ def decode_gpu_index(text: str) -> GpuIndex:
         InvalidRequestError: longer than an annotation of ours may be.
     """
     check_length(text, f"annotation {GPU_INDEX}")
-    found = [_whole(piece) for piece in text.split(",")]
+    found = [parse_int64(piece) for piece in text.split(",")]
     return GpuIndex(tuple(index for index in found if index is not None), None in found)
 
 
@@ -70,7 +70,7 @@ def encode_gpu_index(indices: Iterable[int]) -> str:
 
 def decode_unhealthy(text: str) -> frozenset[int]:
     """Read ``gpu-unhealthy-ids``; pieces are trimmed (S31), those that are no numbers name no card."""
-    found = (_whole(piece.strip()) for piece in text[:MAX_POD_ANNOTATION_BYTES].split(","))
+    found = (parse_int64(piece.strip()) for piece in text[:MAX_POD_ANNOTATION_BYTES].split(","))
     return frozenset(index for index in found if index is not None)
 
 
@@ -186,12 +186,6 @@ def violation_of(error: InvalidRequestError, code: str) -> Violation:
 def distinct(indices: Sequence[int]) -> tuple[int, ...]:
     """*indices* ascending, each once: a card named twice holds the pod once."""
     return tuple(sorted(set(indices)))
-
-
-def _whole(text: str) -> int | None:
-    """Go's strconv.Atoi, as far as any card's index goes."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def remarks(pod: Pod) -> Iterator[Notice]:

@@ -18,7 +18,10 @@ _NO_CHIPS: Final = Assignment((), Share(WHOLE, settled=True))
 
 
 class Assigned(NamedTuple):
-    """``huawei.com/npu-core`` as read: chips in the written order, template "" = whole chips; empty = unreadable."""
+    """``huawei.com/npu-core`` as read: chips in the written order; no chip: unreadable.
+
+    template: "" for whole chips, `UNKNOWN` for a slice that is not named.
+    """
 
     chips: tuple[int, ...]
     template: str
@@ -37,7 +40,8 @@ def decode_assigned(text: str) -> Assigned:
             fields = text.split("-")
             chip = keys.whole(fields[0]) if len(fields) == 2 else None
             if chip is not None:
-                return Assigned((chip,), fields[1], True)
+                # A slice that is not named is a slice of an unknown size, not the whole chip.
+                return Assigned((chip,), fields[1] or UNKNOWN, True)
     return Assigned((), WHOLE, False)
 
 

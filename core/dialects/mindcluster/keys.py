@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from core.units import parse_int64
+
 CORES: Final = "huawei.com/npu-core"
 VENDOR: Final = "huawei.com/"
 
@@ -56,6 +58,6 @@ def chip_of(name: str) -> int | None:
 
 
 def whole(text: str) -> int | None:
-    """Go's strconv.Atoi for what is not negative, as far as any id goes."""
-    digits = text[1:] if text[:1] == "+" else text
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else None
+    """Go's strconv.Atoi for what is not negative."""
+    found = parse_int64(text)
+    return found if found is not None and found >= 0 else None

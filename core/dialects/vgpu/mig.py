@@ -7,6 +7,7 @@ from operator import eq
 from typing import NamedTuple
 
 from core.settings import MigModel, VgpuTable
+from core.units import parse_int64
 
 # A slice in use: group name and position in that group. UNKNOWN stands for an entry that names no slice.
 Slice = tuple[str, int]
@@ -139,11 +140,8 @@ def decode_slice_id(text: str) -> SliceId | None:
     parts = inner.split("-")
     if not opening or not closing or len(parts) != 2:
         return None
-    group, number = parts
-    digits = number[1:] if number[:1] in ("+", "-") else number
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        return None
-    return SliceId(uuid, group, int(number))
+    position = parse_int64(parts[1])
+    return None if position is None else SliceId(uuid, parts[0], position)
 
 
 def _layout(geometry: MigModel, factor: int) -> Layout:

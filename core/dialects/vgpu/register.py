@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from core.dialects.vgpu.keys import HAMI_CORE, REGISTER
 from core.errors import InvalidRequestError
 from core.names import MAX_NODE_ANNOTATION_BYTES
-from core.units import MAX_INT32
+from core.units import MAX_INT32, parse_int64
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 # A record of five fields is either of plugin v1.9 or a broken one; only the first can be read.
@@ -72,10 +72,9 @@ def _record(position: int, piece: str) -> Record:
 
 
 def _figure(text: str, what: str) -> tuple[int, str]:
-    digits = text[1:] if text[:1] == "+" else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+    value = parse_int64(text)
+    if value is None or value < 0:
         return 0, f"its {what} is no whole number from 1 to {MAX_INT32}"
-    value = int(digits)
     if value > MAX_INT32:
         return 0, f"its {what} is above {MAX_INT32}"
     return value, "" if value else f"its {what} is 0"

@@ -113,6 +113,9 @@ def test_static_rules_admit_or_say_why_not(constraints, node, answer):
         ("DoesNotExist", (), None, True), ("DoesNotExist", (), "x", False), ("Gt", ("5",), "6", True),
         ("Gt", ("5",), "5", False), ("Lt", ("5",), "4", True), ("Lt", ("5",), "x", False),
         ("Gt", ("5",), "9" * 5000, False), ("Gt", (), "6", False), ("Near", ("5",), "5", False),
+        ("Gt", ("5",), "1_0", False), ("Gt", ("1_0",), "11", False), ("Lt", ("5",), " 4", False),
+        ("Gt", ("5",), "\uff16", False), ("Gt", ("5",), "+6", True), ("Lt", ("5",), str(-(2**63)), True),
+        ("Gt", ("5",), "0" * 30 + "6", True),
     ],
 )  # fmt: skip
 def test_match_expressions_read_as_in_kubernetes(operator, values, label, met):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from core.errors import InvalidRequestError
-from core.units import MAX_AMOUNT, counted, parse_amount, parse_count, parse_milli, with_article
+from core.units import MAX_AMOUNT, counted, parse_amount, parse_count, parse_int64, parse_milli, with_article
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,32 @@ def test_too_much_cpu_is_told_with_the_most_that_can_be_written(text):
 def test_one_is_told_as_one():
     assert [counted(count, "cards") for count in (0, 1, 2)] == ["0 cards", "1 card", "2 cards"]
     assert [with_article(word) for word in ("Ascend910B4", "Tesla T4")] == ["an Ascend910B4", "a Tesla T4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("10", 10),
+        ("+10", 10),
+        ("-0", 0),
+        ("-10", -10),
+        ("0" * 5000 + "7", 7),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(-(2**63)), -(2**63)),
+        (str(2**63), None),
+        (str(-(2**63) - 1), None),
+        ("9" * 5000, None),
+        ("1_0", None),
+        (" 10", None),
+        ("10\n", None),
+        ("++1", None),
+        ("0x10", None),
+        ("1e1", None),
+        ("\uff11\uff10", None),
+        ("\u0663", None),
+        ("", None),
+        ("-", None),
+    ],
+)
+def test_numbers_are_read_as_gos_parse_int_reads_them(text, number):
+    assert parse_int64(text) == number
