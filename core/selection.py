@@ -11,6 +11,7 @@ from core.errors import InvalidRequestError
 from core.port import Reason
 from core.wire.reading import check_length
 
+_POSITION_DIGITS: Final = 4
 _SEPARATORS: Final = str.maketrans("-_\t", "   ")
 
 # The words of a type or of a list item, in upper case, in order.
@@ -134,7 +135,7 @@ def decode_indices(text: str, field: str) -> frozenset[int]:
         InvalidRequestError: an item is no whole number from 0 to 9999, or stands there twice.
     """
     items = decode_items(text, field)
-    if not all(item.isascii() and item.isdigit() and len(item) <= 4 for item in items):
+    if not all(item.isascii() and item.isdigit() and len(item) <= _POSITION_DIGITS for item in items):
         raise InvalidRequestError(field, text, "write positions of cards such as '0,2'")
     indices = frozenset(map(int, items))
     if len(indices) != sum(1 for item in text.split(",") if item.strip()):
@@ -146,8 +147,10 @@ def avoided(text: str, field: str) -> tuple[frozenset[str], frozenset[int]]:
     """Read a list of cards to leave alone: their uuids, and the positions among its items.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be.
+        InvalidRequestError: longer than an annotation of ours may be, or an item is a number and no position.
     """
     items = decode_items(text, field)
-    positions = frozenset(int(item) for item in items if item.isascii() and item.isdigit() and len(item) <= 4)
-    return frozenset(item for item in items if not item.isdigit()), positions
+    numbers = frozenset(item for item in items if item.isdigit())
+    if not all(item.isascii() and len(item) <= _POSITION_DIGITS for item in numbers):
+        raise InvalidRequestError(field, text, "write positions of cards from 0 to 9999 such as '0,2', or their ids")
+    return items - numbers, frozenset(map(int, numbers))

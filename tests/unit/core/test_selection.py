@@ -79,3 +79,11 @@ def test_a_list_longer_than_an_annotation_is_refused_unread():
     for decode in (decode_items, decode_types, decode_indices, avoided):
         with pytest.raises(InvalidRequestError):
             decode("1," * 10_000, "f")
+
+
+@pytest.mark.parametrize("text", ["12345", "GPU-a,99999", "\uff11\uff12", "\u0663", "\u00b2", "0,10000"])
+def test_a_number_that_is_no_position_is_refused_and_not_passed_over(text):
+    with pytest.raises(
+        InvalidRequestError, match="write positions of cards from 0 to 9999 such as '0,2', or their ids"
+    ):
+        avoided(text, "annotation cardshare.io/avoid-cards")
