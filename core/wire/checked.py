@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from core.errors import ConfigError, escaped, quoted
+from core.units import parse_int64
 
 _T = TypeVar("_T")
 
@@ -13,32 +15,56 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 # Longer ones are shortened for people, and not compared: that costs the square of their length.
 _KEY_MAX: Final = 64
+# More problems, or notes, of one text than these are counted and not told: to tell each costs a comparison with all
+# names, and nobody reads them.
+TOLD_MAX: Final = 200
+_MAX_SHOWN_BITS: Final = 256
+
+
+class _Told:
+    """Sentences, once each, in the order in which they came; beyond `TOLD_MAX` they are counted."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+        self._more = 0
+
+    def add(self, make: Callable[[], str]) -> None:
+        """Tell what *make* says; it is not asked for what is only counted."""
+        if len(self._texts) < TOLD_MAX:
+            self._texts.setdefault(make())
+        else:
+            self._more += 1
+
+    def all(self) -> tuple[str, ...]:
+        """Every sentence, and how many there would be more."""
+        return (*self._texts, f"and {self._more} more") if self._more else tuple(self._texts)
 
 
 class Checks:
-    """The problems found so far; each reader below adds one and answers its default when a value is wrong.
-
-    Attributes:
-        problems: what makes the text useless.
-        notes: what of it is unknown and has no effect, once each.
-    """
+    """The problems found so far; each reader below adds one and answers its default when a value is wrong."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.notes: list[str] = []
+        self._problems = _Told()
+        self._notes = _Told()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the text is unknown and has no effect, once each."""
+        return self._notes.all()
 
     def raise_all(self) -> None:
         """End here if anything was wrong.
 
         Raises:
-            ConfigError: with every problem.
+            ConfigError: with the problems that make the text useless.
         """
-        if self.problems:
-            raise ConfigError(self.problems)
+        problems = self._problems.all()
+        if problems:
+            raise ConfigError(problems)
 
     def wrong(self, place: str, found: object, remedy: str) -> None:
         """Add that what stands at *place* cannot be used."""
-        self.problems.append(f"{place}: found {quoted(_shown(found))}; {remedy}")
+        self._problems.add(lambda: f"{place}: found {quoted(_shown(found))}; {remedy}")
 
     def mapping(self, found: object, place: str) -> Mapping[str, Any]:
         """A mapping with text keys; {} for nothing."""
@@ -81,16 +107,15 @@ class Checks:
         """A boolean, or a word that Go's ParseBool takes."""
         if isinstance(found, bool):
             return found
-        shown = str(found)
-        if isinstance(found, str | int) and shown in _TRUE | _FALSE:
-            return shown in _TRUE
+        if isinstance(found, str | int) and found in {0, 1, *_TRUE, *_FALSE}:
+            return str(found) in _TRUE
         self.wrong(place, found, "write true or false")
         return default
 
     def whole(self, found: object, place: str, least: int, most: int, default: int) -> int:
         """A whole number, also one in quotes, from *least* to *most*."""
-        if isinstance(found, str) and len(found) <= 20 and found.isascii() and found.lstrip("-").isdigit():
-            found = int(found)
+        if isinstance(found, str):
+            found = found if (number := parse_int64(found)) is None else number
         if isinstance(found, int) and not isinstance(found, bool) and least <= found <= most:
             return found
         self.wrong(place, found, f"write a whole number from {least} to {most}")
@@ -108,21 +133,18 @@ class Checks:
         names = sorted(known)
         for key in found:
             if key not in names:
-                told = f"{place}{_named(key)}: there is no such setting; {_meant(key, names)}"
-                self.problems.append(f"{told}known are {', '.join(names)}")
+                self._problems.add(partial(_no_setting, key, names, place))
 
     def note(self, text: str) -> None:
         """Note what has no effect."""
-        if text not in self.notes:
-            self.notes.append(text)
+        self._notes.add(lambda: text)
 
     def note_unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:
         """Note every key of *found*, in a format of others, that is not *known*: others may know it."""
         names = sorted(known)
         for key in found:
             if key not in names:
-                hint = _meant(key, names).removesuffix(" ")
-                self.note(f"{place}{_named(key)}: unknown, has no effect" + (f"; {hint}" if hint else ""))
+                self._notes.add(partial(_no_effect, key, names, place))
 
 
 def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:
@@ -135,9 +157,21 @@ def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str,
 def _shown(found: object) -> str:
     if isinstance(found, dict | list) and not found:
         return str(found)
-    if isinstance(found, dict | list):
+    if isinstance(found, dict | list | set):
         return "a mapping" if isinstance(found, dict) else "a list"
+    # Python refuses to write out a number that is long enough.
+    if isinstance(found, int) and found.bit_length() > _MAX_SHOWN_BITS:
+        return f"a number of {found.bit_length()} bits"
     return "" if found is None else str(found)
+
+
+def _no_setting(key: str, names: Sequence[str], place: str) -> str:
+    return f"{place}{_named(key)}: there is no such setting; {_meant(key, names)}known are {', '.join(names)}"
+
+
+def _no_effect(key: str, names: Sequence[str], place: str) -> str:
+    hint = _meant(key, names).removesuffix(" ")
+    return f"{place}{_named(key)}: unknown, has no effect" + (f"; {hint}" if hint else "")
 
 
 def _named(key: str) -> str:

@@ -69,7 +69,7 @@ def decode_device_config(text: str) -> DeviceConfig:
     vgpu = _vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT
     ascend = _ascend(checks, found.get("vnpus"))
     checks.raise_all()
-    return DeviceConfig(vgpu=vgpu, ascend=ascend, notes=tuple(checks.notes))
+    return DeviceConfig(vgpu=vgpu, ascend=ascend, notes=checks.notes)
 
 
 def _vgpu(checks: Checks, found: object) -> VgpuTable:

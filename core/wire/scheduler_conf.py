@@ -190,7 +190,7 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
         preset_virtual_device=init.get("presetVirtualDevice", False),
         self_maintain_available_card=init.get("self-maintain-available-card", True),
         use_cluster_info_manager=init.get("useClusterInfoManager", True),
-        notes=tuple(reading.checks.notes),
+        notes=reading.checks.notes,
     )
 
 

@@ -12,9 +12,33 @@ MAX_BYTES: Final = 1024 * 1024
 _MAX_DEPTH: Final = 64
 # What a text may grow to when its aliases are written out: far more than any configuration, far less than a bomb.
 _MAX_VALUES: Final = 200_000
+_MAX_NUMBER: Final = 64
 
 
-class _StrictLoader(yaml.CSafeLoader):
+class _Loader(yaml.CSafeLoader):
+    """As its base, and refuses numbers that are longer than any that means something.
+
+    YAML writes a number in many ways, some of which cost the square of their length to read (``1:1:1:...``), and others
+    make one that Python refuses to write out again.
+    """
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """An ``int`` or a ``float``."""
+        if len(node.value) > _MAX_NUMBER:
+            where = f"line {node.start_mark.line + 1}"
+            raise ConfigError(
+                [f"{where}: a number of {len(node.value)} characters; write one of {_MAX_NUMBER} or less"]
+            )
+        return yaml.CSafeLoader.yaml_constructors[node.tag](self, node)
+
+    yaml_constructors = {  # noqa: RUF012 (as its base has it)
+        **yaml.CSafeLoader.yaml_constructors,
+        "tag:yaml.org,2002:int": construct_number,
+        "tag:yaml.org,2002:float": construct_number,
+    }
+
+
+class _StrictLoader(_Loader):
     """As its base, and refuses a mapping that names a key twice, of which the base takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -43,7 +67,7 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
         raise ConfigError([f"{what}: write no more than {MAX_BYTES} characters"])
     try:
         _measure(yaml.parse(text, Loader=yaml.CSafeLoader), what)
-        return yaml.load(text, Loader=_StrictLoader if strict else yaml.CSafeLoader)  # noqa: S506 (both are safe ones)
+        return yaml.load(text, Loader=_StrictLoader if strict else _Loader)  # noqa: S506 (both are safe ones)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise

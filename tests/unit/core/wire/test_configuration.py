@@ -1,4 +1,5 @@
 import json
+import re
 import time
 from pathlib import Path
 
@@ -350,3 +351,69 @@ def test_words_are_told_as_people_write_them():
         decode_settings("policy: bogus\n")
     assert "write one of 'binpack', 'spread', 'index'" in str(refused.value)
     assert "Policy." not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("schedule_weight: 0x" + "f" * 63, "line 1: a number of 65 characters", id="hex"),
+        pytest.param("schedule_weight: 0x" + "f" * 9000, "line 1: a number of 9002 characters", id="unwritable hex"),
+        pytest.param("schedule_weight: 0b" + "1" * 9000, "line 1: a number of 9002 characters", id="binary"),
+        pytest.param("schedule_weight: 0x" + "f" * 62, "found '452312848583266388373324160190187140051", id="written"),
+        pytest.param('schedule_weight: "--5"', "found '--5'; write a whole number", id="two signs"),
+        pytest.param('schedule_weight: "1_0"', "found '1_0'; write a whole number", id="underscore"),
+        pytest.param("schedule_weight: !!set {? 0x1}", "found 'a list'; write a whole number", id="set"),
+        pytest.param("node_lock: 0x" + "f" * 60, "write true or false", id="switch"),
+    ],
+)
+def test_a_number_that_nobody_can_mean_is_told_like_any_other_mistake(text, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        decode_settings(text)
+
+
+def cpu_s(call):
+    """The least CPU time of three calls, in seconds."""
+    best = float("inf")
+    for _ in range(3):
+        begin = time.thread_time()
+        call()
+        best = min(best, time.thread_time() - begin)
+    return best
+
+
+def refused(decode, text):
+    def call():
+        with pytest.raises(ConfigError):
+            decode(text)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("call", "most_s"),
+    [
+        pytest.param(refused(decode_settings, "schedule_weight: " + "1:" * 500_000 + "1"), 0.5, id="sexagesimal"),
+        pytest.param(refused(decode_settings, "".join(f"k{i}: 1\n" for i in range(45_000))), 2.0, id="unknown keys"),
+        pytest.param(refused(decode_device_config, "vnpus:\n" + "- {}\n" * 60_000), 2.0, id="problems"),
+        pytest.param(
+            lambda: decode_scheduler_conf(f"actions: '{','.join(f'a{i}' for i in range(60_000))}'"), 0.5, id="actions"
+        ),
+        pytest.param(
+            lambda: decode_scheduler_conf("tiers:\n- plugins:\n" + "".join(f"  - name: p{i}\n" for i in range(27_000))),
+            2.0,
+            id="plugins",
+        ),
+    ],
+)
+def test_a_text_of_400_kb_costs_what_its_yaml_costs(call, most_s):
+    assert cpu_s(call) < most_s
+
+
+def test_notes_and_problems_beyond_200_are_counted():
+    found = decode_scheduler_conf(f"actions: '{','.join(f'a{i}' for i in range(1000))},a1,a2'")
+    assert found.notes[:2] == ("action 'a0': has no effect here", "action 'a1': has no effect here")
+    assert (len(found.notes), found.notes[-1]) == (201, "and 802 more")
+    assert len(decode_scheduler_conf("actions: a,b,a,b").notes) == 2
+    with pytest.raises(ConfigError) as caught:
+        decode_settings("".join(f"k{i}: 1\n" for i in range(1000)))
+    assert (len(caught.value.problems), caught.value.problems[-1]) == (201, "and 800 more")
