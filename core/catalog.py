@@ -13,9 +13,11 @@ from core.dialects.gpushare.number import GpuNumber
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
+from core.errors import InvalidRequestError
 from core.model import Node, Pod
-from core.port import Complaint, Dialect, Marking, Offer, Violation
+from core.port import Complaint, Counting, Dialect, Marking, Offer, Violation
 from core.settings import DialectName, Settings, Tables
+from core.units import MAX_AMOUNT, parse_count
 
 # Protocols of one vendor sell the same cards, each by its own count: on a node with several of them the one in use
 # closes the others until it is empty.
@@ -90,6 +92,20 @@ class Catalog:
         amounts = (one for c in (*pod.containers, *pod.init_containers) for one in (c.limits, c.requests))
         return min((key for one in amounts for key in one if key in known), default=name)
 
+    def gives_cards(self, name: DialectName, pod: Pod, tables: Tables) -> bool:
+        """Whether kubelet gives a container of *pod* a card of dialect *name*: by a count of 0 it gives none (S21).
+
+        Read of a pod that is bound, whoever bound it: a figure that cannot be read may stand for any number.
+        """
+        dialect = self.dialects[name]
+        counts = dialect.counts(tables) if isinstance(dialect, Counting) else {}
+        named = dialect.resources(tables)
+        return any(
+            not _is_zero(one.amount(counts.get(key, key)))
+            for one in (*pod.containers, *pod.init_containers)
+            for key in named.intersection((*one.limits, *one.requests))
+        )
+
     def offers(
         self, node: Node, tables: Tables, settings: Settings
     ) -> tuple[dict[DialectName, tuple[Any, ...]], tuple[Complaint, ...]]:
@@ -112,6 +128,13 @@ class Catalog:
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*sets)
+
+
+def _is_zero(text: str | None) -> bool:
+    try:
+        return text is not None and parse_count(text, "", MAX_AMOUNT) == 0
+    except InvalidRequestError:
+        return False
 
 
 def _mixed(resources: Sequence[str]) -> Violation:

@@ -132,4 +132,5 @@ def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
         assignment=found.placed.assignment,
         amounts=shape.amounts,
         score=found.placed.score,
+        asked_by=pod,
     )

@@ -5,7 +5,7 @@ Questions (what if, preview) are asked of a `fork`, which shares all states and 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
@@ -13,7 +13,7 @@ from core.catalog import Catalog, rivals
 from core.errors import InvalidRequestError, InvariantError
 from core.model import Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts
-from core.port import Complaint
+from core.port import Complaint, Stamp
 from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
@@ -26,7 +26,8 @@ _SLICE: Final = 8
 class Placement:
     """What one pod is promised: its node, the dialect's assignment and the node resources it takes.
 
-    score is the raw device score (before rounding and weight).
+    score is the raw device score (before rounding and weight). asked_by: the pod as it was decided on; without it the
+    promise is never read anew.
     """
 
     pod: PodUid
@@ -36,6 +37,7 @@ class Placement:
     assignment: Any
     amounts: Amounts
     score: float = 0.0
+    asked_by: Pod | None = field(default=None, compare=False, repr=False)
 
 
 class Holding(NamedTuple):
@@ -96,6 +98,8 @@ class Ledger:
         self._node_of: dict[PodUid, NodeName] = {}
         # Bound pods with cards, as last seen: their annotations are read again when their node's cards change.
         self._pods: dict[PodUid, Pod] = {}
+        # What is promised and not seen bound yet: read again as its Binding will say it, when its node's cards change.
+        self._promised: dict[PodUid, Placement] = {}
         # Pods bound to nodes that are not there: counted on no card, kept for when the node appears.
         self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
         self._log: list[NodeName] = []
@@ -154,17 +158,23 @@ class Ledger:
         """Promise *placement*; a second time is nothing.
 
         Raises:
-            InvariantError: the pod holds something else, the node is gone, or a card would be over its total.
+            InvariantError: the pod holds something else, the node is gone or offers no such cards, or a card would be
+                over its total.
         """
         node = self._node_of.get(placement.pod)
         state = self.states.get(placement.node)
         if node is not None:
             held = self.holding(placement.pod)
-            if node == placement.node and held is not None and held.assignment == placement.assignment:
+            known = self._promised.get(placement.pod) == placement
+            if known or (node == placement.node and held is not None and held.assignment == placement.assignment):
                 return
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node} but holds cards on {node}")
         if state is None:
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node}, which does not exist")
+        if placement.dialect not in state.offers:
+            raise InvariantError(
+                f"{placement.pod_key} is promised {placement.dialect} on {placement.node}: no such offer"
+            )
         holding = Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts)
         changed = self._with(state, holding)
         dialect = self.catalog.dialects[placement.dialect]
@@ -173,6 +183,7 @@ class Ledger:
         if over and set(over) - set(dialect.overcommitted(state.offers[placement.dialect])):
             raise InvariantError(f"{placement.pod_key} on {placement.node}: {'; '.join(over)}")
         self._node_of[placement.pod] = placement.node
+        self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
         self._put(placement.node, changed)
 
@@ -180,6 +191,7 @@ class Ledger:
         """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
         node = self._node_of.pop(pod, None)
         self._pods.pop(pod, None)
+        self._promised.pop(pod, None)
         if node is None:
             return False
         state = self.states.get(node)
@@ -220,6 +232,7 @@ class Ledger:
             else:
                 self._own(name).holders[pod.uid] = holding
                 self._put(name, self._with(state, holding))
+        self._promised.pop(pod.uid, None)
         if holding.dialect is not None:
             self._pods[pod.uid] = pod
 
@@ -242,7 +255,7 @@ class Ledger:
         if not self._shares.isdisjoint(asked):
             for name, dialect in self.catalog.dialects.items():
                 # Where no annotation says which cards, the request is all there is, and `held` has read it.
-                if dialect.assignment_keys(self.tables) and dialect.request(pod, self.tables) is not None:
+                if dialect.assignment_keys(self.tables) and self.catalog.gives_cards(name, pod, self.tables):
                     named = ", ".join(sorted(asked & dialect.resources(self.tables)))
                     closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
                     return Holding(pod.key, name, None, amounts, closes)
@@ -303,6 +316,7 @@ class Ledger:
         self._owner = object()
         twin._node_of = dict(self._node_of)
         twin._pods = dict(self._pods)
+        twin._promised = dict(self._promised)
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
         return twin
 
@@ -337,8 +351,7 @@ class Ledger:
         used: dict[str, int] = {}
         holders = entry.holders
         for uid, old in holders.items():
-            pod = self._pods.get(uid)
-            holding = self._counted(pod, entry.empty, self._amounts(pod)) if pod is not None else old
+            holding = self._recounted(uid, entry.empty) or old
             holders[uid] = holding
             if holding.dialect is not None and holding.assignment is not None and holding.dialect in offers:
                 dialect = self.catalog.dialects[holding.dialect]
@@ -346,6 +359,22 @@ class Ledger:
             for resource, amount in holding.amounts:
                 used[resource] = used.get(resource, 0) + amount
         return NodeState(facts, offers, used, _closed(holders.values(), offers), entry.complaints, self._next())
+
+    def _recounted(self, uid: PodUid, offers: Mapping[DialectName, tuple[Any, ...]]) -> Holding | None:
+        """What *uid* holds of *offers*, read anew; None where there is nothing to read it from.
+
+        A promise is read as its Binding will say it, by the rules and layouts that are in force now.
+        """
+        pod = self._pods.get(uid)
+        if pod is not None:
+            return self._counted(pod, offers, self._amounts(pod))
+        placement = self._promised.get(uid)
+        if placement is None or placement.asked_by is None:
+            return None
+        pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
+        said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
+        found = self._counted(replace(pod, annotations={**pod.annotations, **said}), offers, self._amounts(pod))
+        return found if found.dialect is placement.dialect else None
 
     def _with(self, state: NodeState, holding: Holding) -> NodeState:
         """*state* after *holding* is held too."""

@@ -83,3 +83,33 @@ def test_a_pod_without_shares_closes_nothing():
     ledger.set_node(node)
     ledger.count(replace(asking(cpu="1"), node_name=node.name))
     assert ledger.states[node.name].closed == {}
+
+
+NUMBERS = {
+    DialectName.VGPU: ("volcano.sh/vgpu-number", ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage")),
+    DialectName.ASCEND_HAMI: ("huawei.com/Ascend310P", ("huawei.com/Ascend310P-memory", "huawei.com/Ascend310P-core")),
+    DialectName.GPU_MEMORY: ("volcano.sh/gpu-memory", ()),
+    DialectName.GPU_NUMBER: ("volcano.sh/gpu-number", ()),
+    DialectName.MINDCLUSTER: ("huawei.com/npu-core", ()),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_pod_that_asks_for_no_card_closes_nothing_whatever_share_of_it_it_names(name: DialectName):
+    number, shares = NUMBERS[name]
+    for amounts, closes in (
+        ({number: "0"}, False),
+        ({number: "0", **dict.fromkeys(shares, "50")}, False),
+        ({number: "0k", **dict.fromkeys(shares, "50")}, False),
+        ({number: "zero"}, True),
+        ({number: "1", **dict.fromkeys(shares, "50")}, True),
+        *(((dict.fromkeys(shares, "50")), True) for _ in shares[:1]),
+    ):
+        ledger = Ledger(standard_catalog(), Tables(), Settings())
+        node, pod = CASES[name]
+        ledger.set_node(node)
+        one = Container(name="main", limits=amounts, requests=amounts)
+        ledger.count(replace(pod, containers=(one,), init_containers=(), node_name=node.name))
+        assert (name in ledger.states[node.name].closed) is closes, amounts
+        ledger.count(replace(pod, containers=(Container(name="x"),), init_containers=(one,), node_name=node.name))
+        assert (name in ledger.states[node.name].closed) is closes, amounts
