@@ -35,6 +35,9 @@ class Metrics:
         self.nodes_silent: Final = self._gauge("nodes_silent", "Nodes whose device plugin does not answer.")
         self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
         self.nodes: Final = self._gauge("nodes", "Nodes known.")
+        self.assignments_changed: Final = self._counter(
+            "assignments_changed", "Times that a bound pod was seen to say of its cards what it was not bound with."
+        )
         self.stray_pods: Final = self._gauge("stray_pods", "Pods bound to nodes that do not exist.")
         self.api_errors: Final = self._counter("api_errors", "Calls that failed, by what they wanted.", ("call",))
         self.watch_restarts: Final = self._counter("watch_restarts", "Times that a watch was begun again.", ("kind",))

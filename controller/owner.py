@@ -23,6 +23,10 @@ from core.settings import Settings, Tables
 
 # The API server ends a Binding 5 s after it has received it; after this it will not be written any more.
 _BINDING_ENDS_S: Final = 7.0
+_CHANGED: Final = (
+    "its annotations name other cards than it was bound with, on which it is counted still; "
+    "delete the pod, and see who may write assignments"
+)
 
 
 class Owner:
@@ -123,7 +127,7 @@ class Owner:
                 self.refusals.note_free()
             return
         before = self.ledger.holding(pod.uid)
-        self.ledger.count(pod)
+        as_bound = self.ledger.count(pod)
         after = self.ledger.holding(pod.uid)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
@@ -134,6 +138,9 @@ class Owner:
         if before is not None and before != after:
             self.refusals.note_free()
         self._warn_of(pod, after.closes if before is None or before.closes != after.closes else "")
+        if not as_bound:
+            self._metrics.assignments_changed.inc()
+            self.planner.deeds.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
 
     def _warn_of(self, pod: Pod, closes: str) -> None:
         if pod.node_name not in self.ledger.states:

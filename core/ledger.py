@@ -208,18 +208,21 @@ class Ledger:
         self._put(node, self._without(state, holding, holders.values()))
         return True
 
-    def count(self, pod: Pod) -> None:
+    def count(self, pod: Pod) -> bool:
         """Count bound *pod* by what the API server says of it, whoever bound it; replaces a reservation.
 
-        A finished pod is released. A pod that holds the same as before changes nothing on the node.
+        A finished pod is released. A pod that holds the same as before changes nothing on the node. It goes on holding
+        what it was first seen bound with, whatever its annotations say later: nobody moves a running container. False
+        where they say another thing.
         """
         name = NodeName(pod.node_name)
         if pod.finished or not name:
             self.release(pod.uid)
-            return
+            return True
         before = self.holding(pod.uid)
         state = self.states.get(name)
         known = self._pods.get(pod.uid)
+        told, pod = pod, self._as_bound(known, before, pod)
         # Annotations change some times for each pod; what it takes beside its cards is parsed once.
         amounts = before.amounts if before and known and _asks_the_same(known, pod) else self._amounts(pod)
         holding = self._counted(pod, state.offers if state is not None else {}, amounts)
@@ -235,6 +238,22 @@ class Ledger:
         self._promised.pop(pod.uid, None)
         if holding.dialect is not None:
             self._pods[pod.uid] = pod
+        return told is pod or self._counted(told, state.offers if state is not None else {}, amounts) == holding
+
+    def _as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
+        """*pod* with the assignment that it is *known* to be bound with, if that could be read.
+
+        Schedulers write an assignment with the Binding, and plugins what they made of it, once.
+        """
+        if known is None or held is None or held.dialect is None or held.assignment is None or held.closes:
+            return pod
+        if known.node_name != pod.node_name:
+            return pod
+        keys = self.catalog.dialects[held.dialect].assignment_keys(self.tables)
+        kept = {key: known.annotations[key] for key in keys if key in known.annotations}
+        if all(pod.annotations.get(key) == text for key, text in kept.items()):
+            return pod
+        return replace(pod, annotations={**pod.annotations, **kept})
 
     def _amounts(self, pod: Pod) -> Amounts:
         try:

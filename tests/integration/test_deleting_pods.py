@@ -2,6 +2,7 @@
 
 from sandbox.client import PatchKind
 from tests.integration.test_failing_plugins import SHARE, apply, pod, seen, with_fault
+from tests.support import controller_rig as rigs
 from tests.support.controller_rig import PODS
 
 NODES = [with_fault(SHARE, count=2)]
@@ -41,3 +42,23 @@ async def test_a_deleted_pod_cannot_be_made_to_say_that_it_has_another_card(stag
         write = {"metadata": {"finalizers": None, "annotations": {INDEX: str(1 - int(card))}}}
         after = await stage.admin.patch(path, write, PatchKind.MERGE)
         assert (after["metadata"].get("finalizers"), after["metadata"]["annotations"][INDEX]) == (None, card)
+
+
+async def test_past_admission_too_a_deleted_pod_is_counted_on_the_card_that_it_was_bound_with(rig):
+    async with rig(nodes=NODES) as world:
+        await world.controller()
+        await world.add(rigs.pod("holder", {rigs.SHARE: str(WHOLE_MIB)}, annotations=STOPS))
+        card = (await world.phase("holder"))["metadata"]["annotations"][INDEX]
+        await world.client.delete(f"{PODS}/holder", grace_s=60)
+        other = str(1 - int(card))
+        await world.client.patch(f"{PODS}/holder", {"metadata": {"annotations": {INDEX: other}}})
+
+        async def told():
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return any(one["reason"] == "AssignmentChanged" for one in events)
+
+        await world.until(told)
+        await world.add(rigs.pod("second", {rigs.SHARE: str(WHOLE_MIB)}))
+        assert (await world.phase("second"))["metadata"]["annotations"][INDEX] == other
+        await world.add(rigs.pod("third", {rigs.SHARE: str(WHOLE_MIB)}))
+        await world.waits("third", "card")

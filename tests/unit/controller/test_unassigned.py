@@ -1,3 +1,4 @@
+from core.model import NodeName
 from tests.support.world import World, node, pod
 
 
@@ -23,3 +24,35 @@ def test_a_pod_whose_cards_are_named_is_counted_whoever_bound_it():
     world.shows(pod("stranger", scheduler_name="default-scheduler", annotations=named), node_name="n1")
     world.adds(pod("large"), pod("small", memory=500))
     assert world.placed() == {"stranger": "n1", "small": "n1"}
+
+
+IDS = "volcano.sh/vgpu-ids-new"
+
+
+def test_who_rewrites_a_bound_pods_cards_moves_nothing_and_is_told_of():
+    world = World(node("n1", cards=2, memory=1000))
+    world.adds(pod("a"))
+    assert world.placed() == {"a": "n1"}
+    bound = world.seen("a")
+    other = bound.annotations[IDS].replace("n1-0", "n1-2").replace("n1-1", "n1-0").replace("n1-2", "n1-1")
+    world.shows(bound, annotations={**bound.annotations, IDS: other}, deleting=True)
+    (told,) = [one for one in world.announced() if one.reason == "AssignmentChanged"]
+    assert told.about.name == "a"
+    # Both cards are in use, each once.
+    world.adds(pod("b"), pod("c"))
+    assert world.placed() == {"a": "n1", "b": "n1"}
+    assert world.seen("b").annotations[IDS].split(",")[0] != bound.annotations[IDS].split(",")[0]
+    assert world.ledger.overcommitted(NodeName("n1")) == ()
+    # What the plugin writes is nobody's forgery.
+    world.serves("b")
+    assert [one for one in world.announced() if one.reason == "AssignmentChanged"] == []
+
+
+def test_an_assignment_that_could_not_be_read_is_read_once_it_can_be():
+    world = World(node("n1", cards=1, memory=1000))
+    torn = pod("torn", scheduler_name="default-scheduler", memory=500, annotations={IDS: "x"})
+    shown = world.shows(torn, node_name="n1")
+    assert world.ledger.states[NodeName("n1")].closed
+    world.shows(shown, annotations={IDS: "n1-0,NVIDIA,500,0:;"})
+    assert not world.ledger.states[NodeName("n1")].closed
+    assert [one for one in world.announced() if one.reason == "AssignmentChanged"] == []

@@ -103,8 +103,26 @@ def test_a_pod_that_is_resized_takes_what_it_asks_for_now(ledger):
     resized = replace(bound("p", "0/3/0"), containers=(Container(name="c", requests={"cpu": "2"}),))
     ledger.count(resized)
     assert ledger.states[NodeName("n1")].used["cpu"] == 2000
-    ledger.count(replace(resized, annotations={HELD: "0/4/0"}, overhead={"cpu": "500m"}))
+    ledger.count(replace(resized, overhead={"cpu": "500m"}))
     assert ledger.states[NodeName("n1")].used["cpu"] == 2500
+
+
+@pytest.mark.parametrize("later", ["1/3/0", "0/1/0", None], ids=["other-card", "less", "removed"])
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_bound_pod_holds_what_it_was_bound_with_whatever_it_says_later(ledger, later, deleting):
+    assert ledger.count(bound("p", "0/3/0"))
+    changed = bound("p", "0/3/0", resource_version="2", deleting=deleting)
+    changed = replace(changed, annotations={} if later is None else {HELD: later})
+    assert not ledger.count(changed)
+    assert used(ledger) == [3, 0]
+    # Nor does it count elsewhere when its node changes, or the configuration does.
+    ledger.set_node(node("n1", "a:8,a:8,a:8"))
+    assert used(ledger) == [3, 0, 0]
+    assert list(ledger.configure(Tables(), Settings())) == []
+    assert used(ledger) == [3, 0, 0]
+    assert ledger.count(bound("p", "0/3/0", resource_version="3"))
+    assert ledger.release(PodUid("p"))
+    assert used(ledger) == [0, 0, 0]
 
 
 def test_a_deleting_pod_still_holds_and_a_finished_one_does_not(ledger):
