@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from controller.inbox import Inbox
+from controller.lifecycle import Entry, Stage
 from controller.owner import Owner
 from controller.plan import turn_text
-from controller.queue import Entry, Stage
 from core import explain
 from core.choice import compared
 from core.decide import shape_of
@@ -36,7 +36,7 @@ async def answer(owner: Owner, inbox: Inbox, explain_shape: Explain, key: str) -
     await inbox.settled()
     # Of 100,000 pods, to make the key of each would take 30 ms.
     namespace, _, name = key.partition("/")
-    entry = next((one for one in owner.queue if one.pod.name == name and one.pod.namespace == namespace), None)
+    entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
     if entry is not None:
         return await _pending(owner, explain_shape, entry)
     pod = next((one for one in owner.carded.values() if one.name == name and one.namespace == namespace), None)

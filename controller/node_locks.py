@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.deeds import Lock
+from controller.lifecycle import Entry, Stage
 from controller.pending import FIRST_REST_S
 from controller.planner import Planner
-from controller.queue import Entry, Stage
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import LockStep, LockWait
 from core.settings import DialectName
@@ -64,7 +64,6 @@ class NodeLocks:
             return
         entry = self._locking(deed)
         if entry is None or entry.placement is None:
-            self._planner.bindings -= 1
             self.tend(deed.node)
         else:
             self._planner.bind(entry, entry.placement)
@@ -74,7 +73,6 @@ class NodeLocks:
         if deed.pod is None:
             self._tending.pop((deed.node, deed.dialect), None)
             return
-        self._planner.bindings -= 1
         entry = self._locking(deed)
         if entry is None or entry.shape is None:
             self.tend(deed.node)
@@ -82,15 +80,15 @@ class NodeLocks:
         self.withdraw(entry)
         self._planner.take_back(entry)
         self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
-        entry.held = f"has its place on {deed.node} and waits: {reason}"
+        self._planner.life.hold_up(entry, f"has its place on {deed.node} and waits: {reason}")
         if rest_s > _SHORT_S:
             self._planner.untold[entry.pod.uid] = None
         self._locked_out.setdefault(deed.node, {})[entry.pod.uid] = None
-        self._planner.queue.rest(entry, self._clock() + min(max(rest_s, FIRST_REST_S), _LOCK_REST_S))
+        self._planner.life.back_off(entry, self._clock() + min(max(rest_s, FIRST_REST_S), _LOCK_REST_S))
 
     def _locking(self, deed: Lock) -> Entry | None:
         """The entry for which *deed* still is."""
-        entry = self._planner.queue.get(deed.pod.uid) if deed.pod is not None else None
+        entry = self._planner.life.get(deed.pod.uid) if deed.pod is not None else None
         if entry is None or entry.attempt != deed.attempt or entry.stage is not Stage.LOCKING:
             return None
         return entry
@@ -101,7 +99,7 @@ class NodeLocks:
             return None
         pods: dict[PodUid, Pod] = {}
         for uid, seen in self._planner.handoff.flights(node.name):
-            entry = self._planner.queue.get(uid)
+            entry = self._planner.life.get(uid)
             pod = seen if seen is not None else entry.pod if entry is not None else None
             if pod is not None:
                 pods[uid] = pod
@@ -128,9 +126,9 @@ class NodeLocks:
             return
         self._planner.handoff.uncrowd(name)
         for uid in waiting:
-            entry = self._planner.queue.get(uid)
+            entry = self._planner.life.get(uid)
             if entry is not None and entry.stage is Stage.RESTING:
-                self._planner.queue.ready(entry)
+                self._planner.life.ready(entry)
 
     def withdraw(self, entry: Entry) -> None:
         """The pod's Binding was certainly not written: neither its plugin nor a lock is to wait for it."""

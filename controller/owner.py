@@ -10,12 +10,12 @@ from typing import Final
 
 from controller.changes import asks_the_same, holds_the_same
 from controller.deeds import Announce, Clear, ReadPod, about_pod, target_of
+from controller.lifecycle import UNSETTLED, Entry, Stage, Told
 from controller.metrics import Metrics
 from controller.node_locks import NodeLocks
 from controller.nodes import SLICE, Nodes
 from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
-from controller.queue import UNSETTLED, Entry, Stage
 from core.catalog import Catalog
 from core.decide import still_fits
 from core.model import NodeName, Pod, PodUid
@@ -57,7 +57,7 @@ class Owner:
         self.locks: Final = NodeLocks(self.planner, self.pending.is_ours, clock=clock, wall=wall)
         self.nodes: Final = Nodes(self.planner, self.locks)
         self.ledger: Final = self.planner.ledger
-        self.queue: Final = self.planner.queue
+        self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff
         self.refusals: Final = self.planner.refusals
         self.carded: Final[dict[PodUid, Pod]] = {}
@@ -159,8 +159,7 @@ class Owner:
         """The Binding was written."""
         entry = self._answered(uid, attempt)
         if entry is not None:
-            entry.failures = 0
-            self.queue.set(entry, Stage.BOUND)
+            self.life.written(entry)
 
     def refused(self, uid: PodUid, attempt: int, *, read: bool, rest_s: float = 0.0, text: str = "") -> None:
         """The Binding was certainly not written: what was reserved is free.
@@ -177,31 +176,30 @@ class Owner:
             return
         self.locks.withdraw(entry)
         self.planner.take_back(entry)
-        entry.failures += 1
+        self.life.failed(entry)
         if read:
-            self.queue.set(entry, Stage.READING)
+            self.life.contradicted(entry)
             self.planner.deeds.append(ReadPod(pod=target_of(entry.pod), delay_s=self.pending.rest_s(entry)))
             return
         if text:
-            entry.held = text
+            self.life.hold_up(entry, text)
             self.planner.untold[uid] = None
-        self.queue.rest(entry, self._clock() + max(rest_s, self.pending.rest_s(entry)))
+        self.life.back_off(entry, self._clock() + max(rest_s, self.pending.rest_s(entry)))
 
     def unsure(self, uid: PodUid, attempt: int) -> None:
         """The Binding was perhaps written: everything stays reserved until the pod is read."""
         entry = self._answered(uid, attempt)
         if entry is None:
             return
-        entry.failures += 1
-        self.queue.set(entry, Stage.UNSURE)
+        self.life.failed(entry)
+        self.life.lost(entry)
         self.planner.deeds.append(
             ReadPod(pod=target_of(entry.pod), delay_s=max(self.pending.rest_s(entry), FIRST_REST_S))
         )
 
     def _answered(self, uid: PodUid, attempt: int) -> Entry | None:
         """The entry that still waits for this answer; None if the mirror was faster, or the pod is gone."""
-        self.planner.bindings -= 1
-        entry = self.queue.get(uid)
+        entry = self.life.get(uid)
         if entry is None or entry.attempt != attempt or entry.stage is not Stage.BINDING:
             return None
         return entry
@@ -211,7 +209,7 @@ class Owner:
         if pod is None or pod.uid != uid:
             self.pod_gone(uid)
             return
-        entry = self.queue.get(uid)
+        entry = self.life.get(uid)
         if entry is None or entry.stage not in (Stage.UNSURE, Stage.READING):
             return  # the mirror has settled it meanwhile
         if pod.node_name:
@@ -231,7 +229,7 @@ class Owner:
         shape, placement = entry.shape, entry.placement
         same = self.pending.is_ours(pod) and asks_the_same(entry.pod, pod)
         if same and shape and placement and still_fits(self.ledger, self.planner.policy, shape, placement):
-            entry.pod, entry.version = pod, pod.resource_version
+            self.life.take(entry, pod)
             self.planner.send(entry, placement, self.planner.keys(shape), again=True)
             return True
         if self._clock() >= self.planner.sent_s.get(pod.uid, 0.0) + _BINDING_ENDS_S:
@@ -241,12 +239,12 @@ class Owner:
 
     def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
         """A condition was written: version *base* was replaced by *version*, which counts as seen."""
-        entry = self.queue.get(uid)
+        entry = self.life.get(uid)
         if entry is None:
             return
-        entry.told, entry.told_why, entry.told_s = text, why, self._clock()
+        self.life.tell(entry, Told(text=text, at_s=self._clock(), why=why))
         if entry.version == base and entry.stage not in UNSETTLED:
-            entry.version = version
+            self.life.moved_on(entry, version)
             self._seen[uid] = version
 
     def cleared(self, uid: PodUid, *, done: bool) -> None:
@@ -261,7 +259,7 @@ class Owner:
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.planner.configure(tables, settings)
-        unsettled = [entry for entry in self.queue if entry.stage not in UNSETTLED]
+        unsettled = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(unsettled, start=1):
             if entry.pod.scheduler_name not in settings.scheduler_names:
                 self.pending.drop(entry)

@@ -7,8 +7,8 @@ from controller import plan
 from controller.changes import asks_the_same
 from controller.deeds import ReadGroup
 from controller.groups import BELIEVED_S, Groups
+from controller.lifecycle import UNSETTLED, Entry, Stage, Told
 from controller.planner import Planner
-from controller.queue import UNSETTLED, Entry, Stage
 from core.model import Pod, PodUid
 
 FIRST_REST_S: Final = 0.25
@@ -25,19 +25,19 @@ class Pending:
 
     def changed(self, pod: Pod) -> None:
         """A pod that is on no node appeared or changed."""
-        entry = self._planner.queue.get(pod.uid)
+        entry = self._planner.life.get(pod.uid)
         if entry is None:
             if self.is_ours(pod):
-                told = pod.scheduled_message if pod.scheduled_reason == "Unschedulable" else ""
-                entry = Entry(pod=pod, version=pod.resource_version, told=told, told_s=self._clock())
-                self.read(entry)
+                text = pod.scheduled_message if pod.scheduled_reason == "Unschedulable" else ""
+                told = Told(text=text, at_s=self._clock()) if text else None
+                self.read(self._planner.life.seen(pod, told))
             return
         if entry.stage in UNSETTLED:
             return  # its Binding names the version it was decided from: the API server refuses it if that matters
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
-            entry.pod, entry.version = pod, pod.resource_version
+            self._planner.life.take(entry, pod)
         else:
-            entry.failures = 0
+            self._planner.life.changed(entry)
             self.reconsider(entry, pod)
 
     def is_ours(self, pod: Pod) -> bool:
@@ -51,26 +51,26 @@ class Pending:
             self.drop(entry)
             return
         self._planner.take_back(entry)
-        entry.pod, entry.version = pod, pod.resource_version
+        self._planner.life.take(entry, pod)
         self.read(entry)
 
     def read(self, entry: Entry) -> None:
         """Read what the pod asks and put it where that leads."""
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, plan.Waits):
-            entry.shape, entry.held = None, wish.text
-            self._planner.queue.hold(entry)
+            self._planner.life.asks(entry, None, wish.text)
+            self._planner.life.hold(entry)
             self._planner.untold[entry.pod.uid] = None
             return
         group = plan.group_name(entry.pod)
         if group and not self._is_single(entry, group):
             return
-        entry.shape, entry.held = wish, ""
+        self._planner.life.asks(entry, wish)
         delay_s = self.rest_s(entry)
         if delay_s:
-            self._planner.queue.rest(entry, self._clock() + delay_s)
+            self._planner.life.back_off(entry, self._clock() + delay_s)
         else:
-            self._planner.queue.ready(entry)
+            self._planner.life.ready(entry)
 
     def _is_single(self, entry: Entry, group: str) -> bool:
         """Whether the pod's group lets it be placed alone; if not, it is put where it waits."""
@@ -79,21 +79,20 @@ class Pending:
         text = self._groups.text(key, now_s)
         if text == "":
             return True
-        entry.shape = None
+        self._planner.life.asks(entry, None, text or "")
         if text is None:
-            self._planner.queue.hold(entry)
+            self._planner.life.hold(entry)
             if self._groups.ask(key, entry.pod.uid):
                 self._planner.deeds.append(ReadGroup(namespace=key[0], name=key[1]))
             return False
-        entry.held = text
-        self._planner.queue.rest(entry, now_s + 2.0 * BELIEVED_S)
+        self._planner.life.back_off(entry, now_s + 2.0 * BELIEVED_S)
         self._planner.untold[entry.pod.uid] = None
         return False
 
     def group_read(self, namespace: str, name: str, min_member: int | None, problem: str = "") -> None:
         """A PodGroup wants so many members at once; None: there is none of that name, or it cannot be read."""
         for uid in self._groups.take((namespace, name), min_member, problem, self._clock()):
-            entry = self._planner.queue.get(uid)
+            entry = self._planner.life.get(uid)
             if entry is not None and entry.stage is Stage.HELD:
                 self.read(entry)
 
@@ -112,4 +111,4 @@ class Pending:
         """Take a pod out of the queue, if it is there."""
         self._planner.untold.pop(uid, None)
         self._planner.sent_s.pop(uid, None)
-        return self._planner.queue.remove(uid)
+        return self._planner.life.leave(uid)

@@ -11,9 +11,9 @@ from typing import Final
 from controller import plan as steps
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, target_of
 from controller.handoff import HandOff, Keys
+from controller.lifecycle import Entry, Lifecycle
 from controller.locks import Locks
 from controller.metrics import Metrics
-from controller.queue import Entry, Queue, Stage
 from controller.refusals import Refusals
 from core import explain
 from core.candidates import Candidates
@@ -48,7 +48,7 @@ class Planner:
         deeds: what is to be done outside, oldest first; the reader takes them out.
         untold: pods that wait for a reason of their own which the user may not know.
         refusals: the shapes that are refused.
-        bindings: how many are in flight.
+        life: the pending pods.
         sent_s: when the last Binding of a pod was sent, monotonic.
     """
 
@@ -75,7 +75,7 @@ class Planner:
             read: reads again what a pod asks whose shape is not known, and puts it where that leads.
         """
         self.ledger: Final = Ledger(catalog, tables, settings)
-        self.queue: Final = Queue()
+        self.life: Final = Lifecycle()
         self.handoff: Final = HandOff(catalog, tables, settings)
         self.locks: Final = Locks(catalog, settings)
         self.deeds: Final[deque[Deed]] = deque()
@@ -84,7 +84,6 @@ class Planner:
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
-        self.bindings = 0
         self.sent_s: Final[dict[PodUid, float]] = {}
         self._catalog: Final = catalog
         self._metrics: Final = metrics
@@ -117,12 +116,12 @@ class Planner:
         now_s = self._clock()
         self._look_around(now_s)
         self._give_turns(now_s)
-        while self.bindings < self.settings.bind_in_flight_max:
+        while self._has_room:
             if self._preparing is not None:
                 if next(self._preparing, False) is False:
                     self._preparing = None
             elif not self._ask_refused(now_s):
-                entry = self.queue.pop(now_s)
+                entry = self.life.pop(now_s)
                 if entry is None:
                     return False
                 self._decide(entry, now_s)
@@ -130,18 +129,22 @@ class Planner:
                 return True
         return False
 
+    @property
+    def _has_room(self) -> bool:
+        return self.life.in_flight < self.settings.bind_in_flight_max
+
     def next_due_s(self) -> float:
         """When `plan` has something to do again although nothing happens, monotonic."""
         due_s = [_NO_WAIT]
-        if self.bindings < self.settings.bind_in_flight_max:
-            if (resting_s := self.queue.next_due_s()) is not None:
+        if self._has_room:
+            if (resting_s := self.life.next_due_s()) is not None:
                 due_s.append(resting_s)
             due_s.append(self.refusals.due_s(self._clock()))
         if self.handoff.waiting:
             due_s.append(self._lines_s + _LINE_PAUSE_S)
         if self.handoff.in_flight:
             due_s.append(self._silence_s + _SILENCE_PAUSE_S)
-        if self.queue.is_refusing:
+        if self.life.is_refusing:
             due_s.append(self._retried_s + self.settings.refused_retry_s)
         return min(due_s)
 
@@ -154,10 +157,10 @@ class Planner:
             self._prepared = None
         elif not self.candidates.is_prepared(shape):
             self._preparing = self._prepare(shape)
-            self.queue.ready(entry)
+            self.life.ready(entry)
             return
         self._metrics.decisions.inc()
-        if self.queue.refuses(shape) and self.refusals.still_stands(shape):
+        if self.life.refuses(shape) and self.refusals.still_stands(shape):
             self._refuse(entry, shape, self.refusals.silent.get(shape, ()))
             return
         keys = self.keys(shape)
@@ -179,29 +182,25 @@ class Planner:
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self._metrics.refusals.inc()
-        entry.held = ""
-        self.queue.refuse(entry, shape)
+        self.life.refuse(entry, shape)
         self.refusals.note(shape, silent)
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
         """Promise *placement*, at once and in memory."""
         self.ledger.reserve(placement)
-        entry.placement = placement
-        entry.held = ""
+        self.life.reserve(entry, placement)
         shape = entry.shape
-        if shape is not None and self.queue.refuses(shape):
+        if shape is not None and self.life.refuses(shape):
             self.refusals.ask(shape)  # the next of them may fit as well
 
     def send(self, entry: Entry, placement: Placement, keys: Keys, *, again: bool = False) -> None:
         """Have a reserved pod's node locked, if that is needed, and its Binding sent; *again*: it may be written."""
         pod = entry.pod
-        self.bindings += 1
-        entry.attempt += 1
         self.handoff.begin(pod.uid, placement.node, keys, self._clock())
         if again or self.locks.of(placement.dialect) is None:
             self.bind(entry, placement)
             return
-        self.queue.set(entry, Stage.LOCKING)
+        self.life.lock(entry)
         deed = Lock(node=placement.node, dialect=placement.dialect, pod=target_of(pod), attempt=entry.attempt)
         self.deeds.append(deed)
 
@@ -212,7 +211,7 @@ class Planner:
         dialect = self._catalog.dialects[placement.dialect]
         stamp = Stamp(node=node, now_s=unix_s, order=self.handoff.order(node, placement.dialect, unix_s))
         self.sent_s[uid] = now_s
-        self.queue.set(entry, Stage.BINDING)
+        self.life.bind(entry)
         self.deeds.append(
             Bind(
                 pod=target_of(entry.pod),
@@ -228,14 +227,13 @@ class Planner:
 
     def _line_up(self, entry: Entry, placement: Placement, keys: Keys, now_s: float) -> None:
         self.handoff.join(entry.pod.uid, placement.node, keys, now_s)
-        entry.turn_s = now_s
         self.handoff.ask_again(placement.node)
-        self.queue.set(entry, Stage.TURN)
+        self.life.line_up(entry, now_s)
 
     def _give_turns(self, now_s: float) -> None:
         for node in self.handoff.turns():
             for uid, keys in self.handoff.line(node):
-                if self.bindings >= self.settings.bind_in_flight_max:
+                if not self._has_room:
                     self.handoff.ask_again(node)
                     break
                 if not self.handoff.busy(node, keys):
@@ -246,18 +244,18 @@ class Planner:
                 self._try_elsewhere(uid, now_s)
 
     def _give_turn(self, uid: PodUid, keys: Keys) -> None:
-        entry = self.queue.get(uid)
+        entry = self.life.get(uid)
         if entry is None or entry.placement is None or entry.shape is None:
             self.handoff.leave(uid)
         elif still_fits(self.ledger, self.policy, entry.shape, entry.placement):
             self.send(entry, entry.placement, keys)
         else:
             self.take_back(entry)
-            self.queue.ready(entry)
+            self.life.ready(entry)
 
     def _try_elsewhere(self, uid: PodUid, now_s: float) -> None:
         """Let a pod that waits too long go to the next best node, if there is one with a shorter line."""
-        entry = self.queue.get(uid)
+        entry = self.life.get(uid)
         if entry is None or entry.placement is None or entry.shape is None:
             return
         keys = self.keys(entry.shape)
@@ -269,7 +267,7 @@ class Planner:
             return
         self.take_back(entry)
         self.reserve(entry, step.placement)
-        if isinstance(step, steps.BindNow) and self.bindings < self.settings.bind_in_flight_max:
+        if isinstance(step, steps.BindNow) and self._has_room:
             self.send(entry, step.placement, keys)
         else:
             self._line_up(entry, step.placement, keys, now_s)
@@ -278,9 +276,9 @@ class Planner:
         """A pod finds no shorter line: it stays, and is told; but not behind a plugin that does not answer."""
         if isinf(self.handoff.wait_s(node, keys, now_s)):
             self.take_back(entry)
-            self.queue.ready(entry)
+            self.life.ready(entry)
         elif now_s >= entry.turn_s + _TELL_TURN_S and not entry.held:
-            entry.held = steps.turn_text(node)
+            self.life.hold_up(entry, steps.turn_text(node))
             self.untold[entry.pod.uid] = None
 
     # ------------------------------------------------------------------ waking
@@ -313,7 +311,7 @@ class Planner:
     def _ask_refused(self, now_s: float) -> bool:
         """Ask for one refused shape whether it fits now; False if there is nothing to ask."""
         if self.refusals.is_due(now_s):
-            self.refusals.begin(self.queue.refused_shapes(), now_s)
+            self.refusals.begin(self.life.refused_shapes(), now_s)
         shape = self.refusals.next(self._clock())
         if shape is None:
             return False
@@ -329,10 +327,10 @@ class Planner:
         self._ask(shape)
 
     def _ask(self, shape: Shape) -> None:
-        if not self.queue.refuses(shape):
+        if not self.life.refuses(shape):
             self.refusals.forget(shape)
         elif self.candidates.best(shape) is not None:
-            self.queue.wake(shape)
+            self.life.wake(shape)
         else:
             self.refusals.untold[shape] = None
 
@@ -373,6 +371,6 @@ class Planner:
         """Free what is reserved for a pod that stays in the queue."""
         self.handoff.leave(entry.pod.uid)
         if entry.placement is not None:
-            entry.placement = None
+            self.life.unreserve(entry)
             if self.ledger.release(entry.pod.uid):
                 self.refusals.note_free()

@@ -188,7 +188,7 @@ class Controller:
             "synced",
             nodes=len(self._owner.ledger.states),
             pods_with_cards=len(self._owner.carded),
-            pending=len(self._owner.queue),
+            pending=len(self._owner.life),
             elapsed_ms=round(1000 * (time.monotonic() - self._started_s)),
         )
         self._inbox.filled.set()
@@ -306,7 +306,7 @@ class Controller:
     def _fill(self) -> None:
         """Bring the gauges up to date."""
         owner, metrics = self._owner, self._metrics
-        for stage, count in owner.queue.counts().items():
+        for stage, count in owner.life.counts().items():
             metrics.pods.labels(stage.value).set(count)
         aside = dict.fromkeys(DialectName, 0)
         for complaints in owner.nodes.complaints.values():

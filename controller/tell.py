@@ -18,9 +18,9 @@ import structlog
 
 from controller.deeds import Announce, about_pod
 from controller.inbox import Inbox
+from controller.lifecycle import Entry, Stage, Told
 from controller.metrics import Metrics
 from controller.owner import Owner
-from controller.queue import Entry, Stage
 from controller.record import Recorder
 from core import explain
 from core.errors import escaped
@@ -127,7 +127,7 @@ class Teller:
         while held:
             uid = next(iter(held))
             del held[uid]
-            entry = self._owner.queue.get(uid)
+            entry = self._owner.life.get(uid)
             if entry is not None and entry.held and entry.stage in _TOLD_STAGES:
                 text = _cut(entry.held)
                 entries.append((entry, text, Why(text)))
@@ -136,13 +136,13 @@ class Teller:
     async def _tell_shape(self) -> None:
         shape = next(iter(self._owner.refusals.untold))
         del self._owner.refusals.untold[shape]
-        if not self._owner.queue.refuses(shape):
+        if not self._owner.life.refuses(shape):
             self._said.pop(shape, None)
             return
         said = await self._saying(shape)
         entries = [
             (entry, said.text, said.why)
-            for entry in self._owner.queue.refused_pods(shape)
+            for entry in self._owner.life.refused_pods(shape)
             if self._is_news(entry, said, shape)
         ]
         await self._write_all(entries)
@@ -164,7 +164,7 @@ class Teller:
         if known is not None:
             await asyncio.sleep(worked_s * _REST_PER_WORK)
         if len(self._said) > 4096:
-            self._said = {shape: one for shape, one in self._said.items() if self._owner.queue.refuses(shape)}
+            self._said = {shape: one for shape, one in self._said.items() if self._owner.life.refuses(shape)}
         return said
 
     async def explain(self, shape: Shape) -> tuple[Refused, float]:
@@ -195,11 +195,11 @@ class Teller:
         return await asyncio.to_thread(explain.summed, refusals, nodes), worked_s
 
     def _is_news(self, entry: Entry, said: Said, shape: Shape) -> bool:
-        if entry.told == said.text:
-            return False
-        if not entry.told:
+        if entry.told is None:
             return True
-        due_s = entry.told_s + _pause_s(entry, said)
+        if entry.told.text == said.text:
+            return False
+        due_s = entry.told.at_s + _pause_s(entry.told, said)
         if self._clock() < due_s:
             self._look_again(shape, due_s)
             return False
@@ -214,7 +214,7 @@ class Teller:
         for at in range(0, len(entries), _WRITES_AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
                 for entry, text, why in entries[at : at + _WRITES_AT_ONCE]:
-                    if entry.stage in _TOLD_STAGES and entry.told != text:
+                    if entry.stage in _TOLD_STAGES and (entry.told is None or entry.told.text != text):
                         tasks.create_task(self._write(entry, text, why), name=f"tell {entry.pod.key}")
 
     async def _write(self, entry: Entry, text: str, why: Why) -> None:
@@ -238,7 +238,7 @@ class Teller:
         due_s = self._clock() + _CONFLICT_S
         if shape is not None:
             self._look_again(shape, due_s)
-        elif (entry := self._owner.queue.get(uid)) is not None and entry.held:
+        elif (entry := self._owner.life.get(uid)) is not None and entry.held:
             asyncio.get_running_loop().call_later(_CONFLICT_S, self._hold_again, uid)
 
     def _hold_again(self, uid: PodUid) -> None:
@@ -247,7 +247,7 @@ class Teller:
 
     def _condition(self, entry: Entry, text: str) -> dict[str, Any]:
         condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": REASON, "message": text}
-        if not entry.told:
+        if entry.told is None:
             now = datetime.fromtimestamp(self._wall(), UTC)
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
@@ -257,14 +257,13 @@ class Teller:
         }
 
 
-def _pause_s(entry: Entry, said: Said) -> float:
-    """For how long what *entry* was told stands although *said* is true now: the less differs, the longer."""
-    told = entry.told_why
-    if told is None:  # found, not written by this process: compared as text
-        return _NUMBERS_S if _DIGITS.sub("#", entry.told) == _DIGITS.sub("#", said.text) else 0.0
-    if told == said.why:
+def _pause_s(told: Told, said: Said) -> float:
+    """For how long what was *told* stands although *said* is true now: the less differs, the longer."""
+    if told.why is None:  # found, not written by this process: compared as text
+        return _NUMBERS_S if _DIGITS.sub("#", told.text) == _DIGITS.sub("#", said.text) else 0.0
+    if told.why == said.why:
         return _NUMBERS_S
-    return _WORDS_S if isinstance(told, Why) and told.reasons == said.why.reasons else 0.0
+    return _WORDS_S if isinstance(told.why, Why) and told.why.reasons == said.why.reasons else 0.0
 
 
 def _cut(text: str) -> str:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from controller.deeds import Announce, Bind, Clear, Deed, ReadGroup, ReadPod
+from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
-from controller.queue import Entry
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
@@ -167,10 +167,10 @@ class World:
 
     def entry(self, name: str) -> Entry:
         """The queue's entry of a pod that is in it."""
-        found = self.owner.queue.get(PodUid(f"uid-{name}"))
+        found = self.owner.life.get(PodUid(f"uid-{name}"))
         assert found is not None
         return found
 
     def stage(self, name: str) -> str:
-        entry = self.owner.queue.get(PodUid(f"uid-{name}"))
+        entry = self.owner.life.get(PodUid(f"uid-{name}"))
         return entry.stage.value if entry is not None else "none"

@@ -54,7 +54,7 @@ def test_a_node_is_locked_for_a_pod_before_it_is_bound():
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     world.accepts(bind)
     assert asked(world) == []
-    assert world.owner.planner.bindings == 0
+    assert world.owner.life.in_flight == 0
 
 
 def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
@@ -128,7 +128,7 @@ def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
     world.gone("a")
     assert isinstance(judged(world, deed, npu_node()), LockWait)
     world.owner.locks.not_locked(deed, "")
-    assert (world.owner.planner.bindings, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
+    assert (world.owner.life.in_flight, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
 
 
 @pytest.mark.parametrize("on", [True, False])

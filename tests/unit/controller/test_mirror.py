@@ -42,9 +42,9 @@ async def running() -> AsyncIterator[Rig]:
 async def test_a_list_is_taken_whole_before_the_watch_goes_on():
     async with running() as rig:
         await rig.pods.on_replace([pod(f"p{i}") for i in range(200)], "7")
-        assert len(rig.world.owner.queue) == 200
+        assert len(rig.world.owner.life) == 200
         await rig.pods.on_replace([pod("p0")], "8")
-        assert [entry.pod.name for entry in rig.world.owner.queue] == ["p0"]
+        assert [entry.pod.name for entry in rig.world.owner.life] == ["p0"]
 
 
 async def test_events_change_what_a_list_said():

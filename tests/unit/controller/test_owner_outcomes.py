@@ -20,7 +20,7 @@ def test_a_written_binding_is_kept_whether_the_answer_or_the_mirror_comes_first(
         else:
             world.shows_bound(bind)
             world.owner.bound(bind.pod.uid, bind.attempt)
-        assert (world.stage("p"), world.owner.planner.bindings) == ("none", 0)
+        assert (world.stage("p"), world.owner.life.in_flight) == ("none", 0)
         assert world.holders("n1") == {bind.pod.uid}
 
 
@@ -182,7 +182,7 @@ def test_a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing():
     bind = sent(world)
     world.gone("p")
     world.owner.refused(bind.pod.uid, bind.attempt, read=True)
-    assert (world.owner.planner.bindings, world.reads(), world.holders("n1")) == (0, [], set())
+    assert (world.owner.life.in_flight, world.reads(), world.holders("n1")) == (0, [], set())
     world.adds(pod("q"))
     assert len(world.binds()) == 1
 

@@ -1,0 +1,334 @@
+"""A pending pod's life: the stages it may be in, what leads from one to the next, and the only code that writes it.
+
+`TABLE` says all that may happen. What is not in it is a mistake of ours, and the pod is not what it is thought to be:
+`UndefinedEventError`. How many pods are in flight is counted from the stages, and by nothing else.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from controller.queue import Order, Queue
+from core.errors import InvariantError
+from core.ledger import Placement
+from core.model import Pod, PodUid
+from core.shape import Shape
+
+
+class Stage(StrEnum):
+    """Where a pending pod stands; also the words of the metric that counts them."""
+
+    READY = "ready"
+    REFUSED = "refused"
+    HELD = "held"
+    RESTING = "resting"
+    TURN = "turn"
+    READING = "reading"
+    LOCKING = "locking"
+    BINDING = "binding"
+    UNSURE = "unsure"
+    BOUND = "bound"
+
+
+class Event(StrEnum):
+    """What happens to a pending pod."""
+
+    SEEN = "seen"
+    QUEUE = "queue"
+    REFUSE = "refuse"
+    HOLD = "hold"
+    BACK_OFF = "back off"
+    LINE_UP = "line up"
+    LOCK = "lock"
+    BIND = "bind"
+    WRITTEN = "written"
+    LOST = "answer lost"
+    CONTRADICTED = "contradicted"
+    LEAVE = "leave"
+
+
+_UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN, Stage.READING, Stage.UNSURE)
+
+# (stage, event) -> stage; None is a pod that is not in the queue.
+TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
+    (None, Event.SEEN): Stage.READY,
+    **{(stage, Event.QUEUE): Stage.READY for stage in (*_UNDECIDED, Stage.LOCKING)},
+    **{(stage, Event.HOLD): Stage.HELD for stage in _UNDECIDED},
+    **{(stage, Event.BACK_OFF): Stage.RESTING for stage in (*_UNDECIDED, Stage.LOCKING, Stage.BINDING)},
+    (Stage.READY, Event.REFUSE): Stage.REFUSED,
+    (Stage.READY, Event.LINE_UP): Stage.TURN,
+    (Stage.TURN, Event.LINE_UP): Stage.TURN,
+    (Stage.READY, Event.LOCK): Stage.LOCKING,
+    (Stage.TURN, Event.LOCK): Stage.LOCKING,
+    (Stage.READY, Event.BIND): Stage.BINDING,
+    (Stage.TURN, Event.BIND): Stage.BINDING,
+    (Stage.LOCKING, Event.BIND): Stage.BINDING,
+    (Stage.UNSURE, Event.BIND): Stage.BINDING,
+    (Stage.BINDING, Event.WRITTEN): Stage.BOUND,
+    (Stage.BINDING, Event.LOST): Stage.UNSURE,
+    (Stage.BINDING, Event.CONTRADICTED): Stage.READING,
+    **{(stage, Event.LEAVE): None for stage in Stage},
+}
+
+# Stages in which a call is to tell what is true of the pod: what the mirror shows of it unbound may be older than that.
+UNSETTLED: Final = frozenset({Stage.READING, Stage.LOCKING, Stage.BINDING, Stage.UNSURE, Stage.BOUND})
+# Stages in which a call is under way that `bind_in_flight_max` counts.
+_IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
+
+
+class UndefinedEventError(InvariantError):
+    """Something happened to a pod that cannot happen to one in its stage."""
+
+    def __init__(self, uid: PodUid, key: str, stage: Stage | None, event: Event) -> None:
+        self.uid = uid
+        self.stage = stage
+        self.event = event
+        super().__init__(f"pod {key} is {stage or 'not known'}, where '{event}' cannot happen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The text of the last condition that was written, or found; when (monotonic), and what of it is not numbers."""
+
+    text: str
+    at_s: float
+    why: Hashable = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One pending pod; read by all, written by `Lifecycle` alone.
+
+    Attributes:
+        pod: as it was when it was last decided on, in the newest version that a Binding may name.
+        stage: where it stands.
+        shape: what it asks; None while that is not known.
+        held: why it is not decided, or not bound yet, "" if there is nothing to say.
+        placement: what is reserved for it.
+        attempt: counts Bindings, so that a late answer is known for what it is.
+        failures: of writes, in a row.
+        turn_s: since when it waits in a node's line.
+        told: what its condition says.
+        ticket, parked, arrival: the queue's own.
+    """
+
+    pod: Pod
+    stage: Stage = Stage.READY
+    shape: Shape | None = None
+    held: str = ""
+    placement: Placement | None = None
+    attempt: int = 0
+    failures: int = 0
+    turn_s: float = 0.0
+    told: Told | None = None
+    ticket: int = 0
+    parked: Shape | None = None
+    arrival: int = 0
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that a Binding names."""
+        return self.pod.resource_version
+
+    @property
+    def order(self) -> Order:
+        """Priority, then age; of pods created in one second, the one that was seen first."""
+        return (-self.pod.priority, self.pod.created_s, self.arrival)
+
+
+class Lifecycle:
+    """All pending pods of ours, each in one stage."""
+
+    def __init__(self) -> None:
+        self._entries: Final[dict[PodUid, Entry]] = {}
+        self._counts: Final = dict.fromkeys(Stage, 0)
+        self._queue: Final = Queue(self._is_current)
+        self._tickets = 0
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def get(self, uid: PodUid) -> Entry | None:
+        """The entry of a pod."""
+        return self._entries.get(uid)
+
+    def counts(self) -> Mapping[Stage, int]:
+        """How many pods are in each stage."""
+        return self._counts
+
+    @property
+    def in_flight(self) -> int:
+        """How many Bindings, or the locks before them, are on their way."""
+        return sum(self._counts[stage] for stage in _IN_FLIGHT)
+
+    # ------------------------------------------------------------------ stages
+
+    def seen(self, pod: Pod, told: Told | None = None) -> Entry:
+        """A pod of ours that is not known appeared; whoever calls this says at once where it waits."""
+        known = self._entries.get(pod.uid)
+        if known is not None:
+            raise UndefinedEventError(pod.uid, pod.key, known.stage, Event.SEEN)
+        self._arrivals += 1
+        entry = Entry(pod=pod, told=told, arrival=self._arrivals)
+        self._entries[pod.uid] = entry
+        self._counts[entry.stage] += 1
+        return entry
+
+    def ready(self, entry: Entry) -> None:
+        """Let *entry* be decided as soon as its order says."""
+        self._move(entry, Event.QUEUE)
+        self._queue.ready(entry.order, entry.ticket, entry.pod.uid)
+
+    def refuse(self, entry: Entry, shape: Shape) -> None:
+        """Keep *entry* until something frees that its shape could use."""
+        self._move(entry, Event.REFUSE)
+        entry.held = ""
+        entry.parked = shape
+        self._queue.refuse(shape, entry.order, entry.ticket, entry.pod.uid)
+
+    def back_off(self, entry: Entry, until_s: float) -> None:
+        """Let *entry* be decided after *until_s* (monotonic), not before."""
+        self._move(entry, Event.BACK_OFF)
+        self._queue.rest(until_s, entry.ticket, entry.pod.uid)
+
+    def hold(self, entry: Entry) -> None:
+        """Keep *entry* until it changes."""
+        self._move(entry, Event.HOLD)
+
+    def line_up(self, entry: Entry, now_s: float) -> None:
+        """*entry* waits its turn on the node where it is reserved."""
+        self._move(entry, Event.LINE_UP)
+        entry.turn_s = now_s
+
+    def lock(self, entry: Entry) -> None:
+        """The node is being locked for *entry*, before its next Binding."""
+        self._move(entry, Event.LOCK)
+        entry.attempt += 1
+
+    def bind(self, entry: Entry) -> None:
+        """The next Binding of *entry* is sent."""
+        if entry.stage is not Stage.LOCKING:
+            entry.attempt += 1
+        self._move(entry, Event.BIND)
+
+    def written(self, entry: Entry) -> None:
+        """The Binding was written; the mirror will show it."""
+        self._move(entry, Event.WRITTEN)
+        entry.failures = 0
+
+    def lost(self, entry: Entry) -> None:
+        """The Binding was perhaps written; the pod is read."""
+        self._move(entry, Event.LOST)
+
+    def contradicted(self, entry: Entry) -> None:
+        """The pod is not as it was thought to be; it is read."""
+        self._move(entry, Event.CONTRADICTED)
+
+    def leave(self, uid: PodUid) -> Entry | None:
+        """Forget a pod; its entry, if there was one."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._move(entry, Event.LEAVE)
+        return entry
+
+    def _move(self, entry: Entry, event: Event) -> None:
+        stage = TABLE.get((entry.stage, event), entry)
+        if stage is entry or entry.ticket < 0:
+            raise UndefinedEventError(entry.pod.uid, entry.pod.key, entry.stage if entry.ticket >= 0 else None, event)
+        if entry.parked is not None:
+            self._queue.unpark(entry.parked)
+            entry.parked = None
+        self._counts[entry.stage] -= 1
+        if isinstance(stage, Stage):
+            self._counts[stage] += 1
+            self._tickets += 1
+            entry.ticket = self._tickets
+            entry.stage = stage
+        else:
+            entry.ticket = -1
+            del self._entries[entry.pod.uid]
+
+    # ------------------------------------------------------------------ what an entry says
+
+    def take(self, entry: Entry, pod: Pod) -> None:
+        """*pod* is what the entry's pod is now."""
+        entry.pod = pod
+
+    def moved_on(self, entry: Entry, version: str) -> None:
+        """The pod is as it was, in another *version*: a write of our own made it."""
+        entry.pod = replace(entry.pod, resource_version=version)
+
+    def asks(self, entry: Entry, shape: Shape | None, held: str = "") -> None:
+        """What the pod asks, if that is known; *held*: why it is not decided."""
+        entry.shape, entry.held = shape, held
+
+    def hold_up(self, entry: Entry, text: str) -> None:
+        """Why the pod is not bound yet."""
+        entry.held = text
+
+    def reserve(self, entry: Entry, placement: Placement) -> None:
+        """*placement* is reserved for the pod."""
+        entry.placement, entry.held = placement, ""
+
+    def unreserve(self, entry: Entry) -> None:
+        """Nothing is reserved for the pod any more."""
+        entry.placement = None
+
+    def failed(self, entry: Entry) -> None:
+        """A write for the pod failed."""
+        entry.failures += 1
+
+    def changed(self, entry: Entry) -> None:
+        """The pod asks something else: what failed before says nothing of it."""
+        entry.failures = 0
+
+    def tell(self, entry: Entry, told: Told) -> None:
+        """The pod's condition says *told*."""
+        entry.told = told
+
+    # ------------------------------------------------------------------ asking
+
+    def pop(self, now_s: float) -> Entry | None:
+        """The pod to decide now; it stays in stage READY until it is put elsewhere."""
+        for uid in self._queue.due(now_s):
+            self.ready(self._entries[uid])
+        found = self._queue.pop()
+        return self._entries[found] if found is not None else None
+
+    def next_due_s(self) -> float | None:
+        """When the next resting pod is due, monotonic."""
+        return self._queue.next_due_s()
+
+    def refused_shapes(self) -> list[Shape]:
+        """The shapes that pods are refused for."""
+        return self._queue.refused_shapes()
+
+    def refuses(self, shape: Shape) -> bool:
+        """Whether pods are refused for *shape*."""
+        return self._queue.refuses(shape)
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether any pod is refused."""
+        return self._queue.is_refusing
+
+    def refused_pods(self, shape: Shape) -> list[Entry]:
+        """The pods refused for *shape*, in no order."""
+        return [self._entries[uid] for uid in self._queue.refused_pods(shape)]
+
+    def wake(self, shape: Shape) -> bool:
+        """Let the first pod refused for *shape* be decided; False if there is none."""
+        uid = self._queue.first_refused(shape)
+        if uid is None:
+            return False
+        self.ready(self._entries[uid])
+        return True
+
+    def _is_current(self, uid: PodUid, ticket: int) -> bool:
+        entry = self._entries.get(uid)
+        return entry is not None and entry.ticket == ticket
