@@ -1,6 +1,6 @@
 """One request and its answer: how far it came, and therefore what its failure means for a write."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -9,11 +9,19 @@ from urllib.parse import urlencode
 import aiohttp
 
 from kube.causes import cause_of
-from kube.errors import ApiError, ApiUnknownError, ApiUnreachableError, ApiUnreadableError, from_answer
+from kube.errors import (
+    ApiError,
+    ApiThrottledError,
+    ApiUnknownError,
+    ApiUnreachableError,
+    ApiUnreadableError,
+    from_answer,
+)
 
 # A page of 500 pods with managedFields is 5 MB [facts 2.2]; nothing we ask for is several times that.
 MAX_BODY_BYTES: Final = 64 * 2**20
 MAX_ERROR_BYTES: Final = 2**20
+NOT_PERMITTED: Final = "held back: this process may not write now"
 
 
 class Purpose(StrEnum):
@@ -35,7 +43,10 @@ class Response:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """One request, and how far it came. More than one *sending*: aiohttp repeated it on a new connection."""
+    """One request, and how far it came. More than one *sending*: aiohttp repeated it on a new connection.
+
+    permit: asked right before the first byte is sent; what it forbids is not sent.
+    """
 
     verb: str
     path: str
@@ -44,12 +55,23 @@ class Exchange:
     body: bytes | None = None
     content_type: str = ""
     max_bytes: int = MAX_BODY_BYTES
+    permit: Callable[[], bool] | None = None
     sendings: int = 0
 
     @property
     def target(self) -> str:
         """Path and query, as the request line has them."""
         return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
+
+    def begin_sending(self) -> None:
+        """The first byte is to be sent now.
+
+        Raises:
+            ApiThrottledError: it is not, because that is not permitted any more.
+        """
+        if self.permit is not None and not self.permit():
+            raise ApiThrottledError(verb=self.verb, path=self.path, message=NOT_PERMITTED, retry_after_s=1.0)
+        self.sendings += 1
 
     async def read(self, answer: aiohttp.ClientResponse) -> Response:
         """The whole of *answer*, which its caller closes.

@@ -5,6 +5,8 @@ client.
 """
 
 import asyncio
+import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +29,13 @@ _READ_BUFFER_BYTES: Final = 2**18
 
 _T = TypeVar("_T")
 
+# Linux has it; elsewhere what was sent may be delivered long after its call has ended.
+_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
+# Calls: what is lost on the way arrives within a second or never, so that a Binding, which the API server ends 5 s
+# after its arrival, has ended with its own deadline (`kube.calls.BIND_DEADLINE_S`).
+_DELIVERY_MS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 1000, Purpose.WATCHES: 15_000, Purpose.LEASE: 5000}
+_KEEPALIVE_S: Final = 5
+
 _CONNECTIONS: Final[Mapping[Purpose, int]] = {Purpose.CALLS: 72, Purpose.WATCHES: 32, Purpose.LEASE: 2}
 
 
@@ -39,8 +48,23 @@ class _CountedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Send over *conn*."""
-        _exchange.get().sendings += 1
+        exchange = _exchange.get()
+        exchange.begin_sending()
+        _bound_delivery(conn, exchange.purpose)
         return await super().send(conn)
+
+
+def _bound_delivery(conn: aiohttp.connector.Connection, purpose: Purpose) -> None:
+    """Have the kernel give up on what the other end does not acknowledge, also after this process has."""
+    found = conn.transport.get_extra_info("socket") if conn.transport is not None else None
+    if found is None or _USER_TIMEOUT is None:
+        return
+    with contextlib.suppress(OSError):  # closed meanwhile, or no TCP
+        found.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _DELIVERY_MS[purpose])
+        if purpose is Purpose.WATCHES:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
 
 
 class Transport:
@@ -106,6 +130,7 @@ class Transport:
         max_bytes: int = MAX_BODY_BYTES,
         purpose: Purpose = Purpose.CALLS,
         wait_out_pause: bool = True,
+        permit: Callable[[], bool] | None = None,
     ) -> Response:
         """Send one request and read its whole answer.
 
@@ -122,6 +147,7 @@ class Transport:
             max_bytes: a longer answer is refused.
             purpose: the connections to use.
             wait_out_pause: `False` to be told of a pause at once instead of waiting in it.
+            permit: asked once more right before the first byte is sent; `False`: held back (`ApiThrottledError`).
 
         Raises:
             ApiError: see `kube.errors` for which says what about a write.
@@ -135,6 +161,7 @@ class Transport:
             body=body,
             content_type=content_type,
             max_bytes=max_bytes,
+            permit=permit,
         )
         try:
             return await self._within(limit_s, exchange, self._ask, limit_s if wait_out_pause else 0.0)

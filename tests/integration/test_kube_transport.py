@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 import trustme
@@ -246,6 +247,35 @@ async def test_a_redirect_is_not_followed(transport, server):
     with pytest.raises(ApiRefusedError):
         await transport.request("POST", POD, body=b"x")
     assert server.paths == [POD]
+
+
+async def test_what_is_not_permitted_any_more_when_its_turn_to_be_sent_comes_is_not_sent(transport, server):
+    asked = []
+
+    def permit():
+        asked.append(True)
+        return len(asked) > 1
+
+    with pytest.raises(ApiThrottledError, match="may not write now"):
+        await transport.request("POST", POD, body=b"x", permit=permit)
+    assert (server.paths, transport.pause_s) == ([], 0.0)
+    await transport.request("POST", POD, body=b"x", permit=permit)
+    assert server.paths == [POD]
+
+
+@pytest.mark.parametrize(("purpose", "limit_ms"), [("calls", 1000), ("watches", 15_000), ("lease", 5000)])
+async def test_the_kernel_delivers_what_was_sent_soon_or_never(transport, purpose, limit_ms, monkeypatch):
+    seen = []
+    send = aiohttp.ClientRequest.send
+
+    async def noted(request, conn):
+        found = conn.transport.get_extra_info("socket")
+        seen.append(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        return await send(request, conn)
+
+    monkeypatch.setattr(aiohttp.ClientRequest, "send", noted)
+    await transport.request("GET", POD, purpose=Purpose(purpose))
+    assert seen == [limit_ms]
 
 
 # -- what became of a write -------------------------------------------------------------------------------------

@@ -1,0 +1,398 @@
+"""A Lease (coordination.k8s.io/v1) that one of several processes holds; after client-go's shape.
+
+Every attempt ends inside the renew deadline. Only intervals that this process itself saw pass count: the times inside
+the Lease are compared as text, never read. What a person does to the Lease by hand is waited out or mended, and never
+more than that: whoever held it before may go on until its own time is over.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
+
+import msgspec
+
+from kube.calls import JSON, MERGE_PATCH
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    ApiUnknownError,
+    printable,
+)
+from kube.exchange import Purpose, Response
+
+_GROUP: Final = "/apis/coordination.k8s.io/v1"
+# A longer duration in a Lease is a slip of somebody's hand, and would keep everybody out for as long.
+MAX_DURATION_S: Final = 60.0
+# What client-go writes when it gives a Lease up: an empty holder alone may be a person's edit.
+_RELEASED_S: Final = 1
+
+
+class Instant(NamedTuple):
+    """One moment by two clocks: seconds since boot, suspended time included, and Unix seconds.
+
+    The first goes on while the process is stopped or the machine sleeps. The second shows what a paused virtual
+    machine hides from the first; it may jump, and so may only ever shorten what is believed.
+    """
+
+    boot_s: float
+    wall_s: float
+
+    def since_s(self, earlier: "Instant") -> float:
+        """The seconds since *earlier*, by the clock that counted more."""
+        return max(self.boot_s - earlier.boot_s, self.wall_s - earlier.wall_s)
+
+
+def read_clocks() -> Instant:
+    """Now. Where there is no clock that counts suspended time, the monotonic one stands in for it."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return Instant(time.clock_gettime(clock), time.time())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a Lease is good for, how long renewing it is tried, and how often, in seconds."""
+
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+    @property
+    def attempt_s(self) -> float:
+        """For one attempt: a connection that swallows everything leaves time for another one."""
+        return self.renew_deadline_s / 2.0
+
+
+class How(StrEnum):
+    """In what state a Lease was when it was taken.
+
+    NEW: there was none, which says nothing about who may still be at work. EXPIRED: its holder let its time pass.
+    RELEASED: its holder had ended its work.
+    """
+
+    NEW = "new"
+    EXPIRED = "expired"
+    RELEASED = "released"
+
+
+class LeaseLostError(Exception):
+    """This process may not go on as the holder; the text is one line that says why."""
+
+
+class Requester(Protocol):
+    """What of `kube.transport.Transport` is needed here."""
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        deadline_s: float | None = None,
+        purpose: Purpose = Purpose.CALLS,
+        wait_out_pause: bool = True,
+    ) -> Response:
+        """See `Transport.request`."""
+        ...
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """Source: Kubernetes API reference, coordination.k8s.io/v1 LeaseSpec."""
+
+    holder_identity: str | None = ""
+    lease_duration_seconds: int | None = 0
+    acquire_time: str | None = ""
+    renew_time: str | None = ""
+    lease_transitions: int | None = 0
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Lease)
+
+
+class Lease:
+    """One Lease, as one candidate for it sees it.
+
+    Attributes:
+        name: namespace/name, for people.
+        identity: who we are in it.
+        holder: whom it named when it was last read, or "".
+        problem: why the last attempt failed, or "".
+    """
+
+    def __init__(
+        self,
+        requester: Requester,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing | None = None,
+        clocks: Callable[[], Instant] = read_clocks,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            requester: the transport.
+            namespace: the Lease's.
+            name: the Lease's.
+            identity: another one for every process, also for the next in the same pod.
+            timing: the same for all candidates.
+            clocks: now.
+            sleep: waits.
+            jitter: a number from 0 to 1.
+        """
+        self.name: Final = f"{namespace}/{name}"
+        self.identity: Final = identity
+        self.holder = ""
+        self.problem = ""
+        self._requester: Final = requester
+        self._collection: Final = f"{_GROUP}/namespaces/{namespace}/leases"
+        self._path: Final = f"{self._collection}/{name}"
+        self._object_name: Final = name
+        self._timing: Final = timing or Timing()
+        self._clocks: Final = clocks
+        self._sleep: Final = sleep
+        self._jitter: Final = jitter
+        # What was read last, and when we first saw it so.
+        self._seen: _Spec | None = None
+        self._seen_at: Instant | None = None
+        # When we held it for certain: right before the last renewal that was written was sent. None: we do not hold it.
+        self._renewed_at: Instant | None = None
+        self._version = ""
+        # What was sent and never answered.
+        self._unsure: tuple[_Spec, Instant] | None = None
+
+    # ------------------------------------------------------------------ what is asked of it
+
+    def left_s(self) -> float:
+        """For how long nobody else can take it, seen from the worst of our clocks; 0 or less if that is over."""
+        if self._renewed_at is None:
+            return 0.0
+        return self._timing.duration_s - self._clocks().since_s(self._renewed_at)
+
+    async def acquire(self) -> How:
+        """Wait until it is ours, however long that takes."""
+        while True:
+            try:
+                how = await self._try_to_acquire()
+            except ApiError as e:
+                self.problem = str(e)
+            else:
+                self.problem = ""
+                if how is not None:
+                    return how
+            # Up to a quarter shorter, so that candidates do not come in step, and never later than promised.
+            await self._sleep(self._timing.retry_s * (1.0 - 0.25 * self._jitter()))
+
+    async def keep(self) -> NoReturn:
+        """Renew it until that fails for too long.
+
+        Raises:
+            LeaseLostError: another has it, or it could not be renewed inside the renew deadline.
+        """
+        while True:
+            wait_s = self._timing.retry_s * (1.0 - 0.25 * self._jitter())
+            if self._renewed_at is not None:
+                wait_s = max(min(wait_s, self._deadline_left_s(self._renewed_at)), 0.0)
+            await self._sleep(wait_s)
+            try:
+                await self._renew()
+            except ApiError as e:
+                self.problem = str(e)
+            except LeaseLostError:
+                self._renewed_at = None
+                raise
+            else:
+                self.problem = ""
+
+    async def release(self, limit_s: float) -> bool:
+        """Give it up, so that the next one need not wait; whether that was written within *limit_s*.
+
+        Only for a holder whose last write has ended.
+        """
+        if self._renewed_at is None:
+            return False
+        self._renewed_at = None
+        now = _time_text(self._clocks())
+        transitions = self._seen.lease_transitions if self._seen is not None else 0
+        spec = _Spec("", _RELEASED_S, now, now, transitions)
+        try:
+            async with asyncio.timeout(limit_s):
+                try:
+                    await self._patch(spec)
+                except ApiConflictError:
+                    if (await self._read()).holder_identity != self.identity:
+                        return False
+                    await self._patch(spec)
+        except (ApiError, TimeoutError) as e:
+            self.problem = str(e) or f"no answer within {limit_s:g} s"
+            return False
+        return True
+
+    # ------------------------------------------------------------------ acquiring
+
+    async def _try_to_acquire(self) -> How | None:
+        before = self._clocks()
+        try:
+            seen = await self._read()
+        except ApiNotFoundError:
+            return await self._create() if self._is_over() else None
+        if self._unsure is not None and self._unsure[0] == seen:
+            self._renewed_at, self._unsure = self._unsure[1], None
+            return How.NEW  # how it was before is not known any more
+        if not self._is_over():
+            return None
+        how = How.RELEASED if _is_released(seen) else How.EXPIRED
+        spec = self._claim(before, (seen.lease_transitions or 0) + 1)
+        try:
+            await self._write(spec, lambda: self._patch(spec))
+        except ApiConflictError:
+            return None  # somebody was faster
+        return how
+
+    async def _create(self) -> How | None:
+        spec = self._claim(self._clocks(), 0)
+        try:
+            await self._write(spec, lambda: self._post(spec))
+        except ApiConflictError:
+            return None
+        return How.NEW
+
+    def _is_over(self) -> bool:
+        """Whether nobody can be the holder: what was read last is released, or stands unchanged for long enough."""
+        if self._seen is None or self._seen_at is None:
+            return True  # there never was one that we know of
+        if _is_released(self._seen):
+            return True
+        # As long as we would believe in our own, whatever was written there by hand: its holder may not have noticed.
+        wished_s = float(self._seen.lease_duration_seconds or 0)
+        good_s = min(max(wished_s, self._timing.duration_s), MAX_DURATION_S)
+        return self._clocks().boot_s - self._seen_at.boot_s >= good_s
+
+    # ------------------------------------------------------------------ keeping
+
+    async def _renew(self) -> None:
+        renewed_at = self._renewed_at
+        if renewed_at is None:
+            raise LeaseLostError(f"lease {self.name} is not held")
+        left_s = self._deadline_left_s(renewed_at)
+        try:
+            if left_s <= 0.0:
+                raise TimeoutError  # nothing is sent any more: who was stopped for a while must not come back as holder
+            async with asyncio.timeout(left_s):
+                await self._renew_once()
+        except TimeoutError as e:
+            why = self.problem or "no answer"
+            limit_s = self._timing.renew_deadline_s
+            raise LeaseLostError(f"lease {self.name} could not be renewed for {limit_s:g} s: {why}") from e
+
+    def _deadline_left_s(self, renewed_at: Instant) -> float:
+        return self._timing.renew_deadline_s - (self._clocks().boot_s - renewed_at.boot_s)
+
+    async def _renew_once(self) -> None:
+        acquired = (self._seen.acquire_time if self._seen else "") or ""
+        spec = self._claim(self._clocks(), (self._seen.lease_transitions if self._seen else 0) or 0, acquired)
+        try:
+            await self._write(spec, lambda: self._patch(spec))
+        except ApiNotFoundError:
+            # Deleted under us: whoever saw it before waits for as long as it was good.
+            await self._write(spec, lambda: self._post(spec))
+        except ApiConflictError:
+            await self._renew_changed(spec)
+
+    async def _renew_changed(self, spec: _Spec) -> None:
+        """Somebody wrote to it: mend what a person did, and give way to another holder."""
+        found = await self._read()
+        if found.holder_identity not in (self.identity, "", None) or _is_released(found):
+            raise LeaseLostError(f"lease {self.name} is held by {quoted_identity(found.holder_identity or '')}")
+        if self._unsure is not None and self._unsure[0] == found:
+            self._renewed_at = self._unsure[1]
+        await self._write(spec, lambda: self._patch(spec))
+
+    def _claim(self, now: Instant, transitions: int, acquired: str = "") -> _Spec:
+        text = _time_text(now)
+        return _Spec(self.identity, round(self._timing.duration_s), acquired or text, text, transitions)
+
+    # ------------------------------------------------------------------ calls
+
+    async def _write(self, spec: _Spec, write: Callable[[], Awaitable[_Lease]]) -> None:
+        """Write *spec*; it counts from before it was sent, however long the answer takes."""
+        sent_at = self._clocks()
+        try:
+            found = await write()
+        except ApiUnknownError:
+            self._unsure = (spec, sent_at)
+            raise
+        self._note(found)
+        self._renewed_at, self._unsure = sent_at, None
+
+    def _note(self, found: _Lease) -> _Spec:
+        spec = found.spec or _Spec()
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, self._clocks()
+        self._version = found.metadata.resource_version
+        self.holder = spec.holder_identity or ""
+        return spec
+
+    async def _read(self) -> _Spec:
+        return self._note(await self._ask("GET", self._path))
+
+    async def _post(self, spec: _Spec) -> _Lease:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._object_name},
+            "spec": spec,
+        }
+        return await self._ask("POST", self._collection, body)
+
+    async def _patch(self, spec: _Spec) -> _Lease:
+        body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        return await self._ask("PATCH", self._path, body, MERGE_PATCH)
+
+    async def _ask(self, verb: str, path: str, body: Any = None, content_type: str = JSON) -> _Lease:
+        answer = await self._requester.request(
+            verb,
+            path,
+            body=None if body is None else msgspec.json.encode(body),
+            content_type=content_type,
+            deadline_s=self._timing.attempt_s,
+            purpose=Purpose.LEASE,
+            wait_out_pause=False,
+        )
+        try:
+            return _decoder.decode(answer.body)
+        except (msgspec.MsgspecError, ValueError) as e:
+            # What was written is known by the next read.
+            text = f"the Lease cannot be read: {e}"
+            raise ApiUnknownError(verb=verb, path=path, status=answer.status, message=text) from e
+
+
+def quoted_identity(text: str) -> str:
+    """A holder as people may be shown it."""
+    return repr(printable(text, 128)) if text else "nobody"
+
+
+def _is_released(spec: _Spec) -> bool:
+    return not spec.holder_identity and spec.lease_duration_seconds == _RELEASED_S
+
+
+def _time_text(now: Instant) -> str:
+    return datetime.fromtimestamp(now.wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
