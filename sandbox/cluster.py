@@ -22,11 +22,13 @@ from sandbox.api.registry import Call
 from sandbox.api.server import ApiServer
 from sandbox.api.users import ADMINS, NODES, User, service_account
 from sandbox.client import ApiClient
+from sandbox.nodes.devices import DeviceLists
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
 from sandbox.nodes.nodefile import NodeSpec
 from sandbox.nodes.records import Records
 from sandbox.players import accounts, registry
 from sandbox.players.accounts import PLUGIN_ACCOUNTS
+from sandbox.players.paced import pacing
 
 Json = dict[str, Any]
 
@@ -208,9 +210,10 @@ async def _kubelet(
     stack: AsyncExitStack,
 ) -> Kubelet:
     clients: dict[str, ApiClient] = {}
+    paced = pacing(settings.kubelet or KubeletSettings())
     played = []
     for node in nodes:
-        plugins = []
+        plugins, devices = [], DeviceLists()
         for spec in node.plugins:
             if settings.players is not None and spec.kind not in settings.players:
                 continue
@@ -218,7 +221,7 @@ async def _kubelet(
             if account not in clients:
                 user = service_account("kube-system", account)
                 clients[account] = await stack.enter_async_context(cluster.client(user))
-            plugins.append(registry.build(spec.kind, node.name, spec.options, clients[account]))
-        played.append(PlayedNode(spec=node, plugins=tuple(plugins)))
+            plugins.append(registry.build(spec.kind, node.name, spec.options, paced(clients[account], devices)))
+        played.append(PlayedNode(spec=node, plugins=tuple(plugins), devices=devices))
     client = await stack.enter_async_context(cluster.client(KUBELET))
     return Kubelet(client, tuple(played), cluster.records, clock, settings.kubelet)

@@ -14,11 +14,13 @@ import msgspec
 import yaml
 
 from sandbox.client import ApiClient, ApiStatusError
+from sandbox.nodes.devices import DeviceLists
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
 from sandbox.nodes.nodefile import NodeSpec
 from sandbox.nodes.records import Records
 from sandbox.players import accounts, registry
 from sandbox.players.accounts import PLUGIN_ACCOUNTS
+from sandbox.players.paced import pacing
 
 Json = dict[str, Any]
 
@@ -91,17 +93,18 @@ async def joined(
         await _ensure(admin, document)
     async with AsyncExitStack() as stack:
         clients: dict[str, ApiClient] = {}
+        paced = pacing(settings)
         played = []
         for node in nodes:
-            plugins = []
+            plugins, devices = [], DeviceLists()
             for spec in node.plugins:
                 if players is not None and spec.kind not in players:
                     continue
                 account = PLUGIN_ACCOUNTS.get(spec.kind, spec.kind)
                 if account not in clients:
                     clients[account] = await stack.enter_async_context(await _client(admin, account))
-                plugins.append(registry.build(spec.kind, node.name, spec.options, clients[account]))
-            played.append(PlayedNode(spec=node, plugins=tuple(plugins)))
+                plugins.append(registry.build(spec.kind, node.name, spec.options, paced(clients[account], devices)))
+            played.append(PlayedNode(spec=node, plugins=tuple(plugins), devices=devices))
         kubelet = Kubelet(admin, tuple(played), records, lambda: datetime.now(UTC), settings)
         await kubelet.register()
         yield kubelet

@@ -19,9 +19,17 @@ import structlog
 
 from sandbox.client import ApiClient, ApiStatusError, Json, PatchKind
 from sandbox.nodes import admit, statuses
+from sandbox.nodes.devices import DeviceLists, DevicesUnavailableError
 from sandbox.nodes.nodefile import NodeSpec
-from sandbox.nodes.plugin_port import AllocateError, DevicePlugin, SettlingPlugin
-from sandbox.nodes.records import Records
+from sandbox.nodes.plugin_port import (
+    AllocateError,
+    BeatingPlugin,
+    ContainerEnv,
+    DevicePlugin,
+    SettlingPlugin,
+    TellingPlugin,
+)
+from sandbox.nodes.records import Records, Served
 
 # A pod with this annotation ends Succeeded after so many seconds.
 RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
@@ -29,6 +37,8 @@ RUN_SECONDS: Final = "sandbox.cardshare.io/run-seconds"
 STOP_SECONDS: Final = "sandbox.cardshare.io/stop-seconds"
 
 _RETRY_S: Final = 0.5
+# What kubelet hears when a plugin's process dies under a call.
+_DIED: Final = "rpc error: code = Unavailable desc = error reading from server: EOF"
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError, OSError)
 _log = structlog.get_logger()
 
@@ -39,14 +49,16 @@ class AdmissionOrder(StrEnum):
     CREATED = "created"
     NEWEST_FIRST = "newest-first"
     SHUFFLED = "shuffled"
+    WATCH = "watch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedNode:
-    """A node and the device plugins on it."""
+    """A node and the device plugins on it; devices: kubelet's lists of what they have."""
 
     spec: NodeSpec
     plugins: tuple[DevicePlugin, ...] = ()
+    devices: DeviceLists = field(default_factory=DeviceLists)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +70,18 @@ class KubeletSettings:
         seed: of the shuffled order.
         admission_delay_s: waited before each admission, so that several pods can wait at once.
         heartbeat_s: between two writes of a node's Ready condition.
+        admits_vanished: a pod that is deleted while it waits is admitted all the same, from the copy that kubelet has.
+        node_status_delay_s: how late the node's status tells what its plugins have; in the field up to 10 s.
+        plugin_calls_per_s: how many calls to the API server the plugins of one node may make; 0: any number.
     """
 
     order: AdmissionOrder = AdmissionOrder.CREATED
     seed: int = 0
     admission_delay_s: float = 0.0
     heartbeat_s: float = 300.0
+    admits_vanished: bool = True
+    node_status_delay_s: float = 0.0
+    plugin_calls_per_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +97,12 @@ class _Node:
     stopping: set[str] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     is_ready: bool = True
+    # Set while it admits pods; cleared, it hears of them and admits none.
+    admits: asyncio.Event = field(default_factory=asyncio.Event)
+    # Pods that were deleted while they waited: gone, or to be stopped once they were admitted.
+    vanished: dict[str, Json | None] = field(default_factory=dict)
+    dead: set[object] = field(default_factory=set)
+    calling: tuple[DevicePlugin, asyncio.Task[ContainerEnv]] | None = None
 
 
 class Kubelet:
@@ -120,11 +144,45 @@ class Kubelet:
             group.create_task(self._beat(), name="kubelet-heartbeat")
             for name, node in self._nodes.items():
                 group.create_task(self._work(node, group), name=f"kubelet-{name}")
+                if self._settings.node_status_delay_s:
+                    group.create_task(self._tell_devices(name, node.played.devices), name=f"kubelet-status-{name}")
+                for plugin in node.played.plugins:
+                    if isinstance(plugin, BeatingPlugin):
+                        group.create_task(self._let_beat(node, plugin), name=f"plugin-beat-{name}")
 
     async def set_ready(self, name: str, *, is_ready: bool) -> None:
         """Say that a node is ready, or that it is not; pods that run go on."""
         self._nodes[name].is_ready = is_ready
         await self._write_ready(name)
+
+    def pause(self, name: str) -> None:
+        """Let the kubelet of a node hear of pods, and admit none."""
+        self._nodes[name].admits.clear()
+
+    def resume(self, name: str) -> None:
+        """Let it go on."""
+        self._nodes[name].admits.set()
+
+    async def kill_plugins(self, name: str) -> None:
+        """End the processes of a node's plugins, calls under way included; kubelet knows it at once."""
+        node = self._nodes[name]
+        node.dead.update(node.played.plugins)
+        node.played.devices.lose([resource for plugin in node.played.plugins for resource in plugin.resources])
+        if node.calling is not None:
+            node.calling[1].cancel()
+        if not self._settings.node_status_delay_s:
+            await self._write_devices(name, node.played.devices)
+
+    async def revive_plugins(self, name: str) -> None:
+        """Start them again."""
+        node = self._nodes[name]
+        node.dead.clear()
+        for plugin in node.played.plugins:
+            await plugin.start()
+
+    def devices(self, name: str) -> DeviceLists:
+        """What the kubelet of a node knows of its devices."""
+        return self._nodes[name].played.devices
 
     def plugins(self, name: str) -> tuple[DevicePlugin, ...]:
         """The plugins of a node, for whoever wants them to fail or their cards to fall ill."""
@@ -141,6 +199,33 @@ class Kubelet:
                 await self._write_ready(node.played.spec.name)
             for plugin in node.played.plugins:
                 await plugin.start()
+            await self._write_devices(node.played.spec.name, node.played.devices)
+            node.admits.set()
+
+    async def _tell_devices(self, name: str, devices: DeviceLists) -> None:
+        """Write what the plugins have into the node's status, late."""
+        while True:
+            await devices.changed.wait()
+            await asyncio.sleep(self._settings.node_status_delay_s)
+            try:
+                await self._write_devices(name, devices)
+            except _WORLD_FAILED as e:
+                _log.warning("devices not written", node=name, error=str(e))
+
+    async def _write_devices(self, name: str, devices: DeviceLists) -> None:
+        if status := devices.told():
+            await self._client.patch(f"/api/v1/nodes/{name}/status", {"status": status}, PatchKind.STRATEGIC)
+
+    async def _let_beat(self, node: _Node, plugin: BeatingPlugin) -> None:
+        """Let a plugin write to its node as often as it does, while it lives."""
+        while plugin.beat_s:
+            await asyncio.sleep(plugin.beat_s)
+            if plugin in node.dead:
+                continue
+            try:
+                await plugin.beat()
+            except _WORLD_FAILED as e:
+                _log.warning("plugin cannot write to its node", node=node.played.spec.name, error=str(e))
 
     async def _mirror(
         self, path: str, fields: str, heed: Callable[[str, Json, asyncio.TaskGroup], None], group: asyncio.TaskGroup
@@ -187,10 +272,15 @@ class Kubelet:
         if node is None:
             return
         uid = pod["metadata"]["uid"]
-        if kind == "DELETED":
+        if uid in node.pending and self._settings.admits_vanished and kind == "DELETED":
+            node.vanished[uid] = None
+            node.stopping.discard(uid)
+        elif kind == "DELETED":
             self._forget(node, uid)
             node.stopping.discard(uid)
             node.seen.discard(uid)
+        elif uid in node.pending and self._settings.admits_vanished and pod["metadata"].get("deletionTimestamp"):
+            node.vanished[uid] = pod
         elif pod["metadata"].get("deletionTimestamp"):
             self._forget(node, uid)
             node.seen.add(uid)
@@ -224,18 +314,34 @@ class Kubelet:
             await node.wake.wait()
             node.wake.clear()
             while node.pending and node.allocatable:
+                await node.admits.wait()
                 if self._settings.admission_delay_s:
                     await asyncio.sleep(self._settings.admission_delay_s)
-                    if not node.pending:
-                        break
+                if not node.pending:
+                    break
                 pod = node.pending.pop(self._next(node))
                 try:
                     await self._admit(node, pod, group)
                 except _WORLD_FAILED as e:
                     _log.warning("pod status not written", pod=_name(pod), node=node.played.spec.name, error=str(e))
+                self._part_with_vanished(node, pod["metadata"]["uid"], group)
+
+    def _part_with_vanished(self, node: _Node, uid: str, group: asyncio.TaskGroup) -> None:
+        """Let go of a pod that was deleted before it was admitted."""
+        if uid not in node.vanished:
+            return
+        stopping = node.vanished.pop(uid)
+        self._forget(node, uid)
+        if stopping is None:
+            node.seen.discard(uid)
+        elif uid not in node.stopping:
+            node.stopping.add(uid)
+            group.create_task(self._stop(node, stopping), name=f"stop-{uid}")
 
     def _next(self, node: _Node) -> str:
         order = self._settings.order
+        if order is AdmissionOrder.WATCH:
+            return next(iter(node.pending))
         if order is AdmissionOrder.SHUFFLED:
             # Uids differ from run to run, names do not.
             return self._random.choice(sorted(node.pending, key=lambda uid: _name(node.pending[uid])))
@@ -253,9 +359,10 @@ class Kubelet:
         node.holding[uid] = wanted
         try:
             await self._allocate(node, pod, group)
-        except AllocateError as e:
+        except (AllocateError, DevicesUnavailableError) as e:
             node.holding.pop(uid, None)
-            message = f"Allocate failed due to rpc error: code = Unknown desc = {e.message}, which is unexpected"
+            why = f"rpc error: code = Unknown desc = {e.message}" if isinstance(e, AllocateError) else str(e)
+            message = f"Allocate failed due to {why}, which is unexpected"
             await self._write_status(pod, statuses.turned_away("UnexpectedAdmissionError", message, self._now()))
             return
         await self._write_status(pod, statuses.running(pod, node.address, self._now()))
@@ -263,16 +370,37 @@ class Kubelet:
 
     async def _allocate(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
         plugins = {resource: plugin for plugin in node.played.plugins for resource in plugin.resources}
+        uid = pod["metadata"]["uid"]
         for ask in admit.asks(pod, plugins):
             plugin = plugins[ask.resource]
-            try:
-                env = await plugin.allocate(ask.resource, ask.count)
-            except _WORLD_FAILED as e:
-                # A plugin that cannot reach the API server answers its caller with an error like any other.
-                raise AllocateError(str(e)) from e
-            self._records.put(_name(pod), pod["metadata"]["uid"], ask.container, env)
+            held = [amounts for holder, amounts in node.holding.items() if holder != uid]
+            node.played.devices.check(ask.resource, ask.count, held)
+            env = await self._call(node, plugin, ask)
+            self._records.put(_name(pod), uid, ask.container, env)
+            if isinstance(plugin, TellingPlugin) and plugin.meant_for:
+                self._records.served.append(Served(_name(pod), uid, ask.container, plugin.meant_for))
             if isinstance(plugin, SettlingPlugin):
                 group.create_task(plugin.settle(pod, env), name=f"settle-{pod['metadata']['uid']}")
+
+    async def _call(self, node: _Node, plugin: DevicePlugin, ask: admit.Ask) -> ContainerEnv:
+        """What a plugin answers; it may die meanwhile, and leave half of its work."""
+        if plugin in node.dead:
+            raise AllocateError(_DIED)
+        # Of its own, and awaited here: in a group its failure would end the kubelet.
+        task = asyncio.create_task(_answer(plugin, ask), name=f"allocate {ask.resource}")
+        node.calling = (plugin, task)
+        try:
+            return await task
+        except asyncio.CancelledError as e:
+            if plugin in node.dead and task.cancelled():
+                raise AllocateError(_DIED) from e
+            task.cancel()
+            raise
+        except _WORLD_FAILED as e:
+            # A plugin that cannot reach the API server answers its caller with an error like any other.
+            raise AllocateError(str(e)) from e
+        finally:
+            node.calling = None
 
     def _let_end(self, node: _Node, pod: Json, group: asyncio.TaskGroup) -> None:
         seconds = admit.seconds_of(pod, RUN_SECONDS)
@@ -332,6 +460,10 @@ class Kubelet:
 
     def _now(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _answer(plugin: DevicePlugin, ask: admit.Ask) -> ContainerEnv:
+    return await plugin.allocate(ask.resource, ask.count)
 
 
 def _name(pod: Mapping[str, Any]) -> str:

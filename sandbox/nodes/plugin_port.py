@@ -59,3 +59,27 @@ class SettlingPlugin(Protocol):
         What is learnt is noted before the first wait: the next call to `DevicePlugin.allocate` may already be there.
         """
         ...
+
+
+@runtime_checkable
+class TellingPlugin(Protocol):
+    """A plugin that finds its pod by itself, and can be asked which it took; kubelet is never told."""
+
+    @property
+    def meant_for(self) -> str:
+        """The uid of the pod whose assignment the last answered call took, "" if it took none."""
+        ...
+
+
+@runtime_checkable
+class BeatingPlugin(Protocol):
+    """A plugin that writes to its node again and again while it lives."""
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between two writes; 0: it does not."""
+        ...
+
+    async def beat(self) -> None:
+        """Write once more."""
+        ...

@@ -64,13 +64,19 @@ class AscendSetup:
 
 
 class AscendHamiPlugin:
-    """The plugin of one node."""
+    """The plugin of one node.
+
+    Attributes:
+        faults: what it is to do wrong.
+        meant_for: the uid of the pod whose assignment the last answered call took.
+    """
 
     def __init__(self, node_name: str, setup: AscendSetup, faults: Faults, api: Api) -> None:
         self.faults = faults
         self._node_name = node_name
         self._setup = setup
         self._api = api
+        self.meant_for = ""
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> AscendHamiPlugin:
@@ -132,6 +138,7 @@ class AscendHamiPlugin:
             raise AllocateError(str(e)) from e
         # Said after the first container already, whatever is left for the others (D-1).
         await self._end(pod, "success")
+        self.meant_for = pod["metadata"].get("uid", "")
         return env
 
     async def _find(self) -> Mapping[str, Any]:

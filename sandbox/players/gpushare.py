@@ -40,13 +40,19 @@ class ShareSetup:
 
 
 class SharePlugin:
-    """The plugin of one node."""
+    """The plugin of one node.
+
+    Attributes:
+        faults: what it is to do wrong.
+        meant_for: the uid of the pod whose assignment the last answered call took.
+    """
 
     def __init__(self, node_name: str, setup: ShareSetup, faults: Faults, api: Api) -> None:
         self.faults = faults
         self._node_name = node_name
         self._setup = setup
         self._api = api
+        self.meant_for = ""
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> SharePlugin:
@@ -106,6 +112,7 @@ class SharePlugin:
             raise AllocateError(str(e)) from e
         await self._mark_assigned(pod)
         await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
+        self.meant_for = pod["metadata"].get("uid", "")
         return {
             "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, indices)),
             "VOLCANO_GPU_ALLOCATED": str(asked * self._setup.memory_factor),

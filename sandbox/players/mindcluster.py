@@ -44,13 +44,19 @@ class MindClusterSetup:
 
 
 class MindClusterPlugin:
-    """The plugin of one node."""
+    """The plugin of one node.
+
+    Attributes:
+        faults: what it is to do wrong.
+        meant_for: the uid of the pod whose assignment the last answered call took.
+    """
 
     def __init__(self, node_name: str, setup: MindClusterSetup, faults: Faults, api: Api) -> None:
         self.faults = faults
         self._node_name = node_name
         self._setup = setup
         self._api = api
+        self.meant_for = ""
         self._next_id = setup.first_vnpu
         self._next_core = 0
         # Devices made for a call that kubelet has not told of yet, and those that a pod has, by its uid.
@@ -162,6 +168,7 @@ class MindClusterPlugin:
             raise AllocateError(str(e)) from e
         self._next_id += 1
         self._made.append(tuple(made))
+        self.meant_for = pod["metadata"].get("uid", "")
         return protocol.environment(made)
 
     async def _find(self, asked: int) -> Mapping[str, Any]:

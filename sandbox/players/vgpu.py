@@ -6,8 +6,11 @@ read into the annotations stands in `vgpu_protocol`.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -37,20 +40,27 @@ _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuSetup:
-    """The plugin's configuration: memory_factor is MiB per unit, core_scaling multiplies a card's 100 percent."""
+    """The plugin's configuration: memory_factor is MiB per unit, core_scaling multiplies a card's 100 percent.
+
+    version: which release is played. beat_s: between two writes of those that write again and again. lists_step_s: how
+    long after one device list the next is told to kubelet, at every start.
+    """
 
     cards: tuple[Card, ...]
     mode: str = "hami-core"
     split_count: int = 10
     memory_factor: int = 1
     core_scaling: float = 1.0
+    version: protocol.Version = protocol.Version.MAIN
+    beat_s: float = 30.0
+    lists_step_s: float = 0.0
 
-    def register(self) -> str:
-        """The node's register, in the order of the cards (nvidia 1.10)."""
+    def register(self, cards: Sequence[Card] | None = None) -> str:
+        """The node's register, in the order of *cards*, or of the node's own (nvidia 1.10)."""
         return "".join(
             f"{card.id},{self.split_count},{card.memory_mib // self.memory_factor},NVIDIA-{card.model},"
             f"{'true' if card.healthy else 'false'},{self.mode}:"
-            for card in self.cards
+            for card in (self.cards if cards is None else cards)
         )
 
     def totals(self) -> dict[str, int]:
@@ -69,15 +79,18 @@ class VgpuPlugin:
         faults: what it is to do wrong.
         panics: how often its process died: a value crashed it, or a MIG layout could not be applied.
         layouts: the MIG layouts of its cards.
+        meant_for: the uid of the pod whose assignment the last answered call took.
     """
 
     def __init__(self, node_name: str, setup: VgpuSetup, faults: Faults, api: Api) -> None:
         self.faults = faults
         self.panics = 0
+        self.meant_for = ""
         self.layouts = mig.Layouts()
         self._node_name = node_name
         self._setup = setup
         self._api = api
+        self._order = random.Random(node_name)  # noqa: S311  (an order for tests, repeatable)
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> VgpuPlugin:
@@ -93,6 +106,9 @@ class VgpuPlugin:
             split_count=given.whole("split_count", 10),
             memory_factor=given.whole("memory_factor", 1),
             core_scaling=given.number("core_scaling", 1.0),
+            version=protocol.Version(given.word("version", protocol.Version.MAIN, tuple(protocol.Version))),
+            beat_s=given.number("beat_s", 30.0),
+            lists_step_s=given.number("lists_step_s", 0.0),
         )
         faults = given.faults()
         given.end()
@@ -103,13 +119,33 @@ class VgpuPlugin:
         """The three device lists that the plugin registers with kubelet."""
         return (NUMBER, MEMORY, CORES)
 
+    @property
+    def beat_s(self) -> float:
+        """Between two writes to the node; 0 where the version writes only what has changed."""
+        return self._setup.beat_s if self._setup.version.beats else 0.0
+
+    async def beat(self) -> None:
+        """Write register and handshake once more."""
+        await self._write_register()
+
+    async def become(self, version: protocol.Version) -> None:
+        """Restart as another version; what the one before wrote stays on the node."""
+        self._setup = replace(self._setup, version=version)
+        await self.start()
+
     async def start(self) -> None:
-        """Write the register and what the node has."""
+        """Write the register and what the node has; the three device lists are told one after another."""
         if self._setup.mode == MIG:
             self.layouts.read(await self._device_config())
         totals = self._setup.totals()
-        await calls.advertise(self._api, self._node_name, totals, totals)
+        if not self._setup.lists_step_s:
+            await calls.advertise(self._api, self._node_name, totals, totals)
+            await self._write_register()
+            return
         await self._write_register()
+        for resource, total in totals.items():
+            await calls.advertise(self._api, self._node_name, {resource: total}, {resource: total})
+            await asyncio.sleep(self._setup.lists_step_s)
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
         """Let a card fall ill (or, as after a restart, recover) and rewrite the register."""
@@ -120,6 +156,7 @@ class VgpuPlugin:
     async def allocate(self, resource: str, count: int) -> ContainerEnv:
         """Serve the next container of the pod that the plugin takes for the one being admitted."""
         await self.faults.before_call()
+        self.meant_for = ""
         if resource != NUMBER:
             return {}
         try:
@@ -133,11 +170,13 @@ class VgpuPlugin:
 
     async def _serve(self, asked: int) -> ContainerEnv:
         pods = await self._api.list(calls.PODS)
-        pod = protocol.oldest(pods, self._node_name, asked)
+        by_time = self._setup.version is protocol.Version.V1_11_0
+        found = protocol.oldest_by_time(pods, self._node_name) if by_time else None
+        pod = found if by_time else protocol.oldest(pods, self._node_name, asked)
         if pod is None:
             await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
             raise AllocateError("cannot get valid pod")
-        segments = protocol.decode(protocol.annotations_of(pod)[protocol.TO_ALLOCATE])
+        segments = protocol.decode(protocol.annotations_of(pod).get(protocol.TO_ALLOCATE, ""))
         try:
             _, devices = protocol.next_request(segments, [c["name"] for c in pod["spec"]["containers"]])
         except protocol.RequestError as e:
@@ -150,6 +189,7 @@ class VgpuPlugin:
         env = self._mig_env(devices, pod, pods) if self._setup.mode == MIG else self._env(devices)
         await self._erase(pod, segments)
         await self._finish_if_served(pod)
+        self.meant_for = pod["metadata"].get("uid", "")
         return env
 
     async def _device_config(self) -> str:
@@ -190,8 +230,16 @@ class VgpuPlugin:
         await calls.drop_lock(self._api, self._node_name, protocol.LOCK)
 
     async def _write_register(self) -> None:
-        path = calls.node_path(self._node_name)
-        await calls.annotate(self._api, path, {protocol.REGISTER: self._setup.register()})
+        path, setup = calls.node_path(self._node_name), self._setup
+        if not setup.version.beats:
+            await calls.annotate(self._api, path, {protocol.REGISTER: setup.register()})
+            return
+        cards = self._order.sample(setup.cards, len(setup.cards))
+        notes = {
+            protocol.REGISTER: setup.register(cards),
+            protocol.HANDSHAKE: protocol.handshake(datetime.now(UTC)),
+        }
+        await calls.annotate(self._api, path, notes)
 
     def _mig_env(
         self, devices: protocol.Segment, pod: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 NODE: Final = "volcano.sh/vgpu-node"
@@ -17,6 +19,7 @@ IDS: Final = "volcano.sh/vgpu-ids-new"
 TO_ALLOCATE: Final = "volcano.sh/devices-to-allocate"
 BIND_PHASE: Final = "volcano.sh/bind-phase"
 REGISTER: Final = "volcano.sh/node-vgpu-register"
+HANDSHAKE: Final = "volcano.sh/node-vgpu-handshake"
 LOCK: Final = "hamivgpu"
 
 DONE_TIME: Final = 2**64 - 1
@@ -26,6 +29,19 @@ _TYPE: Final = "NVIDIA"
 # strconv's decimal forms; Python's int() would also take blanks, underscores and other scripts' digits.
 _SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UNSIGNED: Final = re.compile(r"[0-9]+", re.ASCII)
+
+
+class Version(StrEnum):
+    """The releases of the plugin that differ in what they write and whom they serve (nvidia 7.2)."""
+
+    MAIN = "main"
+    V1_12_0 = "v1.12.0"
+    V1_11_0 = "v1.11.0"
+
+    @property
+    def beats(self) -> bool:
+        """Whether it writes register and handshake every 30 s, the cards in any order; main writes what changed."""
+        return self is not Version.MAIN
 
 
 class PluginPanicError(Exception):
@@ -118,6 +134,23 @@ def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Map
     times = [_time(annotations_of(pod)) for pod in candidates]
     smallest = min(times)
     return candidates[-1] if times[-1] == smallest else candidates[times.index(smallest)]
+
+
+def oldest_by_time(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping[str, Any] | None:
+    """The pod that a plugin up to v1.11.0 takes: the smallest time of its node, however many devices it has left.
+
+    It begins with the first pod of the cluster, wherever that is, and stays with it where no time is smaller (P20).
+    """
+    found = pods[0] if pods else None
+    for pod in pods:
+        if annotations_of(pod).get(NODE) == node_name and found is not None:
+            found = pod if _time(annotations_of(pod)) < _time(annotations_of(found)) else found
+    return found
+
+
+def handshake(now: datetime) -> str:
+    """What plugins up to v1.12.0 write every 30 s (nvidia 7.3)."""
+    return f"Reported {now:%Y-%m-%d %H:%M:%S.%f}000 +0000 UTC m=+30.0"
 
 
 def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:

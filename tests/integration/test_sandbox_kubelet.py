@@ -50,8 +50,9 @@ def pod(name, *counts, node="n1", init=(), **annotations):
 
 
 class Rig:
-    def __init__(self, cluster, plugin, playing):
+    def __init__(self, cluster, plugin, playing, kubelet):
         self.cluster = cluster
+        self.kubelet = kubelet
         self.playing = playing
         self.client = cluster.admin
         self.plugin = plugin
@@ -62,6 +63,11 @@ class Rig:
                 found = await self.client.get(f"{PODS}/{name}")
                 if found["status"]["phase"] in wanted:
                     return found
+                await asyncio.sleep(0.01)
+
+    async def is_gone(self, name):
+        async with asyncio.timeout(5):
+            while name in {one["metadata"]["name"] for one in (await self.client.get(PODS))["items"]}:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def gone(self, name):
@@ -83,7 +89,7 @@ async def make_rig():
             kubelet = Kubelet(cluster.admin, nodes, cluster.records, cluster.clock, KubeletSettings(**settings))
             await kubelet.register()
             started.append(group.create_task(kubelet.run()))
-            return Rig(cluster, plugin, started[-1])
+            return Rig(cluster, plugin, started[-1], kubelet)
 
         yield make
         for task in started:
@@ -187,3 +193,157 @@ async def test_a_node_can_be_made_not_ready():
         await cluster.kubelet.set_ready("n1", is_ready=False)
         node = await cluster.admin.get("/api/v1/nodes/n1")
         assert [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"] == ["False"]
+
+
+async def test_a_paused_kubelet_hears_of_pods_and_admits_them_in_watch_order_when_it_goes_on(make_rig):
+    rig = await make_rig(order=AdmissionOrder.WATCH)
+    rig.kubelet.pause("n1")
+    await asyncio.sleep(0.2)  # until it watches: a list has an order of its own
+    for i in (2, 0, 1):
+        await rig.client.create(PODS, pod(f"p{i}", 1))
+    await asyncio.sleep(0.2)
+    assert rig.plugin.calls == []
+    rig.kubelet.resume("n1")
+    for i in range(3):
+        await rig.phase(f"p{i}", "Running")
+    served = sorted(range(3), key=lambda i: int(rig.cluster.records.of(f"default/p{i}")["c0"]["CALL"]))
+    assert served == [2, 0, 1]
+
+
+async def test_a_pod_that_is_deleted_under_the_kubelet_asks_for_its_devices_all_the_same(make_rig):
+    rig = await make_rig(order=AdmissionOrder.WATCH)
+    rig.kubelet.pause("n1")
+    for name, grace_s in (("forced", 0), ("graceful", 30)):
+        await rig.client.create(PODS, pod(name, 1))
+        await asyncio.sleep(0.2)
+        await rig.client.delete(f"{PODS}/{name}", grace_s=grace_s)
+    await rig.client.create(PODS, pod("after", 1))
+    await asyncio.sleep(0.2)
+    rig.kubelet.resume("n1")
+    await rig.phase("after", "Running")
+    assert rig.plugin.calls == [1, 1, 1]
+    assert rig.cluster.records.of("default/forced")["c0"]["CALL"] == "1"
+    assert rig.cluster.records.of("default/graceful")["c0"]["CALL"] == "2"
+    await rig.is_gone("graceful")
+
+
+async def test_a_kubelet_can_pass_over_pods_that_are_gone_before_it_admits_them(make_rig):
+    rig = await make_rig(admits_vanished=False)
+    rig.kubelet.pause("n1")
+    await rig.client.create(PODS, pod("forced", 1))
+    await asyncio.sleep(0.2)
+    await rig.client.delete(f"{PODS}/forced", grace_s=0)
+    await asyncio.sleep(0.2)
+    rig.kubelet.resume("n1")
+    await rig.client.create(PODS, pod("after", 1))
+    await rig.phase("after", "Running")
+    assert rig.plugin.calls == [1]
+
+
+SHARE_PLUGIN = {"kind": "gpushare", "memory_mib": 1001, "count": 1}
+SHARE = {"name": "s1", "plugin": SHARE_PLUGIN}
+MEMORY = "volcano.sh/gpu-memory"
+
+
+def share(name, memory_mib=100):
+    limits = {"limits": {MEMORY: str(memory_mib)}}
+    note = {"volcano.sh/gpu-index": "0", "volcano.sh/predicate-time": "1"}
+    return {
+        "metadata": {"name": name, "annotations": note},
+        "spec": {"nodeName": "s1", "containers": [{"name": "c0", "image": "i", "resources": limits}]},
+    }
+
+
+def kubelet_of(cluster):
+    assert cluster.kubelet is not None
+    return cluster.kubelet
+
+
+async def reads(ask, wanted, deadline_s=5):
+    """Ask until the answer is *wanted*."""
+    async with asyncio.timeout(deadline_s):
+        while await ask() != wanted:  # noqa: ASYNC110 (the cluster tells nobody)
+            await asyncio.sleep(0.02)
+
+
+async def phase_of(client, name, wanted):
+    async def phase():
+        return (await client.get(f"{PODS}/{name}"))["status"].get("phase")
+
+    await reads(phase, wanted)
+    return await client.get(f"{PODS}/{name}")
+
+
+async def test_a_dead_plugin_fails_pods_at_once_and_the_nodes_status_tells_it_late_and_it_can_return():
+    settings = ClusterSettings(kubelet=KubeletSettings(node_status_delay_s=0.5))
+    async with running_cluster(read([SHARE]), settings) as cluster:
+        kubelet = kubelet_of(cluster)
+
+        async def allocatable():
+            return (await cluster.admin.get("/api/v1/nodes/s1"))["status"]["allocatable"][MEMORY]
+
+        assert await allocatable() == "1001"
+        await kubelet.kill_plugins("s1")
+        await cluster.admin.create(PODS, share("early"))
+        status = (await phase_of(cluster.admin, "early", "Failed"))["status"]
+        assert status["reason"] == "UnexpectedAdmissionError"
+        assert status["message"] == (
+            f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {MEMORY}, "
+            "which is unexpected"
+        )
+        assert await allocatable() == "1001"
+        await reads(allocatable, "0")
+        await kubelet.revive_plugins("s1")
+        await cluster.admin.create(PODS, share("again"))
+        await reads(allocatable, "1001")
+        await cluster.admin.create(PODS, share("late"))
+        await phase_of(cluster.admin, "late", "Running")
+
+
+async def test_kubelet_counts_by_its_own_lists_when_the_nodes_status_is_still_old():
+    settings = ClusterSettings(kubelet=KubeletSettings(node_status_delay_s=5.0))
+    async with running_cluster(read([SHARE]), settings) as cluster:
+        kubelet_of(cluster).devices("s1").take({"allocatable": {MEMORY: "50"}})
+        await cluster.admin.create(PODS, share("p"))
+        status = (await phase_of(cluster.admin, "p", "Failed"))["status"]
+        assert (
+            "requested number of devices unavailable for volcano.sh/gpu-memory. Requested: 100, Available: 50"
+            in (status["message"])
+        )
+
+
+async def test_a_plugin_that_dies_under_a_call_fails_it_and_leaves_half_of_its_work():
+    slow = {"name": "s1", "plugin": {**SHARE_PLUGIN, "delay_s": 5}}
+    async with running_cluster(read([slow])) as cluster:
+        await cluster.admin.create(PODS, share("p"))
+        await asyncio.sleep(0.3)
+        await kubelet_of(cluster).kill_plugins("s1")
+        status = (await phase_of(cluster.admin, "p", "Failed"))["status"]
+        assert "code = Unavailable desc = error reading from server: EOF" in status["message"]
+
+
+async def test_plugins_make_as_many_calls_as_their_client_allows():
+    settings = ClusterSettings(kubelet=KubeletSettings(plugin_calls_per_s=20.0))
+    async with running_cluster(read([SHARE]), settings) as cluster:
+        began_s = asyncio.get_running_loop().time()
+        for i in range(5):
+            await cluster.admin.create(PODS, share(f"p{i}"))
+        for i in range(5):
+            await phase_of(cluster.admin, f"p{i}", "Running")
+        # Three calls for each, less the ten that may be made at once.
+        assert asyncio.get_running_loop().time() - began_s >= (3 * 5 - 10) / 20.0
+
+
+async def test_whose_assignment_a_container_received_is_recorded():
+    async with running_cluster(read([SHARE])) as cluster:
+        kubelet_of(cluster).pause("s1")
+        for name, time in (("a", "2"), ("b", "1")):
+            made = share(name)
+            made["metadata"]["annotations"]["volcano.sh/predicate-time"] = time
+            await cluster.admin.create(PODS, made)
+            await asyncio.sleep(0.1)
+        kubelet_of(cluster).resume("s1")
+        await phase_of(cluster.admin, "a", "Running")
+        other = (await cluster.admin.get(f"{PODS}/b"))["metadata"]["uid"]
+        (stranger,) = cluster.records.strangers()
+        assert (stranger.pod, stranger.container, stranger.meant_for) == ("default/a", "c0", other)
