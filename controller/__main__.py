@@ -1,10 +1,11 @@
-"""``python -m controller``: see ``--help``."""
+"""``python -m controller``, and ``python -m controller audit``: see ``--help``."""
 
 import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from controller import audit_command
 from controller.config import parse
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
@@ -14,8 +15,12 @@ _OK, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 2, 3
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop; the exit code."""
+    """Run until told to stop, or audit once; the exit code."""
     configure_log()
+    if argv[:1] == ["audit"]:
+        answers: list[int] = []
+        failed = exit_code(lambda: answers.append(audit_command.run(argv[1:], environ)))
+        return answers[0] if answers else failed
 
     def run() -> None:
         controller = Controller(parse(argv, environ), environ)

@@ -376,6 +376,15 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
+class Identifying(Protocol):
+    """What a dialect adds whose cards have ids that no other card in the world has; the others have nothing of it."""
+
+    def identities(self, cards: Sequence[Any]) -> tuple[str, ...]:
+        """The ids of *cards*: two nodes that offer the same one cannot both be right."""
+        ...
+
+
+@runtime_checkable
 class Counting(Protocol):
     """What a dialect adds of whose cards a container may name a part and no number; the others have nothing of it."""
 

@@ -57,6 +57,10 @@ class Vgpu:
         """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
         return _cards.offer(node, tables)
 
+    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """The UUIDs, which NVIDIA gives to one card each."""
+        return tuple(card.fixed.uuid for card in cards)
+
     def wishes(self, tables: Tables) -> frozenset[str]:
         """Which cards, in which mode, and how far apart."""
         del tables

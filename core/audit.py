@@ -1,0 +1,178 @@
+"""What is wrong with a ledger: cards over their total, cards sold twice, and where it differs from one rebuilt.
+
+Reads only. Two questions: what a ledger says of the cluster that must not be (`faults`), and where a ledger that lived
+through every change differs from one made of the API server's objects alone (`rebuilt`, `differences`). Whoever asks
+decides what to do about it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from core.catalog import Catalog, rivals
+from core.ledger import Holding, Ledger, NodeState
+from core.model import Node, NodeName, Pod, PodUid
+from core.port import Identifying
+from core.settings import DialectName, Settings, Tables
+
+_NAMED_MAX: Final = 5
+
+
+class Fault(StrEnum):
+    """What is wrong; also the words of the metric that counts them."""
+
+    OVERCOMMITTED = "overcommitted"
+    FOREIGN_OVERCOMMIT = "foreign-overcommit"
+    SOLD_TWICE = "sold-twice"
+    UNREADABLE_HOLDER = "unreadable-holder"
+    DUPLICATE_CARD = "duplicate-card"
+    MISSING_NODE = "missing-node"
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong on *node*; text says what, where and what to do, for the operator."""
+
+    fault: Fault
+    node: NodeName
+    text: str
+
+
+def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterable[Node], pods: Iterable[Pod]) -> Ledger:
+    """A ledger of the API server's objects alone: nothing is reserved in it."""
+    ledger = Ledger(catalog, tables, settings)
+    for node in nodes:
+        ledger.set_node(node)
+    for pod in pods:
+        if pod.node_name:
+            ledger.count(pod)
+    return ledger
+
+
+def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[Finding, ...]:
+    """All that must not be, by node; *foreign* are the pods that another scheduler bound."""
+    found = [one for name in ledger.states for one in faults_on(ledger, name, foreign)]
+    found += _duplicates(ledger)
+    found += [
+        Finding(
+            fault=Fault.MISSING_NODE,
+            node=node,
+            text=f"pod {key} is bound to node {node}, which does not exist; its cards are counted nowhere; "
+            "delete the pod, or bring the node back",
+        )
+        for node, key in ledger.stray_pods()
+    ]
+    return tuple(found)
+
+
+def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) -> Iterator[Finding]:
+    """What must not be on one node that is there."""
+    state, holders = ledger.states[name], ledger.holders(name)
+    for which, cards in state.offers.items():
+        for text in ledger.catalog.dialects[which].overcommitted(cards):
+            theirs = {uid: one for uid, one in holders.items() if one.dialect == which}
+            strangers = [one.key for uid, one in theirs.items() if uid in foreign]
+            named = _listed(strangers or [one.key for one in theirs.values()])
+            fault = Fault.FOREIGN_OVERCOMMIT if strangers else Fault.OVERCOMMITTED
+            whose = "pods bound by another scheduler are among its holders" if strangers else "its holders"
+            yield Finding(fault=fault, node=name, text=f"{text}; {whose}: {named}; delete one of them")
+    yield from _sold_twice(name, holders)
+    for one in holders.values():
+        if one.closes:
+            yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.closes)
+
+
+def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
+    keys: dict[DialectName, list[str]] = defaultdict(list)
+    for one in holders.values():
+        if one.dialect is not None:
+            keys[one.dialect].append(one.key)
+    for which in sorted(keys):
+        for rival in sorted(rivals(which) & keys.keys()):
+            if which < rival:
+                text = (
+                    f"the same cards are held as {which} by {_listed(keys[which])} and as {rival} by "
+                    f"{_listed(keys[rival])}; delete the pods of one of them"
+                )
+                yield Finding(fault=Fault.SOLD_TWICE, node=name, text=text)
+
+
+def _duplicates(ledger: Ledger) -> Iterator[Finding]:
+    """Cards of which two nodes say that they have them, by ids that are one card's in the whole world."""
+    nodes: dict[str, list[NodeName]] = defaultdict(list)
+    for name, state in ledger.states.items():
+        for which, cards in state.offers.items():
+            dialect = ledger.catalog.dialects[which]
+            if isinstance(dialect, Identifying):
+                for card in dialect.identities(cards):
+                    nodes[card].append(name)
+    for card, names in sorted(nodes.items()):
+        if len(names) > 1:
+            text = (
+                f"card {card} is registered by {_listed(names)}; one card is in one node: see the device plugins there"
+            )
+            yield Finding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text)
+
+
+def differences(
+    ledger: Ledger, fresh: Ledger, name: NodeName, *, reserved: Collection[PodUid], unsettled: Collection[PodUid]
+) -> tuple[str, ...]:
+    """Where *ledger* differs on one node from *fresh*, which was made of the API server's objects; () if nowhere.
+
+    Args:
+        ledger: the one that lived.
+        fresh: one with this node and its pods, under the same configuration.
+        name: the node, which both know.
+        reserved: pods that hold something by a promise that is not written yet.
+        unsettled: pods of which either ledger may have seen a later version; they are passed over.
+    """
+    found: list[str] = []
+    ours, theirs = ledger.holders(name), fresh.holders(name)
+    for uid in ours.keys() | theirs.keys():
+        if uid in unsettled:
+            continue
+        mine, other = ours.get(uid), theirs.get(uid)
+        if mine is None and other is not None:
+            found.append(f"pod {other.key} is bound there and not counted")
+        elif mine is not None and other is None and uid not in reserved:
+            found.append(f"pod {mine.key} is counted there and not bound")
+        elif mine is not None and other is not None and not _alike(mine, other):
+            found.append(f"pod {mine.key} is counted as {mine}, and is {other}")
+    return (*sorted(found), *arithmetic(ledger, name))
+
+
+def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
+    """Where the state of one node is not the sum of its holders; () if it is."""
+    state, holders = ledger.states[name], ledger.holders(name)
+    used: Counter[str] = Counter()
+    offers: dict[DialectName, tuple[Any, ...]] = {which: ledger.empty_cards(name, which) for which in state.offers}
+    for one in holders.values():
+        used.update(dict(one.amounts))
+        if one.dialect in offers and one.assignment is not None:
+            dialect = ledger.catalog.dialects[one.dialect]
+            offers[one.dialect] = dialect.take(offers[one.dialect], one.assignment)
+    found = [
+        f"the cards offered as {which} are not the sum of what is held"
+        for which in state.offers
+        if offers[which] != state.offers[which]
+    ]
+    if +used != +Counter(state.used):
+        found.append(f"its resources in use are counted as {_amounts(state)}, and are {dict(sorted(used.items()))}")
+    return tuple(found)
+
+
+def _alike(one: Holding, other: Holding) -> bool:
+    return one._replace(key="") == other._replace(key="")
+
+
+def _amounts(state: NodeState) -> dict[str, int]:
+    return {resource: amount for resource, amount in sorted(state.used.items()) if amount}
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = sorted(names)
+    rest = f" and {len(shown) - _NAMED_MAX} more" if len(shown) > _NAMED_MAX else ""
+    return ", ".join(shown[:_NAMED_MAX]) + rest
