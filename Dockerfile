@@ -10,6 +10,7 @@ RUN python -m venv --without-pip /venv \
 FROM python:${PYTHON}-slim
 COPY --from=packages /venv /venv
 COPY core /app/core
+COPY runtime /app/runtime
 COPY kube /app/kube
 COPY certs /app/certs
 COPY webhook /app/webhook

@@ -9,7 +9,7 @@ from controller import audit_command
 from controller.config import parse
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
-from kube.process import configure_log, fast_loop
+from runtime.process import configure_log, fast_loop
 
 _OK, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 2, 3
 

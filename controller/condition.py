@@ -17,9 +17,9 @@ import structlog
 from controller.config import PodName
 from controller.metrics import Metrics
 from core.names import CONFIGURATION_ACCEPTED
-from kube.backoff import Backoff
 from kube.calls import Calls, Condition
 from kube.errors import ApiError, UndecodableError, printable
+from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 

@@ -11,6 +11,7 @@ from core.errors import ConfigError, quoted
 from core.settings import SCHEDULER_NAME_REMEDY, Settings, is_scheduler_name
 from core.wire.configuration import decode_settings
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+from runtime.listening import Address, read_address
 
 # A Binding of the process before us ends within this, whatever became of that process.
 START_DELAY_S: Final = 6.0
@@ -40,20 +41,18 @@ class Config:
 
     settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
     scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
-    start_delay_s: how long nothing is decided after the start. preview_port: None = no previews are served; cert_dir:
+    start_delay_s: how long nothing is decided after the start. preview_listen: None = no previews are served; cert_dir:
     the pair that they are served with; audience: whom a caller's token must have been made for. pod: the one that this
     process runs in, whose condition says whether the configuration is in force; None = nowhere to say it.
     """
 
-    host: str
-    port: int
+    listen: Address
     kubeconfig: str
     settings_file: str
     scheduler_names: tuple[str, ...]
     identity: str
     start_delay_s: float
-    preview_host: str = ""
-    preview_port: int | None = None
+    preview_listen: Address | None = None
     cert_dir: str = ""
     audience: str = AUDIENCE
     pod: PodName | None = None
@@ -68,12 +67,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     given = _parser(environ).parse_args(argv)
     problems: list[str] = []
-    host, port = _listen(given.listen, problems)
+    listen = _listen(given.listen, problems)
     names = _names(given.scheduler_name, environ, problems)
     delay_s = _seconds(given.start_delay, problems)
-    preview_host, preview_port = "", None
+    preview_listen = None
     if given.preview_listen:
-        preview_host, preview_port = _listen(given.preview_listen, problems, "--preview-listen")
+        preview_listen = _listen(given.preview_listen, problems, "--preview-listen")
         if not given.cert_dir:
             problems.append(
                 f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
@@ -82,15 +81,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     if problems:
         raise ConfigError(problems)
     return Config(
-        host=host,
-        port=port,
+        listen=listen,
         kubeconfig=given.kubeconfig,
         settings_file=given.settings,
         scheduler_names=names,
         identity=given.identity or socket.gethostname(),
         start_delay_s=delay_s,
-        preview_host=preview_host,
-        preview_port=preview_port,
+        preview_listen=preview_listen,
         cert_dir=given.cert_dir,
         audience=given.audience,
         pod=pod,
@@ -249,12 +246,11 @@ def _names(given: Sequence[str] | None, environ: Mapping[str, str], problems: li
     return names
 
 
-def _listen(text: str, problems: list[str], name: str = "--listen") -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if colon and port.isascii() and port.isdigit() and int(port) <= 65_535:
-        return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as asked)
-    problems.append(f"{_called(name)}: found {quoted(text, 256)}; write an address such as '0.0.0.0:8080'")
-    return "", 0
+def _listen(text: str, problems: list[str], name: str = "--listen") -> Address:
+    found = read_address(text)
+    if found is None:
+        problems.append(f"{_called(name)}: found {quoted(text, 256)}; write an address such as '0.0.0.0:8080'")
+    return found or Address(host="", port=0)
 
 
 def _pod(text: str, problems: list[str]) -> PodName | None:

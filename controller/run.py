@@ -8,7 +8,7 @@ import gc
 import signal
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from controller import config as configuration
 from controller.act import Actor
 from controller.answers import Explain, answer
 from controller.callers import Callers
+from controller.cards import card_series
 from controller.condition import OwnCondition
 from controller.config import Config
 from controller.deeds import Announce
@@ -32,18 +33,22 @@ from controller.metrics import Metrics, show
 from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
-from controller.serve import Port, TrustedPort
+from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.standing import Standing
 from controller.tell import Teller
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
-from kube.backoff import Backoff
 from kube.calls import Calls
 from kube.credentials import choose_source, mistake_in
 from kube.errors import CredentialsError
 from kube.transport import Transport
+from runtime.backoff import Backoff
+from runtime.calls import Plain
+from runtime.figures import ServingFigures
+from runtime.process import connections_of, raise_file_limit
+from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
 
 _log: Final = structlog.get_logger()
 
@@ -52,6 +57,9 @@ _SLICE_S: Final = 0.01
 _REPORT_S: Final = 1.0
 _SETTINGS_S: Final = 5.0
 _CERTIFICATE_S: Final = 2.0
+_SHUTDOWN_S: Final = 2.0
+# Of the TLS port: webhooks, and people who ask.
+_MAX_CALLERS: Final = 256
 _LAG_S: Final = 0.02
 # Until the first sync, and while another configuration is taken, nearly everything made is kept, and nothing is
 # collected; after it little leaves garbage with cycles, and what is kept for long is not looked through again: either
@@ -87,6 +95,17 @@ class Controller:
         self._teller: Teller | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
+        self._plain = Port("plain", Plain(self.reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS)
+        self._context = serving.server_context()
+        self._trusted = Port(
+            "trusted",
+            Trusted(lambda: self._callers, preview=self._preview, explain=self._answer).answer,
+            self._context,
+            max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
+            max_body_bytes=MAX_POD_BYTES,
+            deadline_s=lambda _: BODY_S,
+        )
+        self._metrics.registry.register(ServingFigures((self._plain, self._trusted)))
         self._connection = "connection: not made yet"
         self._synced = False
         self._stopping = False
@@ -114,17 +133,16 @@ class Controller:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         gc.disable()
-        port = Port(self._owner, self._metrics, reasons=self.reasons, fill=self._fill)
-        taken = await port.start(self._config.host, self._config.port)
+        listen = await self._plain.start(self._config.listen, "--listen")
         _log.info(
             "controller serving",
-            listen=f"{self._config.host}:{taken}",
+            listen=str(listen),
             names=self._owner.planner.settings.scheduler_names,
         )
         try:
             await self._until(stop)
         finally:
-            await port.stop()
+            await self._plain.stop(_SHUTDOWN_S)
         _log.info("controller stopped")
 
     async def _until(self, stop: asyncio.Event) -> None:
@@ -278,11 +296,10 @@ class Controller:
 
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
-        config = self._config
-        if config.preview_port is None:
+        listen, is_served = self._config.preview_listen, False
+        if listen is None:
             return
-        directory, context, port = Path(config.cert_dir), serving.server_context(), None
-        seen: serving.Signature | None = None
+        directory, seen = Path(self._config.cert_dir), None
         try:
             while True:
                 found = await asyncio.to_thread(serving.signature, directory)
@@ -290,18 +307,21 @@ class Controller:
                     seen = found
                     try:
                         pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
-                        serving.use(context, pair.stored)
+                        serving.use(self._context, pair.stored)
                     except (ConfigError, ssl.SSLError, OSError) as e:
                         _log.warning("no certificate to serve previews and explanations with", error=str(e))
                     else:
-                        if port is None:
-                            port = TrustedPort(lambda: self._callers, preview=self._preview, explain=self._answer)
-                            taken = await port.start(config.preview_host, config.preview_port, context)
-                            _log.info("previews and explanations served", listen=f"{config.preview_host}:{taken}")
+                        if not is_served:
+                            taken, is_served = await self._trusted.start(listen, "--preview-listen"), True
+                            _log.info("previews and explanations served", listen=str(taken))
                 await asyncio.sleep(_CERTIFICATE_S)
         finally:
-            if port is not None:
-                await port.stop()
+            await self._trusted.stop(_SHUTDOWN_S)
+
+    def _exposition(self) -> AsyncIterator[bytes]:
+        self._fill()
+        settings = self._owner.planner.settings
+        return exposition(self._metrics, card_series(self._owner.ledger, per_pod=settings.metrics_per_pod))
 
     def _fill(self) -> None:
         """Bring the gauges up to date."""

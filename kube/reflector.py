@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, Protocol, TypeVar, assert_never
 
-from kube.backoff import Backoff
 from kube.errors import (
     ApiError,
     ApiForbiddenError,
@@ -26,6 +25,7 @@ from kube.errors import (
 )
 from kube.exchange import Purpose, Response
 from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchEvent, WatchFailed
+from runtime.backoff import Backoff
 
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)

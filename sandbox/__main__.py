@@ -17,7 +17,7 @@ import structlog
 
 from core.errors import quoted
 from kube.causes import cause_of
-from kube.listening import cannot_listen
+from runtime.listening import cannot_listen
 from sandbox.client import ApiStatusError
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.join import KubeconfigError, WrittenRecords, client_of, joined

@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 TESTS: Final = Path(__file__).parent
-ROOMS: Final = ("core", "kube", "webhook", "controller", "certs", "cli", "sandbox")
+ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
 
 # Up to Python 3.13, whoever asks for the current loop where none was ever set is given a new one, and nobody closes
 # it: pytest-asyncio asks around every async test, and the collector warns in whichever test comes later, which

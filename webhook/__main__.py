@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from core.errors import ConfigError
-from kube.process import configure_log, fast_loop
+from runtime.process import configure_log, fast_loop
 from webhook.check import check
 from webhook.options import parse
 from webhook.run import Webhook

@@ -16,12 +16,12 @@ from core.admission.rulebook import Rulebook
 from core.inventory import Inventory, Stock
 from core.model import Node, NodeName
 from core.wire.nodes import decode_node
-from kube.backoff import Backoff
 from kube.credentials import choose_source
 from kube.errors import CredentialsError
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Reflector, Source
 from kube.transport import Transport
+from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 

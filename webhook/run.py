@@ -14,7 +14,7 @@ from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
 from kube.calls import Calls
 from kube.credentials import mistake_in
-from kube.listening import cannot_listen
+from runtime.listening import cannot_listen
 from webhook.app import Port
 from webhook.calls import PlainCalls, ReviewCalls
 from webhook.clients import Clients

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from core.errors import ConfigError
-from kube.listening import cannot_listen
+from runtime.listening import cannot_listen
 from webhook.app import BACKLOG, Port, bound
 from webhook.calls import PlainCalls
 from webhook.metrics import Metrics

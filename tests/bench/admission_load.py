@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from kube.process import fast_loop
+from runtime.process import fast_loop
 
 
 def share_pod(workload: int = 0, number: int = 0) -> dict[str, Any]:

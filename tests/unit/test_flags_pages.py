@@ -63,7 +63,7 @@ def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path
 def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
     config = controller_config.parse([], {})
     figures = {
-        "--listen": f"{config.host}:{config.port}",
+        "--listen": str(config.listen),
         "--audience": config.audience,
         "--identity": "the host's name",
         "--start-delay": f"{config.start_delay_s:g}",

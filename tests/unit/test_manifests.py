@@ -442,7 +442,7 @@ def test_the_webhook_understands_its_arguments():
 def test_the_controller_understands_its_arguments():
     config = controller_config.parse(arguments("Deployment cardshare-controller"), {})
     port = next(found for found in container("Deployment cardshare-controller")["ports"] if found["name"] == "plain")
-    assert config.port == port["containerPort"]
+    assert config.listen.port == port["containerPort"]
 
 
 def test_the_controller_is_told_its_pod_and_may_write_that_pods_status():

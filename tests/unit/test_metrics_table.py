@@ -12,6 +12,7 @@ from controller.metrics import Metrics as ControllerMetrics
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings, Tables
+from runtime.figures import ServingFigures
 from tests.support.world import node
 from webhook.metrics import Metrics as WebhookMetrics
 
@@ -41,6 +42,13 @@ def of_webhook() -> list[Row]:
     return [row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation) for one in metrics.collect()]
 
 
+def of_serving() -> list[Row]:
+    return [
+        row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation)
+        for one in ServingFigures(()).collect()
+    ]
+
+
 def of_cards() -> list[Row]:
     ledger = Ledger(standard_catalog(), Tables(), Settings())
     ledger.set_node(node("n1"))
@@ -56,6 +64,10 @@ def of_cards() -> list[Row]:
 def test_every_metric_of_the_controller_is_told_as_it_is():
     assert rows("Controller") == of_controller()
     assert len(of_controller()) == len(list(ControllerMetrics().registry.collect()))
+
+
+def test_every_metric_of_a_port_is_told_as_it_is():
+    assert rows("Serving") == of_serving()
 
 
 def test_every_value_of_waiting_for_is_told():
@@ -90,5 +102,5 @@ def test_metrics_to_look_at_first_are_there():
     first = PAGE.read_text().split("\n## ")[0]
     named = [piece for piece in first.split("`") if piece.startswith("cardshare_")]
     assert named
-    known = {name.strip("`") for name, *_ in (*of_controller(), *of_webhook())}
+    known = {name.strip("`") for name, *_ in (*of_controller(), *of_webhook(), *of_serving())}
     assert set(named) <= known

@@ -3,12 +3,13 @@ import pytest
 from controller.config import lacks_settings, parse, read_settings
 from core.errors import ConfigError
 from core.settings import Policy
+from runtime.listening import Address
 
 
 def test_flags_win_over_the_environment_and_that_over_the_defaults():
     environ = {"CARDSHARE_LISTEN": "127.0.0.1:1", "CARDSHARE_KUBECONFIG": "env", "CARDSHARE_SCHEDULER_NAME": "a, b"}
     config = parse(["--kubeconfig", "flag"], environ)
-    assert (config.host, config.port, config.kubeconfig) == ("127.0.0.1", 1, "flag")
+    assert (str(config.listen), config.kubeconfig) == ("127.0.0.1:1", "flag")
     assert config.scheduler_names == ("a", "b")
     assert config.start_delay_s == 6.0
     assert parse(["--scheduler-name", "x", "--scheduler-name", "y"], environ).scheduler_names == ("x", "y")
@@ -16,12 +17,12 @@ def test_flags_win_over_the_environment_and_that_over_the_defaults():
 
 @pytest.mark.parametrize(
     ("listen", "host", "port"),
-    [(":8080", "0.0.0.0", 8080), ("[::1]:9", "::1", 9)],
+    [(":8080", "", 8080), ("[::1]:9", "::1", 9)],
     ids=["every address", "IPv6"],
 )
 def test_addresses_are_read(listen, host, port):
     config = parse(["--listen", listen], {})
-    assert (config.host, config.port) == (host, port)
+    assert config.listen == Address(host=host, port=port)
 
 
 def test_every_wrong_flag_is_listed():

@@ -1,6 +1,6 @@
 import errno
 
-from kube.listening import cannot_listen
+from runtime.listening import cannot_listen
 
 
 def test_a_port_that_needs_a_right_is_told_so():

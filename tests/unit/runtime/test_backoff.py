@@ -1,4 +1,4 @@
-from kube.backoff import Backoff
+from runtime.backoff import Backoff
 
 
 def test_waits_double_up_to_the_cap_and_begin_again():

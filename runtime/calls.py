@@ -1,0 +1,168 @@
+"""A call and its answer: the one way in which our ports speak HTTP, over ASGI, so that the server beneath is a library.
+
+A port's answers are a coroutine function of the call. What is no call for it is raised as `RefusedCallError`, which is
+counted by status; a `Reply` is an answer, whatever its status.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+_log: Final = structlog.get_logger()
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+# How many bodies over this size are taken in at a time; the next waits, inside its deadline, and nothing more is read
+# of it meanwhile. So memory is bounded by what is being read, not by who connects.
+LARGE_BYTES: Final = 64 * 1024
+_LARGE_AT_A_TIME: Final = 6
+
+# The three of ASGI; what their keys mean: https://asgi.readthedocs.io/en/latest/specs/www.html
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class RefusedCallError(Exception):
+    """The call is answered with *status* and a line of text; *allow* lists the methods of a 405."""
+
+    def __init__(self, status: int, text: str, *, allow: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.allow = allow
+
+
+class _GoneError(Exception):
+    """Whoever called is gone, or was refused while the body came: there is nobody to answer."""
+
+
+class Reply(NamedTuple):
+    """What is answered: text in one piece, or in pieces that are made while they are sent."""
+
+    body: bytes | AsyncIterator[bytes]
+    status: int = 200
+    content_type: str = JSON
+
+
+class Call:
+    """One call, of which the head is there. stranger: why who calls may not, "" for everybody who may."""
+
+    __slots__ = ("_app", "_receive", "_scope", "method", "path", "query", "stranger")
+
+    def __init__(self, app: "App", scope: Scope, receive: Receive) -> None:
+        self._app = app
+        self._scope = scope
+        self._receive = receive
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: bytes = scope["query_string"]
+        self.stranger: str = scope["state"].get("stranger", "")
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first of the headers called *name*, in lower case; None without."""
+        for found, value in self._scope["headers"]:
+            if found == name:
+                return bytes(value)
+        return None
+
+    async def body(self) -> bytes | bytearray:
+        """The whole body; asked for once."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        if not message["more_body"]:
+            return bytes(message["body"])
+        return await self._app.gathered(bytearray(message["body"]), self._receive)
+
+
+class App:
+    """An ASGI application around a port's *answer*; refused: calls that were none, by status."""
+
+    def __init__(self, answer: Callable[[Call], Awaitable[Reply]], refused: Counter[int]) -> None:
+        self._answer = answer
+        self._refused = refused
+        self._turns = asyncio.Semaphore(_LARGE_AT_A_TIME)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        allow = ""
+        try:
+            reply = await self._answer(Call(self, scope, receive))
+        except _GoneError:
+            return
+        except RefusedCallError as e:
+            self._refused[e.status] += 1
+            reply, allow = Reply(f"{e}\n".encode(), e.status, TEXT), e.allow
+        except Exception:  # noqa: BLE001 (the outermost frame of a call)
+            _log.exception("call failed")
+            self._refused[500] += 1
+            reply = Reply(b"cardshare failed; see its log\n", 500, TEXT)
+        body = reply.body
+        if not isinstance(body, bytes) and scope["http_version"] == "1.0":
+            # Which knows no pieces.
+            body = b"".join([piece async for piece in body])
+        headers = [(b"content-type", reply.content_type.encode())]
+        if allow:
+            headers.append((b"allow", allow.encode()))
+        if isinstance(body, bytes):
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        if not isinstance(body, bytes):
+            async for piece in body:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            body = b""
+        await send({"type": "http.response.body", "body": body})
+
+    async def gathered(self, body: bytearray, receive: Receive) -> bytearray:
+        """*body* and the rest of it; a large one waits for its turn."""
+        more = True
+        while more and len(body) <= LARGE_BYTES:
+            more = await _grow(body, receive)
+        if more:
+            async with self._turns:
+                while more:
+                    more = await _grow(body, receive)
+        return body
+
+
+async def _grow(body: bytearray, receive: Receive) -> bool:
+    message = await receive()
+    if message["type"] != "http.request":
+        raise _GoneError
+    body += message["body"]
+    return bool(message["more_body"])
+
+
+class Plain:
+    """The answers of every plain port: liveness, readiness, figures."""
+
+    def __init__(
+        self, reasons: Callable[[], list[str]], exposition: Callable[[], bytes | AsyncIterator[bytes]]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reasons: why nobody should be sent to this process, a line each.
+            exposition: the text for Prometheus.
+        """
+        self._reasons = reasons
+        self._exposition = exposition
+
+    async def answer(self, call: Call) -> Reply:
+        """See `App`."""
+        if call.method != "GET":
+            raise RefusedCallError(405, "ask by GET", allow="GET")
+        match call.path:
+            case "/healthz":
+                return Reply(b"ok\n", content_type=TEXT)
+            case "/readyz":
+                reasons = self._reasons()
+                return Reply("".join(f"{one}\n" for one in reasons or ["ok"]).encode(), 503 if reasons else 200, TEXT)
+            case "/metrics":
+                return Reply(self._exposition(), content_type=METRICS)
+            case _:
+                raise RefusedCallError(404, "there is nothing here; ask /healthz, /readyz or /metrics")

@@ -1,0 +1,46 @@
+"""What every port counts, for Prometheus: the same families in every process."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from runtime.serving import Port
+
+
+class ServingFigures(Collector):
+    """The figures of some ports; a port that is not there yet has none."""
+
+    def __init__(self, ports: Sequence[Port]) -> None:
+        self._ports = ports
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; called by the registry."""
+        yield self._gauge("connections", "Connections that stand or arrive.", ((one, one.held) for one in self._ports))
+        yield self._gauge("in_flight", "Calls being answered.", ((one, len(one.busy)) for one in self._ports))
+        for name, text in (
+            ("dropped_connections", "Connections that were closed to make room, the one that idled longest first."),
+            ("failed_handshakes", "Connections that ended before a session stood."),
+        ):
+            yield self._counter(name, text, ((one, getattr(one, name)) for one in self._ports))
+        refused = CounterMetricFamily(
+            "cardshare_serving_refused_calls", "Calls that were none, by HTTP status.", labels=("port", "status")
+        )
+        for one in self._ports:
+            for status, count in sorted(one.refused.items()):
+                refused.add_metric((one.name, str(status)), count)
+        yield refused
+
+    @staticmethod
+    def _gauge(name: str, text: str, found: Iterable[tuple[Port, int]]) -> Metric:
+        family = GaugeMetricFamily(f"cardshare_serving_{name}", text, labels=("port",))
+        for port, value in found:
+            family.add_metric((port.name,), value)
+        return family
+
+    @staticmethod
+    def _counter(name: str, text: str, found: Iterable[tuple[Port, int]]) -> Metric:
+        family = CounterMetricFamily(f"cardshare_serving_{name}", text, labels=("port",))
+        for port, value in found:
+            family.add_metric((port.name,), value)
+        return family

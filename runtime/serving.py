@@ -1,0 +1,254 @@
+"""A port: connections accepted, counted and bounded; what is said over them is uvicorn's and the guard's.
+
+Connections are accepted here and not by the loop, so that their number is bounded from the first packet on: a flood of
+silent ones, which never come as far as a call, ends the oldest of them and nobody else.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
+from typing import Any, Final
+
+import structlog
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from core.errors import ConfigError
+from runtime.calls import App, Call, Reply
+from runtime.guard import Guarded
+from runtime.listening import Address, bound, cannot_listen
+
+_log: Final = structlog.get_logger()
+
+# The API server takes writes of up to 3 MiB; a review holds at most two objects and an envelope under 1 MiB.
+MAX_BODY_BYTES: Final = 7 * 2**20
+# The API server's client keeps idle connections for 90 s; closing first would race with its next call.
+KEEPALIVE_S: Final = 120.0
+BODY_S: Final = 5.0
+# Of a plain port: probes and scrapes.
+MAX_PLAIN_CONNECTIONS: Final = 64
+_HANDSHAKE_S: Final = 10.0
+_LINGER_S: Final = 5.0
+_SWEEP_S: Final = 1.0
+_BACKLOG: Final = 1024
+_AT_A_TIME: Final = 16
+# Without a descriptor left there is nothing to accept with, and asking again at once would be all that is done.
+_PAUSE_S: Final = 0.2
+
+
+class Port:
+    """Listens from `start` to `stop`.
+
+    Attributes:
+        name: of the port, in figures and in the log.
+        idle, busy: connections without and with a call under way, each the oldest first.
+        dropped_connections: those that were closed to make room; failed_handshakes: sessions that never stood.
+        refused: what was no call, by status.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        answer: Callable[[Call], Awaitable[Reply]],
+        context: ssl.SSLContext | None = None,
+        *,
+        max_connections: int,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        deadline_s: Callable[[bytes], float] = lambda query: BODY_S,
+        why_not: Callable[[Mapping[str, Any]], str] = lambda certificate: "",
+        keepalive_s: float = KEEPALIVE_S,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            name: of the port.
+            answer: what to say.
+            context: for TLS; None for plain text. `renew` replaces it.
+            max_connections: with one more, the one that has been idle longest is closed.
+            max_body_bytes: more is refused before it is read.
+            deadline_s: how long a body may take to arrive, by the call's query.
+            why_not: why the owner of a TLS certificate may not call, or "".
+            keepalive_s: how long a connection may idle.
+        """
+        self.name = name
+        self.idle: OrderedDict[Guarded, None] = OrderedDict()
+        self.busy: OrderedDict[Guarded, None] = OrderedDict()
+        self.dropped_connections = 0
+        self.failed_handshakes = 0
+        self.refused: Counter[int] = Counter()
+        self.draining = False
+        self.max_body_bytes = max_body_bytes
+        self.deadline_s = deadline_s
+        self.why_not = why_not
+        self.state = ServerState()
+        self.config = Config(
+            App(answer, self.refused),
+            http=Guarded,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            # What it would say is answered, counted or logged by us.
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=round(keepalive_s),
+        )
+        self.config.load()
+        self._keepalive_s = keepalive_s
+        self._context = context
+        self._max_connections = max_connections
+        self._socket: socket.socket | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._emptied = asyncio.Event()
+
+    @property
+    def held(self) -> int:
+        """How many connections there are, with those that only arrive."""
+        return len(self.idle) + len(self.busy)
+
+    async def start(self, address: Address, flag: str) -> Address:
+        """Listen on *address*, which *flag* named, and say where: of port 0 the one that was given.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        try:
+            self._socket = bound(address)
+            self._socket.listen(_BACKLOG)
+        except OSError as e:
+            raise ConfigError([cannot_listen(flag, address, e)]) from e
+        self._tell_date()
+        self._sweeper = asyncio.create_task(self._sweep(), name=f"sweep {self.name}")
+        self._listen()
+        return Address(host=address.host, port=self._socket.getsockname()[1])
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Make sessions of new connections by *context*."""
+        self._context = context
+
+    def drain(self) -> None:
+        """Go on serving, and have every connection that is used turn over to somebody else."""
+        self.draining = True
+
+    async def stop(self, patience_s: float) -> None:
+        """Take no new connection, let calls that are under way end, close the rest."""
+        self.draining = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        for one in tuple(self.idle):
+            if one.transport is None:
+                one.abort()
+            else:
+                one.end()
+        for one in self.busy:
+            one.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self.held:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        for one in (*self.idle, *self.busy):
+            one.abort()
+
+    # ------------------------------------------------------------------ connections
+
+    def _listen(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
+
+    def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_AT_A_TIME):
+            try:
+                found, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as e:
+                _log.warning("connection not accepted", port=self.name, error=str(e), pause_s=_PAUSE_S)
+                self._make_room(self.held - 1)
+                loop.remove_reader(listening)
+                loop.call_later(_PAUSE_S, self._listen)
+                return
+            self._make_room(self._max_connections - 1)
+            one = Guarded(self)
+            self.idle[one] = None
+            one.arrival = loop.create_task(self._welcome(one, found), name="arrival")
+
+    def _make_room(self, most: int) -> None:
+        """Close connections until there are *most*: first those that are idle, the longest first."""
+        while self.held > max(most, 0):
+            one = next(iter(self.idle or self.busy))
+            self.dropped_connections += 1
+            self.lost(one)
+            one.abort()
+
+    async def _welcome(self, one: Guarded, found: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            found.setblocking(False)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(
+                lambda: one,
+                found,
+                ssl=self._context,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._context else None,
+                ssl_shutdown_timeout=_LINGER_S if self._context else None,
+            )
+        except OSError:
+            # Also what came to nothing within the time: the world tries it all day, so it is counted and not told.
+            self.failed_handshakes += 1
+            found.close()
+            self.lost(one)
+        except asyncio.CancelledError:
+            found.close()
+            self.lost(one)
+            raise
+        finally:
+            one.arrival = None
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._tell_date()
+            now_s = loop.time()
+            for one in tuple(self.busy):
+                one.look(now_s)
+            while self.idle and now_s - (one := next(iter(self.idle))).since_s > self._keepalive_s:
+                self.lost(one)
+                one.abort()
+
+    def _tell_date(self) -> None:
+        self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+
+    # ------------------------------------------------------------------ what a connection says, see `guard.Place`
+
+    def began(self, one: Guarded) -> None:
+        """See `Place`."""
+        self.idle.pop(one, None)
+        self.busy[one] = None
+
+    def ended(self, one: Guarded) -> None:
+        """See `Place`."""
+        self.busy.pop(one, None)
+        self.idle[one] = None
+
+    def lost(self, one: Guarded) -> None:
+        """See `Place`."""
+        self.idle.pop(one, None)
+        self.busy.pop(one, None)
+        self._emptied.set()
+
+    def refuse(self, status: int) -> None:
+        """See `Place`."""
+        self.refused[status] += 1

@@ -1,0 +1,283 @@
+"""A port of `runtime`, in this process: what is said over it, what is held, and what is ended."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+
+import pytest
+import trustme
+
+from runtime.calls import TEXT, Call, Plain, RefusedCallError, Reply
+from runtime.listening import Address
+from runtime.serving import Port
+
+HERE = Address(host="127.0.0.1", port=0)
+
+
+class Echo:
+    """Answers with the body's length; `held` keeps calls from their answers."""
+
+    def __init__(self):
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.begun = 0
+
+    async def answer(self, call: Call) -> Reply:
+        self.begun += 1
+        if call.path == "/early":
+            raise RefusedCallError(404, "there is nothing here")
+        if call.path == "/broken":
+            raise KeyError("a mistake of ours")
+        body = await call.body()
+        await self.go_on.wait()
+        return Reply(b"%d\n" % len(body), content_type=TEXT)
+
+
+class Served:
+    def __init__(self, port, echo, address, context=None):
+        self.port, self.echo, self.address, self.context = port, echo, address, context
+
+    async def open(self):
+        return await asyncio.open_connection(
+            "127.0.0.1", self.address.port, ssl=self.context, server_hostname="localhost" if self.context else None
+        )
+
+    @contextlib.asynccontextmanager
+    async def connection(self):
+        reader, writer = await self.open()
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+@pytest.fixture(params=["plain", "tls"])
+def is_tls(request):
+    return request.param == "tls"
+
+
+@pytest.fixture
+async def serve(is_tls):
+    found = []
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+
+    async def start(**options):
+        echo = Echo()
+        port = Port("test", echo.answer, server if is_tls else None, **{"max_connections": 8, **options})
+        found.append(port)
+        return Served(port, echo, await port.start(HERE, "--listen"), client if is_tls else None)
+
+    yield start
+    for one in found:
+        await one.stop(1.0)
+
+
+def call(body=b"", path="/", length=None, more=""):
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length or len(body)}\r\n{more}\r\n".encode() + body
+
+
+async def answer(reader):
+    """(status, body) of the next answer."""
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower()
+    length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+    return int(head.split()[1]), await asyncio.wait_for(reader.readexactly(length), 10)
+
+
+async def until(true, deadline_s=10.0):
+    end_s = time.monotonic() + deadline_s
+    while not true():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(0.01)
+
+
+async def test_calls_are_answered_one_after_the_other_and_the_connection_is_kept(serve):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        for body in (b"", b"abc", b"x" * 200_000):
+            writer.write(call(body))
+            assert await answer(reader) == (200, b"%d\n" % len(body))
+        writer.write(b"".join(call(b"y" * size) for size in range(5)))
+        assert [await answer(reader) for _ in range(5)] == [(200, b"%d\n" % size) for size in range(5)]
+        assert served.port.held == 1
+
+
+async def test_a_call_may_come_byte_by_byte(serve):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        for byte in call(b"abc") + call(b"de"):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert [await answer(reader), await answer(reader)] == [(200, b"3\n"), (200, b"2\n")]
+
+
+async def test_no_call_begins_before_the_one_ahead_of_it_is_answered_and_little_of_it_is_kept(serve):
+    served = await serve()
+    served.echo.go_on.clear()
+    async with served.connection() as (reader, writer):
+        writer.write(call() * 2000)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.5)
+        await asyncio.sleep(0.2)
+        assert served.echo.begun == 1
+        (one,) = served.port.busy
+        assert len(one._held) <= 64 * 1024
+        served.echo.go_on.set()
+        assert await answer(reader) == (200, b"0\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET /" + b"x" * 9000, 431),
+        (b"POST / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n", 431),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 411),
+        (call(length=3000), 413),
+        (call(b"x" * 1000, path="/early"), 404),
+        (call(b"x" * 1000, path="/broken"), 500),
+        (call(length=1000) + b"{", 408),
+    ],
+    ids=["version", "long line", "long header", "no length", "large body", "nothing there", "our mistake", "half"],
+)
+async def test_what_is_no_call_gets_its_status_and_is_counted(serve, sent, status):
+    served = await serve(max_body_bytes=2000, deadline_s=lambda _: 0.2)
+    async with served.connection() as (reader, writer):
+        writer.write(sent)
+        assert (await answer(reader))[0] == status
+    assert served.port.refused == {status: 1}
+    async with served.connection() as (reader, writer):
+        writer.write(call(b"abc"))
+        assert await answer(reader) == (200, b"3\n")
+
+
+async def test_the_deadline_of_a_body_is_asked_by_the_calls_query(serve):
+    served = await serve(deadline_s=lambda query: float(query.partition(b"=")[2]))
+    async with served.connection() as (reader, writer):
+        began_s = time.monotonic()
+        writer.write(call(path="/?timeout=0.3", length=5) + b"a")
+        assert (await answer(reader))[0] == 408
+        assert 0.2 < time.monotonic() - began_s < 5
+        assert await reader.read() == b""
+
+
+async def test_an_answer_to_half_a_call_arrives_although_the_rest_is_still_coming(serve):
+    served = await serve(max_body_bytes=2000)
+    async with served.connection() as (reader, writer):
+        writer.write(call(length=10**6))
+        assert (await answer(reader))[0] == 413
+        for _ in range(16):
+            writer.write(b"x" * 65_536)
+            await asyncio.sleep(0)
+
+
+async def test_with_one_connection_more_the_one_that_is_idle_longest_goes(serve):
+    served = await serve()
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(served.connection())
+        others = [await stack.enter_async_context(served.connection()) for _ in range(7)]
+        await until(lambda: served.port.held == 8)
+        first[1].write(call())
+        assert (await answer(first[0]))[0] == 200
+        await stack.enter_async_context(served.connection())
+        await until(lambda: served.port.dropped_connections == 1)
+        with contextlib.suppress(OSError):
+            assert await others[0][0].read() == b""
+        first[1].write(call())
+        assert (await answer(first[0]))[0] == 200, "who was used last stays"
+
+
+async def test_silent_ones_do_not_keep_others_out(serve):
+    served = await serve()
+    silent = [await asyncio.open_connection("127.0.0.1", served.address.port) for _ in range(30)]
+    try:
+        async with served.connection() as (reader, writer):
+            writer.write(call(b"abc"))
+            assert await answer(reader) == (200, b"3\n")
+        assert served.port.held <= 8
+    finally:
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_idle_connections_are_ended_in_time_whether_they_ever_asked_or_not(serve):
+    served = await serve(keepalive_s=1.0)
+    async with served.connection() as (silent, _), served.connection() as (reader, writer):
+        writer.write(call())
+        assert (await answer(reader))[0] == 200
+        for one in (silent, reader):
+            with contextlib.suppress(OSError):
+                assert await asyncio.wait_for(one.read(), 10) == b""
+    await until(lambda: served.port.held == 0)
+
+
+async def test_large_bodies_take_turns(serve):
+    served = await serve(max_connections=32)
+    body = b"x" * 300_000
+
+    async def ask():
+        async with served.connection() as (reader, writer):
+            writer.write(call(body))
+            return await answer(reader)
+
+    served.echo.go_on.clear()
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(ask()) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        served.echo.go_on.set()
+    assert {one.result() for one in asked} == {(200, b"300000\n")}
+
+
+async def test_a_stop_waits_for_the_call_that_is_under_way(serve):
+    served = await serve()
+    served.echo.go_on.clear()
+    async with served.connection() as (reader, writer), served.connection() as (idle, _):
+        writer.write(call(b"abc"))
+        await until(lambda: served.echo.begun == 1)
+        stopping = asyncio.create_task(served.port.stop(5.0), name="stop")
+        assert await idle.read() == b""
+        served.echo.go_on.set()
+        assert await answer(reader) == (200, b"3\n")
+        assert await reader.read() == b""
+        writer.close()
+        await stopping
+
+
+async def test_a_draining_port_answers_and_ends_the_connection(serve):
+    served = await serve()
+    served.port.drain()
+    async with served.connection() as (reader, writer):
+        writer.write(call(b"abc"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"connection: close" in head.lower()
+        assert await reader.read() == b"3\n"
+
+
+async def test_readiness_has_a_line_for_each_reason():
+    reasons: list[str] = []
+    plain = Plain(lambda: reasons, lambda: b"figures\n")
+    port = Port("plain", plain.answer, max_connections=8)
+    address = await port.start(HERE, "--listen")
+
+    async def ask(path, method="GET"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", address.port)
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        text = await reader.read()
+        writer.close()
+        return int(text.split()[1]), text.partition(b"\r\n\r\n")[2]
+
+    assert await ask("/readyz") == (200, b"ok\n")
+    reasons += ["one", "two"]
+    assert await ask("/readyz") == (503, b"one\ntwo\n")
+    assert await ask("/healthz") == (200, b"ok\n")
+    assert await ask("/metrics") == (200, b"figures\n")
+    assert (await ask("/"))[0] == 404
+    assert (await ask("/healthz", "POST"))[0] == 405
+    assert (await ask("/healthz", "HEAD")) == (405, b"")
+    await port.stop(1.0)
