@@ -22,7 +22,11 @@ from tests.support import ascend
 from tests.support.ascend import DIALECT, TABLES
 
 WORDS = ("Ascend310P", "Ascend910B2", "Ascend910B4")
-ODD: tuple[dict[str, object], ...] = ({}, {}, {}, {}, {"health": None}, {"count": 2}, {"custominfo": {}})
+ODD: tuple[dict[str, object], ...] = (
+    *({}, {}, {}, {}, {"health": None}, {"count": 2}, {"custominfo": {}}),
+    # A smaller chip than the tables have: all of it is cut as one of their templates.
+    *({"devmem": 3000}, {"devmem": 8192}),
+)
 POLICIES = st.sampled_from(tuple(Policy))
 
 asks = st.tuples(
@@ -63,9 +67,9 @@ def nodes(draw, name="node-a", word=None):
     return ascend.node(word, uuids, soft=draw(st.sampled_from((False, False, True))), name=name, **each)
 
 
-def asked_of(found):
+def asked_of(found, tables=TABLES):
     """What a pod asks, or None where it may not be asked so."""
-    asked = readable_request(found, TABLES)
+    asked = readable_request(found, tables)
     return asked if isinstance(asked, Request) else None
 
 
@@ -127,12 +131,13 @@ def test_the_best_candidate_is_the_best_of_all_nodes(policy, weight, seed):
     # By a seed: what hypothesis draws step by step stays too small to fill nodes.
     chance = Random(seed)
     like = (chance.sample(WORDS, chance.choice((1, 1, 2))), chance.choice((0.0, 0.3, 0.9)))
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), TABLES, Settings())
+    tables = _random_tables(chance)
+    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), tables, Settings())
     for number in range(chance.randint(1, 8)):
         ledger.set_node(_random_node(chance, number, *like))
     rule = NodePolicy(policy, weight)
     candidates = Candidates(ledger, rule, long_walk=0, keep_below=1000)
-    shapes = [shape for _ in range(8) if (shape := _shape(_random_pod(chance, *like))) is not None]
+    shapes = [shape for _ in range(8) if (shape := _shape(_random_pod(chance, *like), tables)) is not None]
     placed: list[PodUid] = []
     for number in range(60):
         step = chance.choice("pppppprn")
@@ -167,8 +172,29 @@ def _random_pod(chance, words, soft):
     return ascend.pod(word, *asking, soft=soft)
 
 
-def _shape(found: Pod) -> Shape | None:
-    asked = asked_of(found)
+def _random_tables(chance):
+    """Tables of which some lack AI cores or AI CPUs: of chips, of their templates, or of both."""
+
+    def lacking(figures):
+        some = {key: value for key, value in figures.items() if chance.random() < rate}
+        return {key: 0 for key in figures if key not in some}
+
+    rate = chance.choice((1.0, 0.7, 0.3))
+    chips = [
+        replace(
+            chip,
+            templates=tuple(
+                replace(one, **lacking({"ai_core": one.ai_core, "ai_cpu": one.ai_cpu})) for one in chip.templates
+            ),
+            **lacking({"ai_core": chip.ai_core, "ai_cpu": chip.ai_cpu}),
+        )
+        for chip in TABLES.ascend.chips
+    ]
+    return replace(TABLES, ascend=replace(TABLES.ascend, chips=tuple(chips)))
+
+
+def _shape(found: Pod, tables) -> Shape | None:
+    asked = asked_of(found, tables)
     if asked is None:
         return None
     return Shape(dialect=DIALECT.name, request=asked, amounts=(), constraints=found.constraints)

@@ -32,13 +32,18 @@ NOTHING: Final = Cut(0)
 
 
 class Kind(NamedTuple):
-    """What chips have in common that answer alike: type, memory, the cut of all of it, soft slicing, rings."""
+    """What chips have in common that answer alike: type, memory, the cut of all of it, soft slicing, rings.
+
+    ai_core, ai_cpu: what a chip has of them by the tables, 0 where these do not say: then nobody counts them.
+    """
 
     word: str
     memory: int
     whole: Cut
     soft: bool
     ringed: bool
+    ai_core: int
+    ai_cpu: int
 
 
 class Fixed(NamedTuple):
@@ -166,7 +171,7 @@ def cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> tu
         whole = trim(chip, record.memory_mib)
         kind = kinds.setdefault(
             record.memory_mib,
-            Kind(chip.common_word, record.memory_mib, whole or NOTHING, soft, ringed),
+            Kind(chip.common_word, record.memory_mib, whole or NOTHING, soft, ringed, chip.ai_core, chip.ai_cpu),
         )
         fault, problem = _fault(record, chip, whole)
         cards.append(

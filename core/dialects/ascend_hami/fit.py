@@ -374,8 +374,10 @@ def want(request: Request, kind: Hashable) -> Want | None:
         return None
     if kind.soft:
         spare = min(ask.cores for ask in request.asks)
+    elif kind.ai_cpu:
+        spare = min(cut.ai_cpu for cut in cuts)
     else:
-        spare = min(cut.ai_cpu if kind.whole.ai_cpu else cut.ai_core for cut in cuts)
+        spare = min(cut.ai_core for cut in cuts) if kind.ai_core else 0
     number = request.asks[0].number
     total = number * kind.memory
     numerator = _numerator(total, number, number if kind.ringed else 0)
