@@ -34,6 +34,9 @@ GROUP_NAME_KEYS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh
 # Text in a pod's annotation beyond this is refused unread; a node's register may be larger.
 MAX_POD_ANNOTATION_BYTES: Final = 16 * 1024
 MAX_NODE_ANNOTATION_BYTES: Final = 1024 * 1024
+# No machine has more cards than these in one register; one that names more is a mistake, or malice, that would cost
+# every process that reads it some microseconds for each of them.
+MAX_REGISTERED_CARDS: Final = 256
 
 PODS: Final = "pods"
 CPU: Final = "cpu"

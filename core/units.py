@@ -102,6 +102,11 @@ def parse_int64(text: str) -> int | None:
     return value if -MAX_AMOUNT - 1 <= value <= MAX_AMOUNT else None
 
 
+def is_text(text: str) -> bool:
+    """Whether *text* can be sent to anybody: JSON's escapes can name half a character, of which there is no text."""
+    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def counted(count: int, plural: str) -> str:
     """``3 cards``, ``1 card``."""
     return f"{count} {plural.removesuffix('s') if count == 1 else plural}"

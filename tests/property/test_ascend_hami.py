@@ -23,9 +23,16 @@ from tests.support.ascend import DIALECT, TABLES
 
 WORDS = ("Ascend310P", "Ascend910B2", "Ascend910B4")
 ODD: tuple[dict[str, object], ...] = (
-    *({}, {}, {}, {}, {"health": None}, {"count": 2}, {"custominfo": {}}),
+    {},
+    {},
+    {},
+    {},
+    {"health": None},
+    {"count": 2},
+    {"custominfo": {}},
     # A smaller chip than the tables have: all of it is cut as one of their templates.
-    *({"devmem": 3000}, {"devmem": 8192}),
+    {"devmem": 3000},
+    {"devmem": 8192},
 )
 POLICIES = st.sampled_from(tuple(Policy))
 

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.register import Record, decode_register
-from core.errors import InvalidRequestError
+from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_register
+from core.errors import InvalidRequestError, quoted
 from core.model import Node
+from core.names import MAX_REGISTERED_CARDS
 from core.port import Complaint, Offer, Reason
 from core.settings import AscendChip, DialectName, Tables
 from core.units import parse_amount, with_article
 
 _NAME = DialectName.ASCEND_HAMI
 # What separates entries and fields of an assignment; no device can be named with these.
-_SYNTAX: Final = frozenset(",:;")
+_SYNTAX: Final = frozenset(",:;" + NO_CHARACTER)
 # A soft node shares its chips' cores by percent, whatever the chip.
 _PERCENT: Final = 100
 
@@ -122,6 +123,10 @@ def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
         except InvalidRequestError as e:
             complaints.append(Complaint(dialect=_NAME, field=e.field, problem=f"found {e.found}; {e.remedy}"))
             continue
+        if len(cards) + len(records) > MAX_REGISTERED_CARDS:
+            told = f"with this one the node's registers name more than {MAX_REGISTERED_CARDS} devices; it is left out"
+            complaints.append(Complaint(dialect=_NAME, field=f"annotation {key}", problem=told))
+            continue
         if not records:
             complaints.append(Complaint(dialect=_NAME, field=f"annotation {key}", problem="it names no device"))
         cards += cards_of(records, chip, soft=soft_node(node, tables))
@@ -132,7 +137,7 @@ def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
         return complaints[0] if complaints else None
     cards = _told_apart(cards)
     complaints += [
-        Complaint(dialect=_NAME, field=f"card {card.fixed.uuid}", problem=card.fixed.problem)
+        Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
         for card in cards
         if card.fixed.fault is Reason.UNUSABLE
     ]
@@ -205,9 +210,9 @@ def cores_total(fixed: Fixed, *, soft: bool) -> int:
 
 def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason | None, str]:
     if not record.uuid or not _SYNTAX.isdisjoint(record.uuid):
-        return Reason.UNUSABLE, f"its id '{record.uuid[:64]}' cannot be written into an assignment"
+        return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
     if record.type != chip.common_word:
-        return Reason.UNUSABLE, f"its type is '{record.type[:64]}', not {chip.common_word}"
+        return Reason.UNUSABLE, f"its type is {quoted(record.type)}, not {chip.common_word}"
     if record.memory_mib <= 0 or whole is None:
         return (
             Reason.UNUSABLE,

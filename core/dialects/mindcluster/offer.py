@@ -19,6 +19,8 @@ from core.wire import mindcluster as wire
 _NAME: Final = DialectName.MINDCLUSTER
 # No machine has more chips; a capacity beyond it is a mistake that would cost work.
 _MAX_CHIPS: Final = 1024
+# A list names chips and slices of them; a longer one is not read.
+_MAX_NAMES: Final = 512
 _MAX_CORES: Final = _MAX_CHIPS * max(CHIP_CPUS)
 
 
@@ -112,17 +114,16 @@ def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], f
             "some AI cores are not allocatable, and no ConfigMap says which chips are ill; "
             "see whether ClusterD and the node's device plugin run",
         )
-    free = _ids(devices.get(keys.DEVICES, "").split(","))
+    free = _listed(devices.get(keys.DEVICES, ""), keys.DEVICES)
     # MDP's list holds free whole chips only; it is all there is where baseDeviceInfos cannot be used.
     seen = base | free if tables.self_maintain_available_card or not devices else free
     if not seen:
         raise NodeDataError(
             "annotation baseDeviceInfos", "neither it nor the device list names a chip; see the node's device plugin"
         )
-    ill = _ids(
-        name
-        for text in (*(devices.get(key, "") for key in keys.ILL_DEVICES), node.documents.get(wire.SEPARATED, ""))
-        for name in text.split(",")
+    ill = frozenset().union(
+        *(_listed(devices.get(key, ""), key) for key in keys.ILL_DEVICES),
+        _listed(node.documents.get(wire.SEPARATED, ""), wire.SEPARATED),
     )
     known = frozenset(range(count))
     return seen & known, ill & known, seen - known
@@ -133,12 +134,20 @@ def _base_ids(node: Node) -> frozenset[int]:
     if text is None:
         return frozenset()
     try:
-        return _ids(wire.decode_base_names(text))
+        found = wire.decode_base_names(text)
     except InvalidRequestError:
         # The device list then says what there is (M-14).
         return frozenset()
+    return _ids(found, len(found), f"annotation {keys.BASE_DEVICES}")
 
 
-def _ids(device_names: Iterable[str]) -> frozenset[int]:
+def _listed(text: str, field: str) -> frozenset[int]:
+    count = text.count(",") + 1
+    return _ids(text.split(",") if count <= _MAX_NAMES else (), count, field)
+
+
+def _ids(device_names: Iterable[str], count: int, field: str) -> frozenset[int]:
+    if count > _MAX_NAMES:
+        raise NodeDataError(field, f"it names {count} devices, and no more than {_MAX_NAMES} are read")
     found = (keys.chip_of(name) for name in device_names)
     return frozenset(one for one in found if one is not None)

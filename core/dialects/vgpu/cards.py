@@ -1,6 +1,6 @@
 """The cards of a node in the vGPU protocol, and what is in use on them."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
@@ -9,9 +9,11 @@ from core.model import Node
 from core.port import Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
-from core.units import parse_amount
+from core.units import is_text, parse_amount
 
 _NAME = DialectName.VGPU
+# What parts the containers of an assignment, and the slice from its card; no card can be named with these.
+_SYNTAX: Final = frozenset(";[")
 
 
 class Kind(NamedTuple):
@@ -144,6 +146,8 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
         return Reason.UNUSABLE, record.problem
     if repeated or not record.uuid:
         return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
+    if not _SYNTAX.isdisjoint(record.uuid) or not is_text(record.uuid):
+        return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
     if "NVIDIA" not in record.type:
         return Reason.UNUSABLE, f"its type {quoted(record.type)} is no NVIDIA card"
     if record.healthy is False:

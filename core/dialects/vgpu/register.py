@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from core.dialects.vgpu.keys import HAMI_CORE, REGISTER
 from core.errors import InvalidRequestError
-from core.names import MAX_NODE_ANNOTATION_BYTES
+from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS
 from core.units import MAX_INT32, parse_int64
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -39,12 +39,18 @@ def decode_register(text: str) -> tuple[Record, ...]:
     """Read a register; a card with figures out of range is a record with a problem.
 
     Raises:
-        InvalidRequestError: longer than 1 MiB, without any ``:``, or with a record of fewer than five fields.
+        InvalidRequestError: longer than 1 MiB, without any ``:``, of more pieces than a node has cards, or with a
+            record of fewer than five fields.
     """
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
         raise InvalidRequestError(_FIELD, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
     if ":" not in text:
         raise InvalidRequestError(_FIELD, text, _REMEDY)
+    pieces = text.count(":")
+    if pieces > MAX_REGISTERED_CARDS:
+        raise InvalidRequestError(
+            _FIELD, text, f"no more than {MAX_REGISTERED_CARDS} cards are read, here are {pieces}"
+        )
     return tuple(_record(position, piece) for position, piece in enumerate(text.split(":")) if "," in piece)
 
 

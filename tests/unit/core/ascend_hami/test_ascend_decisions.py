@@ -104,11 +104,47 @@ def test_a_chip_that_stands_in_two_registers_is_not_sold_twice():
     )
     offer = DIALECT.offer(both, TABLES)
     assert isinstance(offer, Offer)
-    assert [one.field for one in offer.complaints] == ["card U0", "card U0"]
+    assert [one.field for one in offer.complaints] == ["card 'U0'", "card 'U0'"]
     assert ascend.placed(offer.cards, ascend.pod("Ascend910B4-1", [1])) is None
     assert ascend.text(ascend.placed(offer.cards, ascend.pod("Ascend910B4", [1])), "Ascend910B4") == (
         "U1,Ascend910B4,32768,0:;"
     )
+
+
+def test_registers_of_more_devices_than_a_machine_has_are_left_out_and_told():
+    many = ascend.node(P, [f"U{at}" for at in range(257)])
+    found = DIALECT.offer(many, TABLES)
+    assert isinstance(found, Complaint)
+    assert found.problem.endswith("no more than 256 devices are read, here are 257")
+    first, second = (
+        ascend.node("Ascend910B4", [f"U{at}" for at in range(200)]),
+        ascend.node(B2, [f"V{at}" for at in range(57)]),
+    )
+    both = replace(
+        second,
+        annotations={**first.annotations, **second.annotations},
+        allocatable={**first.allocatable, **second.allocatable},
+    )
+    offer = DIALECT.offer(both, TABLES)
+    assert isinstance(offer, Offer)
+    assert [one.field for one in offer.complaints] == ["annotation hami.io/node-register-Ascend910B4"]
+    assert {card.fixed.word for card in offer.cards} == {B2}
+
+
+@pytest.mark.parametrize("escape", ["\\ud800", "U\\udfff1", "\\ud83d\\ud83d"])
+def test_an_id_with_half_a_character_is_set_aside_and_can_be_told(escape):
+    whole = ascend.device("@", 0, P)
+    register = json.dumps([whole, ascend.device("U1", 1, P)]).replace('"@"', f'"{escape}"')
+    offer = DIALECT.offer(replace(ascend.node(P), annotations={"hami.io/node-register-Ascend310P": register}), TABLES)
+    assert isinstance(offer, Offer)
+    assert [card.fixed.fault for card in offer.cards] == [Reason.UNUSABLE, None]
+    assert "cannot be written into an assignment" in offer.complaints[0].problem
+    told = [
+        *(f"{one.field}{one.problem}" for one in offer.complaints),
+        *(one.card for one in DIALECT.tally(offer.cards)),
+    ]
+    assert "".join(told).encode()
+    assert ascend.text(ascend.placed(offer.cards, ascend.pod(P, [1, 1])), P) == "U1,Ascend310P,3072,0:;"
 
 
 # ---------------------------------------------------------------------- what fits

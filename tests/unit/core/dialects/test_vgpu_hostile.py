@@ -5,7 +5,7 @@ import pytest
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import offer
 from core.model import Node, NodeName
-from core.port import Offer
+from core.port import Complaint, Offer, Reason
 from core.settings import Tables
 
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
@@ -37,3 +37,27 @@ def test_what_is_said_of_a_card_is_short_and_printable_whatever_its_register_say
     said = [*(f"{one.field}: {one.problem}" for one in found.complaints), *(c.fixed.problem for c in found.cards)]
     assert len(found.complaints) == 2
     assert all(text.isprintable() and len(text) < 300 for text in said)
+
+
+def complained(register: str) -> Complaint:
+    found = offer(Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=HAVE), Tables())
+    assert isinstance(found, Complaint)
+    return found
+
+
+def test_a_register_of_more_cards_than_a_machine_has_is_refused_and_told():
+    fits = "".join(f"GPU-{at},10,1000,NVIDIA-T4,true,hami-core:" for at in range(256))
+    assert len(offered(fits).cards) == 256
+    for register, count in (
+        (fits + "GPU-x,10,1000,NVIDIA-T4,true,hami-core:", 257),
+        ("GPU-a,1,1,NVIDIA,true,:" * 45_000, 45_000),
+    ):
+        assert complained(register).problem.endswith(f"no more than 256 cards are read, here are {count}")
+
+
+@pytest.mark.parametrize("uuid", ["GPU;a", "GPU[0-1]", ";", "GPU-\ud800", "\udfff"])
+def test_a_card_whose_id_no_assignment_can_carry_takes_nothing(uuid):
+    (card,) = offered(f"{uuid},10,1000,NVIDIA-T4,true,hami-core:").cards
+    assert card.fixed.fault is Reason.UNUSABLE
+    assert "cannot be written into an assignment" in card.fixed.problem
+    assert card.fixed.problem.isprintable()
