@@ -26,6 +26,24 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """By what a container could reach more than its share of cards; read of pods under review alone.
+
+    capabilities: those added. env: names with what is written there, None where it comes from elsewhere. env_from:
+    whether there are variables that nobody sees here. mounts: the paths at which volumes are mounted.
+    """
+
+    privileged: bool = False
+    capabilities: tuple[str, ...] = ()
+    env: tuple[tuple[str, str | None], ...] = ()
+    env_from: bool = False
+    mounts: tuple[str, ...] = ()
+
+
+NO_REACH: Final = Reach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """One container: limits and requests as written, by resource name; sidecar = restartable init container."""
 
@@ -33,9 +51,8 @@ class Container:
     limits: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, str] = field(default_factory=dict)
     sidecar: bool = False
-    privileged: bool = False
-    env_names: tuple[str, ...] = ()
     host_ports: tuple[tuple[str, str, int], ...] = ()
+    reach: Reach = NO_REACH
 
     def amount(self, resource: str) -> str | None:
         """What is written of *resource*: its limit, else its request; None where it is not named."""
@@ -89,7 +106,7 @@ class Pod:
 
     created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
     no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
-    runtime_class and finalizers are read of pods under review alone.
+    runtime_class, finalizers, host_pid and host_paths (of its volumes) are read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     """
 
@@ -109,6 +126,8 @@ class Pod:
     started: bool = False
     priority: int = 0
     created_s: int = 0
+    host_pid: bool = False
+    host_paths: tuple[str, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Mapping[str, str] = field(default_factory=dict)

@@ -226,6 +226,14 @@ class NeverFits(StrEnum):
 
 EVERY_NAMESPACE: Final = "*"
 
+# Who is privileged needs none of the others to reach every device of its node; who may lift limits needs no mount.
+_OF_PRIVILEGED: Final = frozenset({"CS303", "CS307", "CS308", "CS309"})
+_OF_LIMITS: Final = frozenset({"CS304", "CS310"})
+ALLOWABLE: Final = _OF_PRIVILEGED | _OF_LIMITS
+
+# Schedulers beside ours that give cards.
+KNOWN_SCHEDULERS: Final = (names.VOLCANO_SCHEDULER_NAME, "hami-scheduler")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionSettings:
@@ -233,7 +241,12 @@ class AdmissionSettings:
 
     trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
     default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
-    allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits.
+    allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits, everywhere.
+    allow: codes of rules that let pass what they would deny, by namespace, ``*`` for all; of `ALLOWABLE` alone.
+    allow_variables: names of environment variables that no rule denies; a trailing ``*`` is a prefix.
+    hide_devices: containers without cards in pods with cards are given variables by which runtimes show them none.
+    memory_required: namespaces (``*`` for all) in which who asks for cards says how much memory of them.
+    known_schedulers: beside ours, schedulers that give cards to pods that name them.
     admit_on_failure: answer a review that we fail to judge by admitting the object as it is; otherwise it is denied.
     never_fits: by namespace, ``*`` for all others, what is done about pods that no node could ever take.
     """
@@ -242,6 +255,11 @@ class AdmissionSettings:
     default_mode: Mapping[str, str] = field(default_factory=dict)
     allow_privileged: bool = False
     allow_limit_overrides: bool = False
+    allow: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    allow_variables: tuple[str, ...] = ()
+    hide_devices: bool = False
+    memory_required: frozenset[str] = frozenset()
+    known_schedulers: tuple[str, ...] = KNOWN_SCHEDULERS
     admit_on_failure: bool = False
     never_fits: Mapping[str, NeverFits] = field(default_factory=dict)
 
@@ -250,12 +268,30 @@ class AdmissionSettings:
         found = self.never_fits
         return found.get(namespace) or found.get(EVERY_NAMESPACE) or NeverFits.WARN
 
+    def allows(self, code: str, namespace: str) -> bool:
+        """Whether the rule *code* lets pass in *namespace* what it would deny."""
+        if (self.allow_privileged and code in _OF_PRIVILEGED) or (self.allow_limit_overrides and code in _OF_LIMITS):
+            return True
+        found = self.allow
+        return bool(found) and (code in found.get(namespace, ()) or code in found.get(EVERY_NAMESPACE, ()))
+
+    def allows_variable(self, name: str) -> bool:
+        """Whether containers may set the variable *name*, whatever reads it."""
+        return _is_named(name, self.allow_variables)
+
+    def requires_memory(self, namespace: str) -> bool:
+        """Whether who asks for cards in *namespace* has to say how much memory of them."""
+        found = self.memory_required
+        return bool(found) and (namespace in found or EVERY_NAMESPACE in found)
+
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
-        return any(
-            user_name.startswith(name[:-1]) if name.endswith("*") else user_name == name
-            for name in self.trusted_accounts
-        )
+        return _is_named(user_name, self.trusted_accounts)
+
+
+def _is_named(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether *name* is one of *patterns*, of which a trailing ``*`` makes a prefix."""
+    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

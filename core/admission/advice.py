@@ -5,13 +5,15 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from core.admission import effects, rules, spelling
+from core.admission import effects, mends, reach, rules, spelling
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import Judged, Verdict
 from core.catalog import Asked
 from core.dialects.vgpu import advice, keys
 from core.dialects.vgpu.requests import Request
+from core.errors import quoted
 from core.inventory import Stock
+from core.model import Pod
 from core.port import Dialect
 from core.remarks import Notice
 from core.settings import DialectName
@@ -35,7 +37,27 @@ def spoken(judged: Judged, book: Rulebook) -> Verdict:
         notices += slices(asked, book)
     if before is None or asked is not None:
         notices += effects.lost(pod, asked, book)
+    if before is None and asked is not None:
+        notices += unsure(pod, book)
     return replace(verdict, notices=tuple(notices)) if len(notices) > len(verdict.notices) else verdict
+
+
+def unsure(pod: Pod, book: Rulebook) -> Iterator[Notice]:
+    """What of a pod with cards nobody can know here: CS312, and CS314, who places it."""
+    unseen = reach.unseen(pod)
+    if unseen is not None and not book.settings.admission.allows("CS304", pod.namespace):
+        yield unseen
+    name, own = pod.scheduler_name, book.own_scheduler()
+    if name not in (
+        *mends.DEFAULT_SCHEDULERS,
+        *book.settings.scheduler_names,
+        *book.settings.admission.known_schedulers,
+    ):
+        yield Notice(
+            "CS314",
+            f"spec.schedulerName: found {quoted(name)}; it is not known to give cards, so that the pod may run without "
+            f"any; write {own}, or leave it out",
+        )
 
 
 def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:

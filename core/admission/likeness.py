@@ -7,9 +7,10 @@ To leave something out that a rule or a dialect reads would give one pod another
 from collections.abc import Mapping
 from typing import Final
 
+from core.admission.reach import is_watched
 from core.admission.rules import NODE_PREFIX
 from core.wire.applied import LAST_APPLIED
-from core.wire.pods import PodObject
+from core.wire.pods import PodObject, host_paths_of, told_apart
 from core.wire.reading import written_out
 
 # What controllers write to number the pods of one workload, and the manifest that a pod was made from.
@@ -39,8 +40,10 @@ def likeness(found: PodObject, namespace: str, user_name: str) -> bytes:
             spec.scheduler_name,
             spec.node_name,
             spec.runtime_class_name,
-            spec.containers,
-            spec.init_containers,
+            told_apart(spec.containers, is_watched),
+            told_apart(spec.init_containers, is_watched),
+            spec.host_pid,
+            host_paths_of(spec.volumes) if spec.volumes else (),
         )
     )
 

@@ -6,6 +6,7 @@ from operator import is_
 from typing import Final
 
 from core import names
+from core.admission import reach
 from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked
 from core.dialects.vgpu import keys as vgpu_keys
@@ -111,6 +112,33 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
     if limits == container.limits and requests == container.requests:
         return container
     return replace(container, limits=limits, requests=requests)
+
+
+def hide_devices(pod: Pod, rules: Rulebook) -> Pod:
+    """CS313: where the operator has it so, container runtimes show no device to containers that ask for no cards.
+
+    An image may name devices itself, which nobody sees here; what the pod says holds over it.
+    """
+    if not rules.settings.admission.hide_devices or not rules.asks_cards(pod):
+        return pod
+    return replace(
+        pod,
+        containers=tuple([_without_devices(one, rules) for one in pod.containers]),
+        init_containers=tuple([_without_devices(one, rules) for one in pod.init_containers]),
+    )
+
+
+def _without_devices(container: Container, rules: Rulebook) -> Container:
+    named = {name for name, _ in container.reach.env}
+    more = tuple([(name, reach.VOID) for name in reach.NO_DEVICE if name not in named])
+    return container if rules.has_cards(container) else with_variables(container, more)
+
+
+def with_variables(container: Container, more: tuple[tuple[str, str], ...]) -> Container:
+    """*container* with further variables; the same object where there are none."""
+    if not more:
+        return container
+    return replace(container, reach=replace(container.reach, env=(*container.reach.env, *more)))
 
 
 def scheduler_of(pod: Pod, rules: Rulebook) -> str:

@@ -101,7 +101,7 @@ def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
             if scheduler_name != pod.scheduler_name and len(book.dialects_of(mended)) > 1:
                 # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
                 violations = rules.examine(replace(mended, scheduler_name=scheduler_name), book)[0]
-            mended, furnished = mends.furnish(mended, asked, book)
+            mended, furnished = mends.furnish(mends.hide_devices(mended, book), asked, book)
             notices += furnished
         if violations:
             return Judged(Verdict(violations=violations, notices=notices))

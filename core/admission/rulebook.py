@@ -54,7 +54,8 @@ _OTHER_SCHEDULERS: Final = {
 class Rulebook:
     """Settings, tables and dialects, and what follows of them alone.
 
-    counts: by the resource that says how much of a card, the one that counts cards. resources: both, of all dialects;
+    counts: by the resource that says how much of a card, the one that counts cards. memories: by the one that counts
+    cards, the one that says how much memory of each, in MiB. resources: both, of all dialects;
     resources_by_dialect: the same, of each.
     wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
     reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
@@ -72,6 +73,7 @@ class Rulebook:
     furnishing: Mapping[DialectName, Furnishing]
     labels: Mapping[DialectName, frozenset[str]]
     counts: Mapping[str, str]
+    memories: Mapping[str, str]
     stock: Stock | None = None
 
     def with_stock(self, stock: Stock | None) -> "Rulebook":
@@ -148,4 +150,8 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         furnishing=furnishing,
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
+        memories={
+            tables.vgpu.number_resource: tables.vgpu.memory_resource,
+            **{chip.resource: chip.memory_resource for chip in tables.ascend.chips},
+        },
     )

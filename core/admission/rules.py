@@ -9,6 +9,7 @@ from typing import Final
 
 from core import names, selection
 from core.admission.mends import plain
+from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked
 from core.dialects.vgpu import keys as vgpu_keys
@@ -24,8 +25,6 @@ Violations = tuple[Violation, ...]
 _CARD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
 # A type list's item: a product's name, ``*`` at its end for "begins with".
 _TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/()+-]{0,127}\*?", re.ASCII)
-_EVADING_NAMES: Final = frozenset({"CUDA_DISABLE_CONTROL", "NVIDIA_VISIBLE_DEVICES"})
-_EVADING_PREFIX: Final = "CUDA_DEVICE_"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 # Kubelets, the only ones that may create a mirror pod.
 NODE_PREFIX: Final = "system:node:"
@@ -147,36 +146,18 @@ def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
             )
 
 
-def privileged(container: Container) -> Iterator[Violation]:
-    """CS303: a privileged container sees every card of its node, whatever it was given."""
-    if container.privileged:
-        yield Violation(
-            code="CS303",
-            field=f'container "{container.name}": securityContext.privileged',
-            found="'true'",
-            remedy="leave it out; a privileged container sees every card of its node, not only its share",
-        )
-
-
-def evading(container: Container) -> Iterator[Violation]:
-    """CS304: variables that override what the device plugin sets to hold a container to its share."""
-    found = [name for name in container.env_names if name in _EVADING_NAMES or name.startswith(_EVADING_PREFIX)]
-    for name in dict.fromkeys(found):
-        yield Violation(
-            code="CS304",
-            field=f'container "{container.name}": env',
-            found=quoted(name),
-            remedy="leave it out; the device plugin sets what belongs to the share",
-        )
-
-
-def escaping(container: Container, rules: Rulebook) -> Violations:
-    """CS303, CS304: by which *container* would reach more than its share, as far as settings forbid it."""
-    settings = rules.settings.admission
-    return (
-        *(() if settings.allow_privileged else privileged(container)),
-        *(() if settings.allow_limit_overrides else evading(container)),
-    )
+def unmeasured(pod: Pod, rules: Rulebook) -> Iterator[Violation]:
+    """CS213: a count of cards alone passes by a quota on their memory, and a percentage as well."""
+    for one in (*pod.containers, *pod.init_containers):
+        for count, memory in rules.memories.items():
+            text = one.amount(count)
+            if text is not None and plain(text) != "0" and plain(one.amount(memory) or "0") == "0":
+                yield Violation(
+                    code="CS213",
+                    field=f'container "{one.name}": limit {memory}',
+                    found="nothing" if one.amount(memory) is None else quoted(one.amount(memory) or ""),
+                    remedy=f"write it in MiB; namespace {pod.namespace} has that required of who asks for {count}",
+                )
 
 
 def _values(pod: Pod) -> Violations:
@@ -190,8 +171,9 @@ def _containers(pod: Pod, rules: Rulebook) -> Violations:
     for one in (*pod.containers, *pod.init_containers):
         if rules.has_cards(one):
             found += unequal(one, rules)
-            found += escaping(one, rules)
-    return tuple(found)
+    if rules.settings.admission.requires_memory(pod.namespace):
+        found += unmeasured(pod, rules)
+    return (*found, *beyond_share(pod, rules))
 
 
 def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.admission import rules
+from core.admission import reach
 from core.admission.mends import complete_container
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Verdict
@@ -32,7 +32,7 @@ def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:
 
 
 def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebook) -> Verdict:
-    """CS303, CS304 for what `kubectl debug` adds to a pod with cards; other pods, and what is there, are let be.
+    """CS303, CS304, CS307, CS310 for what `kubectl debug` adds to a pod with cards; what is there already is let be.
 
     Such a container asks for no cards itself, and sees those of the whole node all the same.
     """
@@ -41,7 +41,7 @@ def judge_ephemeral(old: PodObject, new: PodObject, namespace: str, book: Rulebo
         return NOTHING
     there = {one.name for one in ephemeral_containers_of(old)}
     found = [one for one in ephemeral_containers_of(new) if one.name not in there]
-    violations = tuple(one for container in found for one in rules.escaping(container, book))
+    violations = tuple(one for container in found for one in reach.escaping(container, pod, book))
     return Verdict(violations=violations) if violations else NOTHING
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core import names
-from core.admission import mends, rules
+from core.admission import mends, reach, rules
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
 from core.catalog import Asked
@@ -16,6 +16,7 @@ from core.remarks import Notice
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 
+_HIDDEN: Final = frozenset((name, reach.VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
 _CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it and create it again to choose others"
 
@@ -129,6 +130,9 @@ def _resources_back(old: tuple[Container, ...], new: tuple[Container, ...], book
 
 
 def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
+    if old is not None and old.reach.env != new.reach.env and not book.has_cards(old):
+        hidden = [one for one in old.reach.env if one in _HIDDEN and one not in new.reach.env]
+        return mends.with_variables(new, tuple(hidden))
     if old is None or not book.has_cards(old) or (old.limits == new.limits and old.requests == new.requests):
         return new
     one, other = mends.complete_container(old, book), mends.complete_container(new, book)

@@ -8,14 +8,14 @@ from core.catalog import Asked
 from core.model import Container, Pod
 from core.port import Violation
 from core.remarks import Notice
-from core.wire.patches import Edit, Path
+from core.wire.patches import Appended, Edit, Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Denied for *violations*, or admitted with *edits*; notices are shown either way."""
 
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[Edit | Appended, ...] = ()
     violations: tuple[Violation, ...] = ()
     notices: tuple[Notice, ...] = ()
 
@@ -57,12 +57,12 @@ _LABELS: Final = ("metadata", "labels")
 _SPEC: Final = ("spec",)
 
 
-def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tuple[Edit, ...]:
+def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tuple[Edit | Appended, ...]:
     """What turns *old* into *new*, in what admission may change; *scheduler_name* is not the new one's, if given.
 
-    Annotations and labels, the names of scheduler and runtime class, containers' resources.
+    Annotations and labels, the names of scheduler and runtime class, containers' resources and further variables.
     """
-    edits: list[Edit] = []
+    edits: list[Edit | Appended] = []
     if old.annotations is not new.annotations:
         edits += _edit(ANNOTATIONS, old.annotations, new.annotations)
     if old.labels is not new.labels:
@@ -78,9 +78,12 @@ def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tupl
     return tuple(edits)
 
 
-def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> Iterator[Edit]:
+def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> Iterator[Edit | Appended]:
     for i, (old, new) in enumerate(pairs):
         if old is not new:
+            more = new.reach.env[len(old.reach.env) :]
+            if more:
+                yield Appended(("spec", where, str(i), "env"), dict(more))
             yield from _edit(("spec", where, str(i), "resources", "limits"), old.limits, new.limits)
             yield from _edit(("spec", where, str(i), "resources", "requests"), old.requests, new.requests)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from core.settings import (
+    ALLOWABLE,
     SCHEDULER_NAME_REMEDY,
     AdmissionSettings,
     DialectName,
@@ -94,13 +95,21 @@ def _per_pod(checks: Checks, found: Mapping[str, Any], base: Settings) -> bool:
 
 
 def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings) -> AdmissionSettings:
-    switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure")
-    checks.unknown(found, ("trusted_accounts", "default_mode", "never_fits", *switches), "admission.")
+    switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure", "hide_devices")
+    lists = ("allow_variables", "known_schedulers")
+    others = ("trusted_accounts", "default_mode", "never_fits", "allow", "memory_required")
+    checks.unknown(found, (*others, *switches, *lists), "admission.")
     modes = checks.mapping(found.get("default_mode"), "admission.default_mode")
     policies = checks.mapping(found.get("never_fits"), "admission.never_fits")
+    read: dict[str, Any] = {key: checks.switch(found[key], f"admission.{key}") for key in switches if key in found}
+    read |= {key: checks.texts(found[key], f"admission.{key}") for key in lists if key in found}
     return replace(
         base,
-        **{key: checks.switch(found[key], f"admission.{key}") for key in switches if key in found},
+        **read,
+        allow=_allowed(checks, found["allow"]) if "allow" in found else base.allow,
+        memory_required=frozenset(checks.texts(found["memory_required"], "admission.memory_required"))
+        if "memory_required" in found
+        else base.memory_required,
         trusted_accounts=_accounts(checks, found["trusted_accounts"])
         if "trusted_accounts" in found
         else base.trusted_accounts,
@@ -118,6 +127,17 @@ def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings
         }
         or base.never_fits,
     )
+
+
+def _allowed(checks: Checks, found: object) -> dict[str, frozenset[str]]:
+    place, codes = "admission.allow", sorted(ALLOWABLE)
+    return {
+        namespace: frozenset(
+            checks.word(code, f"{place}.{namespace}[{i}]", codes, codes[0])
+            for i, code in enumerate(checks.items(listed, f"{place}.{namespace}"))
+        )
+        for namespace, listed in checks.mapping(found, place).items()
+    }
 
 
 def _accounts(checks: Checks, found: object) -> tuple[str, ...]:

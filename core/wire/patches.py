@@ -19,6 +19,16 @@ class Edit(NamedTuple):
     values: Mapping[str, str | None]
 
 
+class Appended(NamedTuple):
+    """Names with their values to be appended to the list of named values at *place*, which has none of these names.
+
+    Of its path all but the last name lead to what is there.
+    """
+
+    place: Path
+    values: Mapping[str, str | None]
+
+
 class _Put(msgspec.Struct, frozen=True, gc=False):
     op: str
     path: str
@@ -43,7 +53,7 @@ class Present(NamedTuple):
     names: Container[str]
 
 
-def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> bytes:
+def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Present]) -> bytes:
     """The patch that does *edits*, as JSON; b"" where nothing is left to do.
 
     Args:
@@ -52,8 +62,12 @@ def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> b
     """
     operations: list[_Put | _Remove] = []
     made: dict[Path, dict[str, Any]] = {}
-    for place, values in edits:
+    for edit in edits:
+        place, values = edit
         depth, names = present(place)
+        if isinstance(edit, Appended):
+            operations += _appended(place, values, there=depth == len(place))
+            continue
         if depth < len(place):
             # The first that is missing is made once, with all that belongs into it.
             added = {name: value for name, value in values.items() if value is not None}
@@ -68,6 +82,13 @@ def encode_patch(edits: Iterable[Edit], present: Callable[[Path], Present]) -> b
                 operations.append(_Remove(at + _escaped(name)))
     operations += [_Put("add", pointer(path), value) for path, value in made.items()]
     return _encoder.encode(operations) if operations else b""
+
+
+def _appended(place: Path, values: Mapping[str, str | None], *, there: bool) -> list[_Put]:
+    entries = [{"name": name, "value": value} for name, value in values.items()]
+    if not there:
+        return [_Put("add", pointer(place), entries)]
+    return [_Put("add", pointer(place) + "/-", entry) for entry in entries]
 
 
 def _put(mapping: dict[str, Any], path: Path, values: Mapping[str, str]) -> None:
@@ -85,6 +106,12 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
 
 
+def _names_in(found: Any) -> list[str]:
+    if isinstance(found, Mapping):
+        return [name for name, value in found.items() if value is not None]
+    return [one["name"] for one in found]
+
+
 def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:
     """For `encode_patch`: what *document*, parsed JSON, has at a path."""
 
@@ -99,6 +126,6 @@ def present_in(document: Mapping[str, Any]) -> Callable[[Path], Present]:
                 found = None
             if found is None:
                 return Present(depth, ())
-        return Present(len(path), [name for name, value in found.items() if value is not None])
+        return Present(len(path), _names_in(found))
 
     return present

@@ -12,9 +12,10 @@ from itertools import chain
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from core.errors import InvalidRequestError
-from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
+from core.model import NO_REACH, Container, NodeConstraints, Phase, Pod, PodUid, Reach, Requirement, Toleration
 from core.wire import reading
 from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
@@ -50,8 +51,10 @@ class _Resources(msgspec.Struct, frozen=True, gc=False):
     requests: dict[str, Quantity] | None = None
 
 
-class _Env(msgspec.Struct, frozen=True, gc=False):
+class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
+    value: str | None = ""
+    value_from: _Present | None = None
 
 
 class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -60,8 +63,17 @@ class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     host_ip: str | None = msgspec.field(default="", name="hostIP")
 
 
+class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    mount_path: str = ""
+
+
+class _Capabilities(msgspec.Struct, frozen=True, gc=False):
+    add: tuple[str, ...] | None = None
+
+
 class _Security(msgspec.Struct, frozen=True, gc=False):
     privileged: bool | None = None
+    capabilities: _Capabilities | None = None
 
 
 class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -72,6 +84,8 @@ class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy: str | None = None
     security_context: _Security | None = None
     env: tuple[_Env, ...] | None = None
+    env_from: tuple[_Present, ...] | None = None
+    volume_mounts: tuple[_Mount, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 
 
@@ -117,7 +131,12 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     when_unsatisfiable: str = ""
 
 
+class _HostPath(msgspec.Struct, frozen=True, gc=False):
+    path: str = ""
+
+
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    host_path: _HostPath | None = None
     persistent_volume_claim: _Present | None = None
     # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
     ephemeral: _Present | None = None
@@ -128,6 +147,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     init_containers: tuple[ContainerObject, ...] | None = None
     ephemeral_containers: tuple[ContainerObject, ...] | None = None
     node_name: str | None = ""
+    host_pid: bool | None = msgspec.field(default=None, name="hostPID")
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
     priority: int | None = 0
@@ -210,6 +230,8 @@ def pod_of(found: PodObject, namespace: str = "") -> Pod:
         runtime_class=spec.runtime_class_name or "",
         deleting=meta.deletion_timestamp is not None,
         finalizers=meta.finalizers or (),
+        host_pid=bool(spec.host_pid),
+        host_paths=host_paths_of(spec.volumes) if spec.volumes else (),
         containers=_judged(spec.containers),
         init_containers=_judged(spec.init_containers),
     )
@@ -226,9 +248,27 @@ def _judged_container(found: ContainerObject) -> Container:
         limits=reading.texts(resources.limits) if resources else reading.EMPTY,
         requests=reading.texts(resources.requests) if resources else reading.EMPTY,
         sidecar=found.restart_policy == "Always",
-        privileged=bool(found.security_context and found.security_context.privileged),
-        env_names=tuple([one.name for one in found.env]) if found.env else (),
+        reach=_reach(found),
     )
+
+
+def _reach(found: ContainerObject) -> Reach:
+    security, env, mounts = found.security_context, found.env, found.volume_mounts
+    if security is None and not env and not mounts and not found.env_from:
+        return NO_REACH
+    added = security.capabilities.add if security is not None and security.capabilities is not None else None
+    return Reach(
+        privileged=bool(security is not None and security.privileged),
+        capabilities=added or (),
+        env=tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in env]) if env else (),
+        env_from=bool(found.env_from),
+        mounts=tuple([one.mount_path for one in mounts]) if mounts else (),
+    )
+
+
+def host_paths_of(volumes: tuple[_Volume, ...]) -> tuple[str, ...]:
+    """The paths of nodes that *volumes* show."""
+    return tuple([one.host_path.path for one in volumes if one.host_path is not None])
 
 
 class _Asked(NamedTuple):
@@ -372,16 +412,11 @@ def _container(found: ContainerObject) -> Container:
         _items(resources.limits) if resources else (),
         _items(resources.requests) if resources else (),
         found.restart_policy == "Always",
-        bool(found.security_context and found.security_context.privileged),
-        tuple([one.name for one in found.env]) if found.env else (),
         tuple([(p.protocol or "TCP", p.host_ip or "", p.host_port) for p in found.ports if p.host_port])
         if found.ports
         else (),
     )
-    short = (
-        reading.is_short(chain((found.name,), written[5], *written[1], *written[2]))
-        and len(written[6]) < _MAX_SHARED_PORTS
-    )
+    short = reading.is_short(chain((found.name,), *written[1], *written[2])) and len(written[4]) < _MAX_SHARED_PORTS
     return _shared_container(*written) if short else _new_container(*written)
 
 
@@ -389,13 +424,11 @@ def _items(found: dict[str, Quantity] | None) -> tuple[tuple[str, str], ...]:
     return tuple([(key, reading.as_written(value)) for key, value in found.items()]) if found else ()
 
 
-def _new_container(  # noqa: PLR0917 (a memo is keyed by position)
+def _new_container(
     name: str,
     limits: tuple[tuple[str, str], ...],
     requests: tuple[tuple[str, str], ...],
     sidecar: bool,
-    privileged: bool,
-    env_names: tuple[str, ...],
     host_ports: tuple[tuple[str, str, int], ...],
 ) -> Container:
     return Container(
@@ -403,8 +436,6 @@ def _new_container(  # noqa: PLR0917 (a memo is keyed by position)
         limits=reading.shared_mapping(limits),
         requests=reading.shared_mapping(requests),
         sidecar=sidecar,
-        privileged=privileged,
-        env_names=reading.interned(env_names),
         host_ports=host_ports,
     )
 
@@ -511,6 +542,21 @@ def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
 _NO_AFFINITY: Final = _Affinity()
 
 
+def told_apart(
+    found: tuple[ContainerObject, ...] | None, is_read: Callable[[str], bool]
+) -> tuple[ContainerObject, ...] | None:
+    """*found* without the values of variables whose names are not read: those tell pods of one workload apart."""
+    if not found or not any(one.env for one in found):
+        return found
+    return tuple([_without_values(one, is_read) for one in found])
+
+
+def _without_values(found: ContainerObject, is_read: Callable[[str], bool]) -> ContainerObject:
+    if not found.env:
+        return found
+    return replace(found, env=tuple([one if is_read(one.name) else _Env(one.name) for one in found.env]))
+
+
 def present_in(found: PodObject) -> Callable[[Path], Present]:
     """For `encode_patch`: what a decoded pod has at the paths of mappings that admission edits."""
 
@@ -525,7 +571,13 @@ def present_in(found: PodObject) -> Callable[[Path], Present]:
             written = (("schedulerName", spec.scheduler_name), ("runtimeClassName", spec.runtime_class_name))
             return Present(1, [name for name, value in written if value is not None])
         containers = spec.containers if path[1] == "containers" else spec.init_containers
-        return Present(1, ()) if containers is None else _present_in_container(containers[int(path[2])], path[4])
+        if containers is None:
+            return Present(1, ())
+        found_there = containers[int(path[2])]
+        if path[3] == "env":
+            env = found_there.env
+            return Present(3, ()) if env is None else Present(4, [one.name for one in env])
+        return _present_in_container(found_there, path[4])
 
     return present
 

@@ -145,8 +145,3 @@ def is_short(texts: Iterable[str]) -> bool:
 @lru_cache(maxsize=_SHARED)
 def _shared_mapping(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return {sys.intern(key): sys.intern(value) for key, value in items}
-
-
-def interned(texts: Iterable[str]) -> tuple[str, ...]:
-    """*texts*, each the one copy of it."""
-    return tuple([sys.intern(text) for text in texts])

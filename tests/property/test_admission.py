@@ -41,8 +41,29 @@ AMOUNTS = st.dictionaries(RESOURCES, QUANTITIES, max_size=4)
 RESOURCE_BLOCKS: st.SearchStrategy[object] = st.one_of(
     st.none(), st.just({}), st.fixed_dictionaries({}, optional={"limits": st.none() | AMOUNTS, "requests": AMOUNTS})
 )
+VARIABLES = st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "CUDA_TASK_PRIORITY", "NPU_X", "A"])
+ENV = st.lists(
+    st.fixed_dictionaries(
+        {"name": VARIABLES}, optional={"value": st.sampled_from(["", "void", "all", "1"]), "valueFrom": st.just({})}
+    ),
+    max_size=3,
+)
+PATHS = st.one_of(st.sampled_from(["/dev", "/dev/nvidia0", "/etc/ld.so.preload", "/data"]), st.text(max_size=8))
+# By which a container might reach beyond its share; most ask for none of it.
+REACH: dict[str, st.SearchStrategy[object]] = {
+    "env": st.none() | ENV,
+    "envFrom": st.lists(st.just({}), max_size=1),
+    "volumeMounts": st.lists(st.fixed_dictionaries({"mountPath": PATHS}), max_size=2),
+    "securityContext": st.fixed_dictionaries(
+        {},
+        optional={
+            "privileged": st.booleans(),
+            "capabilities": st.fixed_dictionaries({"add": st.lists(st.sampled_from(["ALL", "SYS_ADMIN", "KILL"]))}),
+        },
+    ),
+}
 CONTAINERS = st.lists(
-    st.fixed_dictionaries({"name": st.text(max_size=4)}, optional={"resources": RESOURCE_BLOCKS}), max_size=3
+    st.fixed_dictionaries({"name": st.text(max_size=4)}, optional={"resources": RESOURCE_BLOCKS, **REACH}), max_size=3
 )
 PODS = st.fixed_dictionaries(
     {
@@ -55,6 +76,8 @@ PODS = st.fixed_dictionaries(
                 "initContainers": CONTAINERS,
                 "schedulerName": st.sampled_from(["", "default-scheduler", "volcano", "cardshare"]),
                 "nodeName": st.sampled_from(["", "a"]),
+                "hostPID": st.booleans(),
+                "volumes": st.lists(st.fixed_dictionaries({"hostPath": st.fixed_dictionaries({"path": PATHS})})),
             },
         ),
     }

@@ -44,7 +44,7 @@ _USER: Final = "dana"
 _DONE: Final = ("denied", "mended", "warned")
 _TEXTS: Final = ("settings", "scheduler", "devices", "bound", "then", "binding", "kubectl")
 # What is put right without a word, and where.
-SILENT: Final = {"CS112": 'container "main"', "CS118": "metadata.labels"}
+SILENT: Final = {"CS112": 'container "main"', "CS118": "metadata.labels", "CS313": 'container "second"'}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

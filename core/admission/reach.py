@@ -1,0 +1,231 @@
+"""By what a container would reach more than its share of cards: CS303, CS304, CS307 to CS310; CS312 of what is unseen.
+
+All containers of a pod with cards are judged: one without cards runs beside the others on a node whose devices and
+container runtime serve whoever names them.
+
+Sources: what device plugins set and mount, nvidia 1.9 and ascend 1.9; what container runtimes read, the documents of
+NVIDIA's Container Toolkit and of Ascend Docker Runtime, which both take ``void`` for no device.
+"""
+
+import re
+from collections.abc import Iterator
+from posixpath import normpath
+from typing import Final
+
+from core.admission.rulebook import Rulebook
+from core.errors import quoted
+from core.model import NO_REACH, Container, Pod
+from core.port import Violation
+from core.remarks import Notice
+from core.settings import AdmissionSettings
+
+# What tells a container runtime that a container gets no device, by the variable that it reads.
+VOID: Final = "void"
+_NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+_ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
+NO_DEVICE: Final = {_NVIDIA_DEVICES: ("", VOID, "none"), _ASCEND_DEVICES: ("", VOID)}
+_ASCEND_PREFIX: Final = "huawei.com/"
+
+_PRIORITY: Final = "CUDA_TASK_PRIORITY"
+_PRIORITIES: Final = ("0", "1")
+_EVADING_NAMES: Final = frozenset(
+    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY", _NVIDIA_DEVICES, _PRIORITY}
+)
+# Device plugins and runtimes read what begins so, in later versions more than now.
+_EVADING_PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
+# Of these, what frameworks and CANN have people set: it chooses among what a container has, or names files and logs.
+_HARMLESS: Final = re.compile(
+    "CUDA_DEVICE_(MAX_CONNECTIONS|ORDER|WAITS_ON_EXCEPTION)"
+    "|ASCEND_(AICPU|AUTOML|CACHE|COREDUMP|CUSTOM|DRIVER|DUMP|ENGINE|GLOBAL|HOME|HOST|LATEST|LOG|MODULE|NNAE|OPP|PROCESS"
+    "|SLOG|TENSOR|TOOLKIT|TRACE|WORK)(_[A-Z0-9_]*)?"
+    "|ASCEND_(DEVICE_ID|LAUNCH_BLOCKING|MAX_OP_CACHE_SIZE|REMAIN_CACHE_SIZE_RATIO|RT_VISIBLE_DEVICES)"
+    "|NPU_ASD_[A-Z_]*",
+    re.ASCII,
+)
+
+_SET: Final = frozenset(
+    {
+        "ASCEND_RUNTIME_OPTIONS",
+        _ASCEND_DEVICES,
+        "ASCEND_VNPU_SPECS",
+        "NPU_GLOBAL_SHM_PATH",
+        "NPU_LOCAL_SHM_PATH",
+        "NPU_MEM_QUOTA",
+        "NPU_PRIORITY",
+    }
+)
+
+# With these a process makes device files of its own, or mounts those of the node.
+_CAPABILITIES: Final = frozenset({"ALL", "SYS_ADMIN"})
+
+# Paths of nodes that are device files of cards, or lead to them.
+_DEVICE_FOLDERS: Final = frozenset({"/", "/dev"})
+_DEVICES: Final = re.compile(r"/dev/(nvidia|davinci|hisi_hdc|devmm_svm|dri|char)|(/var)?/run/nvidia(/|$)", re.ASCII)
+
+# Where device plugins mount what holds a container to its share, and where runtimes read which devices it gets.
+_KEPT_PATHS: Final = (
+    "/etc/ld.so.preload",
+    "/hami-shared-region",
+    "/hami-vnpu-core",
+    "/hami-vnpu-shmem",
+    "/run/nvidia-container-devices",
+    "/tmp/vgpu",  # noqa: S108 (a path within containers, which device plugins chose)
+    "/tmp/vgpulock",  # noqa: S108
+    "/usr/local/vgpu",
+    "/var/run/nvidia-container-devices",
+)
+_KEPT: Final = re.compile("|".join(f"{re.escape(path)}(/|$)" for path in _KEPT_PATHS))
+
+
+def is_watched(name: str) -> bool:
+    """Whether a rule reads the value of the variable *name*."""
+    return name in _EVADING_NAMES or name.startswith(_EVADING_PREFIXES)
+
+
+def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+    """What of *pod*, which asks for cards, would reach more than its share."""
+    found = [one for container in (*pod.init_containers, *pod.containers) for one in escaping(container, pod, rules)]
+    if pod.host_pid:
+        found += allowed((_host_pid(),), pod, rules)
+    if pod.host_paths:
+        found += allowed(devices(pod), pod, rules)
+    return tuple(found)
+
+
+def escaping(container: Container, pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+    """By what *container* of *pod* would reach more than its share, as far as settings forbid it."""
+    if container.reach is NO_REACH or container.reach == NO_REACH:
+        return ()
+    found = (
+        *privileged(container),
+        *capable(container),
+        *evading(container, rules),
+        *covering(container),
+    )
+    return allowed(found, pod, rules)
+
+
+def allowed(found: tuple[Violation, ...] | Iterator[Violation], pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+    """Of *found*, what settings do not allow in the pod's namespace."""
+    settings = rules.settings.admission
+    return tuple([one for one in found if not settings.allows(one.code, pod.namespace)])
+
+
+def privileged(container: Container) -> Iterator[Violation]:
+    """CS303: a privileged container sees every card of its node, whatever it was given."""
+    if container.reach.privileged:
+        yield Violation(
+            code="CS303",
+            field=f'container "{container.name}": securityContext.privileged',
+            found="'true'",
+            remedy="leave it out; a privileged container sees every card of its node, not only its share",
+        )
+
+
+def capable(container: Container) -> Iterator[Violation]:
+    """CS307: capabilities with which a container gets at every device of its node."""
+    for name in dict.fromkeys(container.reach.capabilities):
+        if name.upper().removeprefix("CAP_") in _CAPABILITIES:
+            yield Violation(
+                code="CS307",
+                field=f'container "{container.name}": securityContext.capabilities.add',
+                found=quoted(name),
+                remedy="leave it out; with it a container gets at every card of its node, not only its share",
+            )
+
+
+def evading(container: Container, rules: Rulebook) -> Iterator[Violation]:
+    """CS304: variables that override what the device plugin sets, or by which a runtime hands out devices."""
+    settings = rules.settings.admission
+    for name, value in dict.fromkeys(container.reach.env):
+        if is_watched(name) and not _is_harmless(name, value, container, rules, settings):
+            yield Violation(
+                code="CS304",
+                field=f'container "{container.name}": env',
+                found=quoted(name),
+                remedy=_remedy(name, container, rules),
+            )
+
+
+def covering(container: Container) -> Iterator[Violation]:
+    """CS310: mounts in the place of what holds a container to its share, or by which it names devices."""
+    for path in dict.fromkeys(container.reach.mounts):
+        if _KEPT.match(_absolute(path)):
+            yield Violation(
+                code="CS310",
+                field=f'container "{container.name}": volumeMounts',
+                found=quoted(path),
+                remedy="mount it elsewhere; the device plugin mounts there what belongs to the share",
+            )
+
+
+def devices(pod: Pod) -> Iterator[Violation]:
+    """CS309: volumes that show device files of the node."""
+    for path in dict.fromkeys(pod.host_paths):
+        where = _absolute(path)
+        if where in _DEVICE_FOLDERS or _DEVICES.match(where):
+            yield Violation(
+                code="CS309",
+                field="volumes: hostPath",
+                found=quoted(path),
+                remedy="leave it out; the device plugin shows a container the devices of its share",
+            )
+
+
+def _host_pid() -> Violation:
+    return Violation(
+        code="CS308",
+        field="spec.hostPID",
+        found="'true'",
+        remedy="leave it out; the pod would see and reach the processes of all that share its cards",
+    )
+
+
+def unseen(pod: Pod) -> Notice | None:
+    """CS312: variables from elsewhere can override what a rule would deny, and nobody sees them here."""
+    named = [one.name for one in (*pod.init_containers, *pod.containers) if one.reach.env_from]
+    if not named:
+        return None
+    listed = ", ".join(f'"{name}"' for name in named[:_NAMED_MAX]) + (" and others" if len(named) > _NAMED_MAX else "")
+    return Notice(
+        "CS312",
+        f"envFrom of {listed} is not looked into: see that no variable there is one that device plugins or container "
+        f"runtimes set, such as {_NVIDIA_DEVICES}",
+    )
+
+
+_NAMED_MAX: Final = 3
+
+
+def _is_harmless(
+    name: str, value: str | None, container: Container, rules: Rulebook, settings: AdmissionSettings
+) -> bool:
+    if _HARMLESS.fullmatch(name) or settings.allows_variable(name):
+        return True
+    if name == _PRIORITY:
+        return value in _PRIORITIES
+    return value in NO_DEVICE.get(name, ()) and not _gives(name, container, rules)
+
+
+def _gives(name: str, container: Container, rules: Rulebook) -> bool:
+    """Whether the device plugin sets the variable *name* for this container."""
+    asked = rules.resources.intersection((*container.limits, *container.requests))
+    return any(key.startswith(_ASCEND_PREFIX) is (name == _ASCEND_DEVICES) for key in asked)
+
+
+def _remedy(name: str, container: Container, rules: Rulebook) -> str:
+    if name == _PRIORITY:
+        return "write '0' (high) or '1' (low) as its value"
+    if name in NO_DEVICE and not _gives(name, container, rules):
+        return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
+    if name in _EVADING_NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
+        return "leave it out; the device plugin sets what belongs to the share"
+    return (
+        "leave it out, since device plugins and container runtimes read such names; the cluster's operator can allow "
+        "it (admission.allow_variables)"
+    )
+
+
+def _absolute(path: str) -> str:
+    """*path* as kubelet takes it: relative ones from the root, and the shortest of those that mean the same."""
+    return normpath("/" + path.lstrip("/"))
