@@ -27,7 +27,7 @@ def test_a_script_explains_itself_without_doing_anything(name, tmp_path):
     assert done.stdout.startswith(f"scripts/{name}")
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock"])
 def test_a_lock_pins_by_hash_and_tells_no_address(name):
     text = (ROOT / name).read_text()
     pins = [line for line in text.splitlines() if re.match(r"[a-z0-9]", line)]
