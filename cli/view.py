@@ -166,11 +166,12 @@ def _holders(ledger: Ledger, state: NodeState, dialect: DialectName) -> dict[str
     held: dict[str, list[Share]] = {}
     cards = state.offers.get(dialect, ())
     for holding in sorted(ledger.holders(state.facts.name).values(), key=lambda holding: holding.key):
-        if holding.dialect is not dialect or holding.assignment is None:
-            continue
-        for card, what in ledger.catalog.dialects[dialect].describe(holding.assignment, cards):
-            # A MIG slice is named after its card, with the slice in brackets.
-            held.setdefault(card.partition("[")[0], []).append(Share(pod=holding.key, share=what))
+        for which, assignment, _ in holding.parts:
+            if which is not dialect or assignment is None:
+                continue
+            for card, what in ledger.catalog.dialects[dialect].describe(assignment, cards):
+                # A MIG slice is named after its card, with the slice in brackets.
+                held.setdefault(card.partition("[")[0], []).append(Share(pod=holding.key, share=what))
     return held
 
 
@@ -183,11 +184,14 @@ def _remarks(state: NodeState) -> Iterator[str]:
 
 def _held(ledger: Ledger, pod: Pod) -> tuple[tuple[str, str], ...]:
     holding, node = ledger.holding(pod.uid), ledger.node_of(pod.uid)
-    if holding is None or holding.dialect is None or holding.assignment is None:
-        return ()
     state = ledger.states.get(node) if node is not None else None
-    cards = state.offers.get(holding.dialect, ()) if state is not None else ()
-    return ledger.catalog.dialects[holding.dialect].describe(holding.assignment, cards)
+    offers = state.offers if state is not None else {}
+    return tuple(
+        share
+        for name, assignment, _ in (holding.parts if holding is not None else ())
+        if assignment is not None
+        for share in ledger.catalog.dialects[name].describe(assignment, offers.get(name, ()))
+    )
 
 
 def _where(ledger: Ledger, pod: Pod) -> str:
@@ -195,7 +199,7 @@ def _where(ledger: Ledger, pod: Pod) -> str:
     if holding is None or holding.dialect is None:
         return f"{pod.key} is bound to {pod.node_name} and holds no card ({_phase(pod)})"
     if holding.assignment is None:
-        return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.closes}"
+        return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.reason}"
     held = ", ".join(f"{card} ({what})" for card, what in _held(ledger, pod)) or "cards that cannot be told"
     if pod.node_name not in ledger.states:
         gone = "a node that does not exist; delete the pod, or bring the node back"

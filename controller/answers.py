@@ -102,7 +102,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if holding is None or holding.dialect is None:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
-        text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.closes}"
+        text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.reason}"
         return found | {"node": pod.node_name, "dialect": holding.dialect.value, "text": text}
     placement = Placement(
         pod=pod.uid,
@@ -125,8 +125,8 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if chosen:
         found["choice"] = chosen
         found["text"] += f"\nThe mode was chosen: {chosen}"
-    if holding.closes:
-        found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.closes}"
+    if holding.reason:
+        found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.reason}"
     return found
 
 

@@ -32,6 +32,9 @@ class Metrics:
         self.nodes_set_aside: Final = self._gauge(
             "nodes_set_aside", "Nodes with device data that cannot be used, by protocol.", ("dialect",)
         )
+        self.contradictions: Final = self._counter(
+            "contradictions", "Times that a node was set aside because a placement there contradicted what is held."
+        )
         self.nodes_silent: Final = self._gauge("nodes_silent", "Nodes whose device plugin does not answer.")
         self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
         self.nodes: Final = self._gauge("nodes", "Nodes known.")

@@ -137,7 +137,7 @@ class Owner:
         self.carded[pod.uid] = pod
         if before is not None and before != after:
             self.refusals.note_free()
-        self._warn_of(pod, after.closes if before is None or before.closes != after.closes else "")
+        self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
         if not as_bound:
             self._metrics.assignments_changed.inc()
             self.planner.deeds.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))

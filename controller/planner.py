@@ -19,12 +19,13 @@ from core import explain
 from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
+from core.errors import NodeInvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.port import Stamp
 from core.score import node_policy
 from core.settings import Settings, Tables
-from core.shape import Shape
+from core.shape import Found, Shape
 
 _LINE_PAUSE_S: Final = 0.25
 _SILENCE_PAUSE_S: Final = 1.0
@@ -124,7 +125,11 @@ class Planner:
                 entry = self.life.pop(now_s)
                 if entry is None:
                     return False
-                self._decide(entry, now_s)
+                try:
+                    self._decide(entry, now_s)
+                except NodeInvariantError as error:
+                    self.set_aside(error)
+                    self.life.ready(entry)
             if self._clock() >= until_s:
                 return True
         return False
@@ -218,7 +223,10 @@ class Planner:
                 attempt=entry.attempt,
                 version=entry.version,
                 node=node,
-                annotations=dialect.annotations(placement.assignment, stamp, self.ledger.tables),
+                annotations={
+                    **dialect.annotations(placement.assignment, stamp, self.ledger.tables),
+                    **self.ledger.told_of(placement),
+                },
                 where=explain.placed(self.ledger, placement),
             )
         )
@@ -241,7 +249,11 @@ class Planner:
         if now_s >= self._lines_s + _LINE_PAUSE_S:
             self._lines_s = now_s
             for uid in self.handoff.impatient(now_s):
-                self._try_elsewhere(uid, now_s)
+                try:
+                    self._try_elsewhere(uid, now_s)
+                except NodeInvariantError as error:
+                    self.set_aside(error)
+                    self._decide_anew(uid)
 
     def _give_turn(self, uid: PodUid, keys: Keys) -> None:
         entry = self.life.get(uid)
@@ -271,6 +283,12 @@ class Planner:
             self.send(entry, step.placement, keys)
         else:
             self._line_up(entry, step.placement, keys, now_s)
+
+    def _decide_anew(self, uid: PodUid) -> None:
+        """A pod whose next place contradicted itself is decided like any other, unless it has its old place still."""
+        entry = self.life.get(uid)
+        if entry is not None and entry.placement is None:
+            self.life.ready(entry)
 
     def _keep_waiting(self, entry: Entry, keys: Keys, node: NodeName, now_s: float) -> None:
         """A pod finds no shorter line: it stays, and is told; but not behind a plugin that does not answer."""
@@ -329,7 +347,7 @@ class Planner:
     def _ask(self, shape: Shape) -> None:
         if not self.life.refuses(shape):
             self.refusals.forget(shape)
-        elif self.candidates.best(shape) is not None:
+        elif self._best(shape) is not None:
             self.life.wake(shape)
         else:
             self.refusals.untold[shape] = None
@@ -356,12 +374,38 @@ class Planner:
             if isinstance(shape, Shape):
                 self._primed.append(shape)
                 yield from self.candidates.prepare(shape)
-                self.candidates.best(shape)
+                self._best(shape)
 
     def keep_up(self) -> None:
         """Bring the indices up to date while little has changed."""
         for shape in self._primed:
-            self.candidates.best(shape)
+            self._best(shape)
+
+    def _best(self, shape: Shape) -> Found | None:
+        while True:
+            try:
+                return self.candidates.best(shape)
+            except NodeInvariantError as error:
+                self.set_aside(error)
+
+    def set_aside(self, error: NodeInvariantError) -> None:
+        """Place nothing new on a node about which we are wrong; all others go on.
+
+        Raises:
+            NodeInvariantError: it was set aside already, or is not there: then it is not the node that is wrong.
+        """
+        name = NodeName(error.node)
+        node = self.ledger.node(name)
+        if node is None or name in self.ledger.aside:
+            raise error
+        self._metrics.contradictions.inc()
+        why = (
+            f"the scheduler contradicts itself there ({error.problem}); nothing new is placed on it until its cards or "
+            "the configuration change, or the controller starts again; please report this"
+        )
+        self.ledger.set_aside(name, why)
+        about = Subject(kind="Node", name=name, uid=node.uid)
+        self.deeds.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
 
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""

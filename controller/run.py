@@ -329,9 +329,10 @@ class Controller:
         for stage, count in owner.life.counts().items():
             metrics.pods.labels(stage.value).set(count)
         aside = dict.fromkeys(DialectName, 0)
-        for complaints in owner.nodes.complaints.values():
-            for dialect in {one.dialect for one in complaints}:
-                aside[dialect] += 1
+        complained = {(name, one.dialect) for name, some in owner.nodes.complaints.items() for one in some}
+        contradicted = {(name, dialect) for name in owner.ledger.aside for dialect in owner.ledger.states[name].offers}
+        for _, dialect in complained | contradicted:
+            aside[dialect] += 1
         for dialect, count in aside.items():
             metrics.nodes_set_aside.labels(dialect.value).set(count)
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))

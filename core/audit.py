@@ -73,7 +73,7 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
     state, holders = ledger.states[name], ledger.holders(name)
     for which, cards in state.offers.items():
         for text in ledger.catalog.dialects[which].overcommitted(cards):
-            theirs = {uid: one for uid, one in holders.items() if one.dialect == which}
+            theirs = {uid: one for uid, one in holders.items() if any(part.dialect == which for part in one.parts)}
             strangers = [one.key for uid, one in theirs.items() if uid in foreign]
             named = _listed(strangers or [one.key for one in theirs.values()])
             fault = Fault.FOREIGN_OVERCOMMIT if strangers else Fault.OVERCOMMITTED
@@ -81,15 +81,15 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
             yield Finding(fault=fault, node=name, text=f"{text}; {whose}: {named}; delete one of them")
     yield from _sold_twice(name, holders)
     for one in holders.values():
-        if one.closes:
-            yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.closes)
+        if one.reason:
+            yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.reason)
 
 
 def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
     keys: dict[DialectName, list[str]] = defaultdict(list)
     for one in holders.values():
-        if one.dialect is not None:
-            keys[one.dialect].append(one.key)
+        for which in dict.fromkeys(part.dialect for part in one.parts):
+            keys[which].append(one.key)
     for which in sorted(keys):
         for rival in sorted(rivals(which) & keys.keys()):
             if which < rival:
@@ -151,9 +151,9 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
     offers: dict[DialectName, tuple[Any, ...]] = {which: ledger.empty_cards(name, which) for which in state.offers}
     for one in holders.values():
         used.update(dict(one.amounts))
-        if one.dialect in offers and one.assignment is not None:
-            dialect = ledger.catalog.dialects[one.dialect]
-            offers[one.dialect] = dialect.take(offers[one.dialect], one.assignment)
+        for which, assignment, _ in one.parts:
+            if which in offers and assignment is not None:
+                offers[which] = ledger.catalog.dialects[which].take(offers[which], assignment)
     found = [
         f"the cards offered as {which} are not the sum of what is held"
         for which in state.offers
@@ -165,7 +165,13 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
 
 
 def _alike(one: Holding, other: Holding) -> bool:
-    return one._replace(key="") == other._replace(key="")
+    return _timeless(one) == _timeless(other)
+
+
+def _timeless(one: Holding) -> Holding:
+    """*one* without what only a ledger knows that was there before: in which unit its figures were written."""
+    also = tuple(part for part in one.also if part.dialect is not one.dialect)
+    return one._replace(key="", scale=None, also=also)
 
 
 def _amounts(state: NodeState) -> dict[str, int]:

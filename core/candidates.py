@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
-from core.errors import InvariantError
+from core.errors import NodeInvariantError
 from core.indices import Index, Indices
 from core.ledger import Ledger
 from core.model import NodeName
@@ -166,7 +166,7 @@ class Candidates:
             return None
         placed = memory.verdicts[rank.name].placed
         if placed is None:
-            raise InvariantError(f"{rank.name} was ranked for a pod that it refused")
+            raise NodeInvariantError(rank.name, "it was ranked for a pod that it refuses")
         return Found(rank.name, placed, rank)
 
     def _best_of_walk(self, memory: _Memory, passed_over: Set[NodeName], judged_max: float = UNLIMITED) -> Rank | None:

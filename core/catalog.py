@@ -27,9 +27,15 @@ _SAME_CARDS: Final = (
 )
 
 
+_RIVALS: Final = {
+    name: frozenset[DialectName]().union(*(group - {name} for group in _SAME_CARDS if name in group))
+    for name in DialectName
+}
+
+
 def rivals(name: DialectName) -> frozenset[DialectName]:
     """The other protocols that may sell the same cards of a node as *name* does."""
-    return frozenset().union(*(group - {name} for group in _SAME_CARDS if name in group))
+    return _RIVALS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,20 @@ class InvariantError(RuntimeError):
     """We are wrong: a card promised twice over, a holder unknown. Let through everywhere; the process rebuilds."""
 
 
+class NodeInvariantError(InvariantError):
+    """We are wrong about one node: it is set aside, with all that is on it, and the process goes on.
+
+    Attributes:
+        node: its name.
+        problem: what is wrong.
+    """
+
+    def __init__(self, node: str, problem: str) -> None:
+        self.node = node
+        self.problem = problem
+        super().__init__(f"node {node}: {problem}")
+
+
 def quoted(text: str, limit: int = 64) -> str:
     """*text* in single quotes, control characters escaped, cut to *limit* characters."""
     shown = text if len(text) <= limit else text[: limit - 1] + "…"

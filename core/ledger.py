@@ -4,16 +4,16 @@ The ledger is the one mutable thing in the core and belongs to one task. It neve
 Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
 from core.catalog import Catalog, rivals
-from core.errors import InvalidRequestError, InvariantError
+from core.errors import InvalidRequestError, InvariantError, NodeInvariantError
 from core.model import Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts
-from core.port import Complaint, Stamp
+from core.port import Complaint, Scaled, Stamp
 from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
@@ -40,11 +40,22 @@ class Placement:
     asked_by: Pod | None = field(default=None, compare=False, repr=False)
 
 
+class Part(NamedTuple):
+    """What a pod holds in one dialect; assignment is None where nothing says which cards it uses.
+
+    closes: why its node takes nothing new in that dialect, or "".
+    """
+
+    dialect: DialectName
+    assignment: Any
+    closes: str = ""
+
+
 class Holding(NamedTuple):
     """One pod's part of a node, reserved by us or bound as the API server says.
 
-    dialect is None for a pod without cards; assignment is None where nothing says which cards it uses. closes: why its
-    node takes nothing new in that dialect, or "".
+    dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
+    scale: what the figures of its assignment mean (`core.port.Scaled`), as of when it was first counted.
     """
 
     key: str
@@ -52,6 +63,20 @@ class Holding(NamedTuple):
     assignment: Any
     amounts: Amounts
     closes: str = ""
+    also: tuple[Part, ...] = ()
+    scale: Hashable = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it holds, by dialect."""
+        if self.dialect is None:
+            return ()
+        return (Part(self.dialect, self.assignment, self.closes), *self.also)
+
+    @property
+    def reason(self) -> str:
+        """Why its node takes nothing new in some dialect, or ""."""
+        return self.closes or next((part.closes for part in self.also if part.closes), "")
 
 
 class NodeState(NamedTuple):
@@ -74,6 +99,7 @@ class _Entry:
     """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
 
     Pods are many, so *holders* changes in place, unlike a state; *owner* is whose ledger's it is to change.
+    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "".
     """
 
     node: Node
@@ -81,6 +107,8 @@ class _Entry:
     complaints: tuple[Complaint, ...]
     holders: dict[PodUid, Holding]
     owner: object
+    scales: Mapping[DialectName, Hashable]
+    aside: str = ""
 
 
 class Ledger:
@@ -90,13 +118,13 @@ class Ledger:
         self.catalog: Final = catalog
         self.tables = tables
         self.settings = settings
-        self.uncounted = catalog.uncounted(tables)
-        self._shares = catalog.resources(tables)
+        self._learn(tables)
         self.states: dict[NodeName, NodeState] = {}
         self._entries: dict[NodeName, _Entry] = {}
         self._owner = object()
         self._node_of: dict[PodUid, NodeName] = {}
-        # Bound pods with cards, as last seen: their annotations are read again when their node's cards change.
+        # Bound pods with cards, or with cards under another configuration, as last seen: they are read again when their
+        # node's cards or the configuration change.
         self._pods: dict[PodUid, Pod] = {}
         # What is promised and not seen bound yet: read again as its Binding will say it, when its node's cards change.
         self._promised: dict[PodUid, Placement] = {}
@@ -105,6 +133,16 @@ class Ledger:
         self._log: list[NodeName] = []
         self._log_start = 0
         self._version = 0
+
+    def _learn(self, tables: Tables) -> None:
+        """Take from the configuration what is asked of it for every pod."""
+        self.uncounted = self.catalog.uncounted(tables)
+        # By dialect that says by annotations which cards, the resources by which it is asked.
+        self._shares = {
+            name: dialect.resources(tables)
+            for name, dialect in self.catalog.dialects.items()
+            if dialect.assignment_keys(tables)
+        }
 
     # ------------------------------------------------------------------ reading
 
@@ -158,8 +196,8 @@ class Ledger:
         """Promise *placement*; a second time is nothing.
 
         Raises:
-            InvariantError: the pod holds something else, the node is gone or offers no such cards, or a card would be
-                over its total.
+            InvariantError: the pod holds something else, or the node is gone; a `NodeInvariantError` if the node takes
+                nothing in this dialect, or a card would be over its total.
         """
         node = self._node_of.get(placement.pod)
         state = self.states.get(placement.node)
@@ -171,17 +209,18 @@ class Ledger:
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node} but holds cards on {node}")
         if state is None:
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node}, which does not exist")
-        if placement.dialect not in state.offers:
-            raise InvariantError(
-                f"{placement.pod_key} is promised {placement.dialect} on {placement.node}: no such offer"
-            )
-        holding = Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts)
+        name = placement.dialect
+        if name not in state.offers or name in state.closed:
+            why = state.closed.get(name, "it offers no such cards")
+            raise NodeInvariantError(placement.node, f"{placement.pod_key} is promised cards of {name}: {why}")
+        scale = self._entries[placement.node].scales.get(name)
+        holding = Holding(placement.pod_key, name, placement.assignment, placement.amounts, scale=scale)
         changed = self._with(state, holding)
-        dialect = self.catalog.dialects[placement.dialect]
-        over = dialect.overcommitted(changed.offers[placement.dialect])
+        dialect = self.catalog.dialects[name]
+        over = dialect.overcommitted(changed.offers[name])
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
-        if over and set(over) - set(dialect.overcommitted(state.offers[placement.dialect])):
-            raise InvariantError(f"{placement.pod_key} on {placement.node}: {'; '.join(over)}")
+        if over and set(over) - set(dialect.overcommitted(state.offers[name])):
+            raise NodeInvariantError(placement.node, f"{placement.pod_key} would be one too many: {'; '.join(over)}")
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
@@ -205,8 +244,21 @@ class Ledger:
         holding = holders.pop(pod, None)
         if holding is None:
             raise InvariantError(f"pod {pod} is not among the holders of {node}")
-        self._put(node, self._without(state, holding, holders.values()))
+        self._put(node, self._without(node, state, holding, holders.values()))
         return True
+
+    def set_aside(self, name: NodeName, why: str) -> None:
+        """Place nothing new on *name*, where a contradiction was found, until its cards or the configuration change."""
+        state = self.states.get(name)
+        if state is not None:
+            entry = self._own(name)
+            entry.aside = why
+            self._put(name, self._rebuilt(state.facts, entry))
+
+    @property
+    def aside(self) -> Mapping[NodeName, str]:
+        """The nodes that were set aside, and why."""
+        return {name: entry.aside for name, entry in self._entries.items() if entry.aside}
 
     def count(self, pod: Pod) -> bool:
         """Count bound *pod* by what the API server says of it, whoever bound it; replaces a reservation.
@@ -225,7 +277,8 @@ class Ledger:
         told, pod = pod, self._as_bound(known, before, pod)
         # Annotations change some times for each pod; what it takes beside its cards is parsed once.
         amounts = before.amounts if before and known and _asks_the_same(known, pod) else self._amounts(pod)
-        holding = self._counted(pod, state.offers if state is not None else {}, amounts)
+        entry = self._entries.get(name)
+        holding = self._counted(pod, entry, amounts, before)
         if before is None or self._node_of.get(pod.uid) != name or before != holding:
             self.release(pod.uid)
             self._node_of[pod.uid] = name
@@ -236,20 +289,19 @@ class Ledger:
                 self._own(name).holders[pod.uid] = holding
                 self._put(name, self._with(state, holding))
         self._promised.pop(pod.uid, None)
-        if holding.dialect is not None:
+        if holding.dialect is not None or any("/" in resource for resource in _asked(pod)):
             self._pods[pod.uid] = pod
-        return told is pod or self._counted(told, state.offers if state is not None else {}, amounts) == holding
+        return told is pod or self._counted(told, entry, amounts, before) == holding
 
     def _as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
         """*pod* with the assignment that it is *known* to be bound with, if that could be read.
 
         Schedulers write an assignment with the Binding, and plugins what they made of it, once.
         """
-        if known is None or held is None or held.dialect is None or held.assignment is None or held.closes:
+        if known is None or held is None or known.node_name != pod.node_name:
             return pod
-        if known.node_name != pod.node_name:
-            return pod
-        keys = self.catalog.dialects[held.dialect].assignment_keys(self.tables)
+        read = [one.dialect for one in held.parts if one.assignment is not None and not one.closes]
+        keys = [key for name in read for key in self.catalog.dialects[name].assignment_keys(self.tables)]
         kept = {key: known.annotations[key] for key in keys if key in known.annotations}
         if all(pod.annotations.get(key) == text for key, text in kept.items()):
             return pod
@@ -261,24 +313,54 @@ class Ledger:
         except InvalidRequestError:
             return ((names.PODS, 1),)
 
-    def _counted(self, pod: Pod, offers: Mapping[DialectName, tuple[Any, ...]], amounts: Amounts) -> Holding:
+    def _counted(self, pod: Pod, entry: _Entry | None, amounts: Amounts, before: Holding | None) -> Holding:
+        """What bound *pod* holds, in every dialect of which it carries an assignment, or asks for cards without one."""
+        empty = entry.empty if entry is not None else {}
+        found: list[Part] = []
+        asked: frozenset[str] | None = None
         for name, dialect in self.catalog.dialects.items():
-            held = dialect.held(pod, offers.get(name, ()), self.tables)
+            held = dialect.held(pod, empty.get(name, ()), self.tables)
             if held is not None:
-                return Holding(pod.key, name, held.assignment, amounts, held.closes)
-        return self._unassigned(pod, amounts)
+                found.append(Part(name, held.assignment, held.closes))
+                continue
+            # Where no annotation says which cards, the request is all there is, and `held` has read it.
+            shares = self._shares.get(name)
+            if shares is None:
+                continue
+            asked = _asked(pod) if asked is None else asked
+            if not shares.isdisjoint(asked) and self.catalog.gives_cards(name, pod, self.tables):
+                named = ", ".join(sorted(asked & shares))
+                closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
+                found.append(Part(name, None, closes))
+        if not found:
+            return Holding(pod.key, None, None, amounts)
+        scale = self._scale(pod, found, entry, before)
+        (name, assignment, closes), *also = found
+        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale)
 
-    def _unassigned(self, pod: Pod, amounts: Amounts) -> Holding:
-        """A bound pod without an assignment: if it asks for shares, it may use any card of its node."""
-        asked = {name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)}
-        if not self._shares.isdisjoint(asked):
-            for name, dialect in self.catalog.dialects.items():
-                # Where no annotation says which cards, the request is all there is, and `held` has read it.
-                if dialect.assignment_keys(self.tables) and self.catalog.gives_cards(name, pod, self.tables):
-                    named = ", ".join(sorted(asked & dialect.resources(self.tables)))
-                    closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
-                    return Holding(pod.key, name, None, amounts, closes)
-        return Holding(pod.key, None, None, amounts)
+    def _scale(self, pod: Pod, found: list[Part], entry: _Entry | None, before: Holding | None) -> Hashable:
+        """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
+        name, assignment, _ = found[0]
+        dialect = self.catalog.dialects[name]
+        if assignment is None or not isinstance(dialect, Scaled):
+            return None
+        now = entry.scales[name] if entry is not None else dialect.scale((), self.tables)
+        since = before.scale if before is not None and before.dialect is name else None
+        since = dialect.scale_read(pod, assignment) if since is None else since
+        if since is None or since is now:
+            return now
+        kept, why = dialect.rescaled(assignment, since, now)
+        if why:
+            closes = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
+            found.append(Part(name, None, closes))
+        return kept
+
+    def told_of(self, placement: Placement) -> Mapping[str, str]:
+        """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
+        dialect, holding = self.catalog.dialects[placement.dialect], self.holding(placement.pod)
+        if holding is None or holding.scale is None or not isinstance(dialect, Scaled):
+            return {}
+        return dialect.scale_told(placement.assignment, holding.scale)
 
     # ------------------------------------------------------------------ the cluster
 
@@ -289,14 +371,17 @@ class Ledger:
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})
-            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner)
+            scales = self._scales(empty)
+            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales)
         else:
             entry = self._own(node.name)
             entry.node = node
             if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
                 return False
             facts = old.facts if old.facts == facts else facts
-            entry.empty, entry.complaints = empty, complaints
+            if entry.empty != empty:
+                entry.empty, entry.scales, entry.aside = empty, self._scales(empty), ""
+            entry.complaints = complaints
         self._put(node.name, self._rebuilt(facts, entry))
         return True
 
@@ -317,11 +402,11 @@ class Ledger:
         Until the last of them nodes stand under either configuration: nothing may be decided or changed between them.
         """
         self.tables, self.settings = tables, settings
-        self.uncounted = self.catalog.uncounted(tables)
-        self._shares = self.catalog.resources(tables)
+        self._learn(tables)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
             entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
+            entry.scales, entry.aside = self._scales(entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
                 yield
@@ -345,7 +430,7 @@ class Ledger:
         holding = holders.get(pod)
         if holding is None:
             return state
-        return self._without(state, holding, (one for uid, one in holders.items() if uid != pod))
+        return self._without(name, state, holding, (one for uid, one in holders.items() if uid != pod))
 
     def overcommitted(self, name: NodeName) -> tuple[str, ...]:
         """The cards of *name* that hold more than they have, each as a sentence with numbers."""
@@ -364,63 +449,93 @@ class Ledger:
             self._entries[name] = entry
         return entry
 
+    def _scales(self, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, Hashable]:
+        return {
+            name: dialect.scale(empty.get(name, ()), self.tables)
+            for name, dialect in self.catalog.dialects.items()
+            if isinstance(dialect, Scaled)
+        }
+
     def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
         """The node's state from nothing: every holder is counted again on the cards as they are now."""
         offers = dict(entry.empty)
         used: dict[str, int] = {}
         holders = entry.holders
         for uid, old in holders.items():
-            holding = self._recounted(uid, entry.empty) or old
+            holding = self._recounted(uid, entry, old)
             holders[uid] = holding
-            if holding.dialect is not None and holding.assignment is not None and holding.dialect in offers:
-                dialect = self.catalog.dialects[holding.dialect]
-                offers[holding.dialect] = dialect.take(offers[holding.dialect], holding.assignment)
+            for name, assignment, _ in holding.parts:
+                if assignment is not None and name in offers:
+                    offers[name] = self.catalog.dialects[name].take(offers[name], assignment)
             for resource, amount in holding.amounts:
                 used[resource] = used.get(resource, 0) + amount
-        return NodeState(facts, offers, used, _closed(holders.values(), offers), entry.complaints, self._next())
+        closed = self._closed(entry, holders.values(), offers)
+        complaints = entry.complaints
+        if entry.aside:
+            complaints += tuple(Complaint(dialect=name, field="placements", problem=entry.aside) for name in offers)
+        return NodeState(facts, offers, used, closed, complaints, self._next())
 
-    def _recounted(self, uid: PodUid, offers: Mapping[DialectName, tuple[Any, ...]]) -> Holding | None:
-        """What *uid* holds of *offers*, read anew; None where there is nothing to read it from.
+    def _recounted(self, uid: PodUid, entry: _Entry, old: Holding) -> Holding:
+        """What *uid*, which held *old*, holds of the cards of *entry*, read anew if there is something to read it from.
 
         A promise is read as its Binding will say it, by the rules and layouts that are in force now.
         """
         pod = self._pods.get(uid)
         if pod is not None:
-            return self._counted(pod, offers, self._amounts(pod))
+            return self._counted(pod, entry, self._amounts(pod), old)
         placement = self._promised.get(uid)
         if placement is None or placement.asked_by is None:
-            return None
+            return old
         pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
-        found = self._counted(replace(pod, annotations={**pod.annotations, **said}), offers, self._amounts(pod))
-        return found if found.dialect is placement.dialect else None
+        pod = replace(pod, annotations={**pod.annotations, **said})
+        found = self._counted(pod, entry, self._amounts(pod), old)
+        return found if found.dialect is placement.dialect else old
 
     def _with(self, state: NodeState, holding: Holding) -> NodeState:
         """*state* after *holding* is held too."""
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
-            if holding.assignment is not None and holding.dialect in offers:
-                dialect = self.catalog.dialects[holding.dialect]
-                offers = {**offers, holding.dialect: dialect.take(offers[holding.dialect], holding.assignment)}
-            closed = {**_closed((holding,), offers), **closed}
+            offers = self._moved(offers, holding, back=False)
+            closed = _closed_by(holding, offers, closed)
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
         return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
 
-    def _without(self, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
-        """*state* after *holding* is given back; *left* are held still."""
+    def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
+        """*state* of node *name* after *holding* is given back; *left* are held still."""
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
-            if holding.assignment is not None and holding.dialect in offers:
-                dialect = self.catalog.dialects[holding.dialect]
-                offers = {**offers, holding.dialect: dialect.give_back(offers[holding.dialect], holding.assignment)}
-            if closed:
-                closed = _closed(left, offers)
+            offers = self._moved(offers, holding, back=True)
+            # Others may close what this one closed; while it closed nothing by itself, nothing opens.
+            if closed and any(closed.get(of) == why for of, why in _closed_by(holding, offers, {}).items()):
+                closed = self._closed(self._entries[name], left, offers)
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] -= amount
         return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
+
+    def _moved(
+        self, offers: Mapping[DialectName, tuple[Any, ...]], holding: Holding, *, back: bool
+    ) -> Mapping[DialectName, tuple[Any, ...]]:
+        """*offers* after what *holding* holds is in use on them, or given *back*."""
+        for name, assignment, _ in holding.parts:
+            if assignment is not None and name in offers:
+                dialect = self.catalog.dialects[name]
+                move: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = dialect.give_back if back else dialect.take
+                offers = {**offers, name: move(offers[name], assignment)}
+        return offers
+
+    def _closed(
+        self, entry: _Entry, holders: Iterable[Holding], offers: Mapping[DialectName, Any]
+    ) -> Mapping[DialectName, str]:
+        """What takes nothing new on a node, and why."""
+        closed: Mapping[DialectName, str] = dict.fromkeys(self.catalog.dialects, entry.aside) if entry.aside else {}
+        for holding in holders:
+            if holding.dialect is not None:
+                closed = _closed_by(holding, offers, closed)
+        return closed
 
     def _next(self) -> int:
         self._version += 1
@@ -447,20 +562,24 @@ def _asks_the_same(one: Pod, other: Pod) -> bool:
     )
 
 
-def _closed(holders: Iterable[Holding], offers: Mapping[DialectName, Any]) -> dict[DialectName, str]:
-    """What takes nothing new on a node, and why: where a holder cannot be read, and where its cards are sold twice.
+def _asked(pod: Pod) -> frozenset[str]:
+    """The resources that containers of *pod* name."""
+    return frozenset([name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)])
 
-    Of protocols that sell the same cards a node serves the one in use; the others wait until that one is empty.
+
+def _closed_by(
+    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName, str]
+) -> Mapping[DialectName, str]:
+    """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
+
+    Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
+    others wait until nothing of it is held.
     """
-    closed: dict[DialectName, str] = {}
-    for holding in holders:
-        name = holding.dialect
-        if name is None:
-            continue
-        if holding.closes:
-            closed[name] = holding.closes
-        if len(offers) > 1:
+    for name, _, closes in holding.parts:
+        if closes and name not in closed:
+            closed = {**closed, name: closes}
+        if len(offers) > 1 or name not in offers:
             for rival in rivals(name):
                 if rival in offers and rival not in closed:
-                    closed[rival] = f"its cards are in use as {name} by pod {holding.key}"
+                    closed = {**closed, rival: f"its cards are in use as {name} by pod {holding.key}"}
     return closed

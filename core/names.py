@@ -20,8 +20,10 @@ AVOIDED_CARDS: Final = "cardshare.io/avoid-cards"
 PLACE_WISHES: Final = frozenset({WISHED_INDICES, AVOIDED_CARDS})
 # Segments of a pod's assignment that the device plugin has not been shown yet (nvidia 2.8).
 SEGMENT_QUEUE: Final = "cardshare.io/segment-queue"
+# In which unit a pod's assignment counts memory, for whoever counts it after the unit has changed (nvidia 4.2).
+MEMORY_UNIT: Final = "cardshare.io/memory-unit"
 # Keys that only this project's own service accounts may write.
-PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE})
+PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE, MEMORY_UNIT})
 
 GPU_INDEX: Final = "volcano.sh/gpu-index"
 GPU_UNHEALTHY: Final = "volcano.sh/gpu-unhealthy-ids"

@@ -363,6 +363,31 @@ class Marking(Protocol):
 
 
 @runtime_checkable
+class Scaled(Protocol):
+    """What a dialect adds whose assignments hold figures in a unit that is the node's; the others have nothing of it.
+
+    The unit is kept beside what is counted, and written with the Binding. A node whose unit has changed since takes
+    nothing new of the dialect until everything that was counted in the other one is gone.
+    """
+
+    def scale(self, cards: Sequence[Any], tables: Tables) -> Hashable:
+        """What figures mean on *cards*, none where the node offers none just now."""
+        ...
+
+    def rescaled(self, assignment: Any, since: Hashable, now: Hashable) -> tuple[Hashable, str]:
+        """(the scale to keep beside *assignment*, which was counted by *since*; why it cannot be counted by *now*)."""
+        ...
+
+    def scale_told(self, assignment: Any, scale: Hashable) -> Mapping[str, str]:
+        """What the Binding carries of *scale*, so that another process knows it."""
+        ...
+
+    def scale_read(self, pod: Pod, assignment: Any) -> Hashable | None:
+        """The scale that bound *pod* tells of, None if it tells of none."""
+        ...
+
+
+@runtime_checkable
 class Choosing(Protocol):
     """What a dialect adds whose cards serve one request in several ways, of which a pod may leave the choice open."""
 

@@ -8,7 +8,7 @@ from controller.deeds import Announce, Bind, Clear, Deed, ReadGroup, ReadPod
 from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
-from core.catalog import standard_catalog
+from core.catalog import Catalog, standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
 from core.settings import Settings, Tables
@@ -54,10 +54,10 @@ def on(name: str) -> NodeConstraints:
 class World:
     """An owner, its clock, and the API server's side of what it does."""
 
-    def __init__(self, *nodes: Node, **settings) -> None:
+    def __init__(self, *nodes: Node, catalog: Catalog | None = None, **settings) -> None:
         self.now_s = 1000.0
         self.owner = Owner(
-            standard_catalog(),
+            catalog or standard_catalog(),
             Tables(),
             Settings(**settings),
             metrics=Metrics(),

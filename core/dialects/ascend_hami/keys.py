@@ -33,6 +33,9 @@ NPU_CORE: Final = "huawei.com/npu-core"
 SOLD_BY_CORE: Final = "Ascend310P"
 
 
+_ALLOCATED: Final = ("hami.io/", "-devices-allocated")
+
+
 def register(word: str) -> str:
     """The node annotation that lists the devices of a chip type."""
     return f"hami.io/node-register-{word}"
@@ -45,7 +48,13 @@ def to_allocate(word: str) -> str:
 
 def allocated(word: str) -> str:
     """The pod annotation that says for good what the pod holds."""
-    return f"hami.io/{word}-devices-allocated"
+    return word.join(_ALLOCATED)
+
+
+def word_of(key: str) -> str:
+    """The chip type of which annotation *key* says for good what a pod holds, "" if it is another key."""
+    head, tail = _ALLOCATED
+    return key[len(head) : -len(tail)] if key.startswith(head) and key.endswith(tail) else ""
 
 
 def runtime_info(word: str) -> str:

@@ -3,7 +3,7 @@
 Source: protocol reference, ascend 4.7, 5.1, 5.2, 5.4; every segment counts (H-1), init containers by their peak.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
@@ -61,20 +61,15 @@ def charge_of(slot: int, uuid: str, cut: Cut, cores: int, *, soft: bool) -> Char
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
-    """What bound *pod* holds by its annotations, whoever bound it.
+    """What bound *pod* holds by its annotations, whoever bound it; None if they name no device.
 
-    A device that the node does not have is kept and counts on no card. An entry that cannot be read closes the chip
-    that it names, or the node if it names none.
+    A device that the node does not have is kept and counts on no card, as do those of a chip type that nobody
+    configured. An entry that cannot be read closes the chip that it names, or the node if it names none.
     """
-    if not pod.annotations:
+    words = {word: text for key, text in pod.annotations.items() if (word := keys.word_of(key)) and _names_any(text)}
+    if not words:
         return None
-    found = [
-        (chip, text)
-        for chip in chips_of(tables)
-        if (text := pod.annotations.get(keys.allocated(chip.common_word))) is not None
-    ]
-    if not found:
-        return None
+    found = [(chip, words[chip.common_word]) for chip in chips_of(tables) if chip.common_word in words]
     soft = is_soft(pod)
     slots = {card.fixed.uuid: slot for slot, card in enumerate(cards)}
     entries: list[Entry] = []
@@ -90,8 +85,26 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
         entries += _entries(segments, chip, soft=soft)
         charges += _charges(pod, segments, chip, slots, soft=soft)
         closes = closes or (_closes(pod, chip, segments, slots) if cards else "")
-    assignment = Assignment(found[0][0].common_word, soft, count, tuple(entries), tuple(sorted(charges)))
+    closes = closes or _unnamed(pod, words, tables)
+    assignment = Assignment(
+        found[0][0].common_word if found else min(words), soft, count, tuple(entries), tuple(sorted(charges))
+    )
     return Held(assignment=assignment, closes=closes)
+
+
+def _names_any(text: str) -> bool:
+    """Whether an assignment has any entry, readable or not."""
+    return bool(text.replace(":", "").replace(";", "").strip())
+
+
+def _unnamed(pod: Pod, words: Collection[str], tables: Tables) -> str:
+    """Why the node is closed where *pod* asks for chips of a type of which it names none."""
+    for chip in chips_of(tables):
+        if chip.common_word not in words and any(
+            one.amount(chip.resource) not in (None, "0") for one in pod.containers
+        ):
+            return f"pod {pod.key} asks for {chip.resource}, and nothing says which chips it uses; delete the pod"
+    return ""
 
 
 def _entries(segments: Sequence[Segment], chip: AscendChip, *, soft: bool) -> list[Entry]:

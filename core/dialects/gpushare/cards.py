@@ -73,10 +73,11 @@ def cards_of(capacity: Capacity, mode: str) -> tuple[Card, ...]:
 def held(pod: Pod, cards: Sequence[Card], resource: str) -> Held | None:
     """What bound *pod* holds by its ``gpu-index``; on a node without cards only if it asks for *resource*.
 
-    A piece that cannot be read may mean any card: the rest counts, and the node is closed (nvidia 10.7).
+    On the cards of one mode a pod of the other is counted too, which then closes them: see `core.ledger`. A piece that
+    cannot be read may mean any card: the rest counts, and the node is closed (nvidia 10.7).
     """
     text = pod.annotations.get(GPU_INDEX)
-    if text is None:
+    if not text:
         return None
     memory, number = readable_total(pod, MEMORY_RESOURCE), readable_total(pod, NUMBER_RESOURCE)
     asked = {MEMORY_RESOURCE: memory, NUMBER_RESOURCE: number}
@@ -90,7 +91,7 @@ def held(pod: Pod, cards: Sequence[Card], resource: str) -> Held | None:
     closes = f"pod {pod.key}: annotation {GPU_INDEX} is '{text[:64]}', which may mean any card; delete the pod"
     return Held(
         assignment=Assignment(distinct(found.indices), memory, containers),
-        closes=closes if found.unreadable and text else "",
+        closes=closes if found.unreadable else "",
     )
 
 

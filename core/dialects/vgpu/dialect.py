@@ -5,8 +5,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from core import names
 from core.dialects.vgpu import cards as _cards
 from core.dialects.vgpu import fit, handoff, keys, remarks, requests, usage
+from core.dialects.vgpu import scale as _scale
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
+from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import Node, Pod
 from core.port import (
@@ -82,6 +84,22 @@ class Vgpu:
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
+
+    def scale(self, cards: Sequence[Card], tables: Tables) -> Scale:
+        """What amounts of memory mean on *cards*."""
+        return _scale.of_cards(cards, tables)
+
+    def rescaled(self, assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, str]:
+        """(the scale to keep beside *assignment*, counted by *since*; why it cannot be counted by *now*)."""
+        return _scale.rescaled(assignment, since, now)
+
+    def scale_told(self, assignment: Assignment, scale: Scale) -> Mapping[str, str]:
+        """What the Binding carries of *scale*."""
+        return _scale.told(assignment, scale)
+
+    def scale_read(self, pod: Pod, assignment: Assignment) -> Scale | None:
+        """The scale that bound *pod* tells of."""
+        return _scale.read(pod, assignment)
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""

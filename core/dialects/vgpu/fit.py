@@ -145,11 +145,10 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
         return Reason.CORES
     if used_slots and ((cores == 100) or (used_cores == 100 and cores == 0)):
         return Reason.EXCLUSIVE
-    if fixed.layout:
-        if mig.conflicting(slices):
-            return Reason.UNUSABLE
-        if mig.choose(fixed.layout, slices, need * fixed.kind.factor) is None:
-            return Reason.LAYOUT
+    if slices and mig.conflicting(slices):
+        return Reason.UNUSABLE
+    if fixed.layout and mig.choose(fixed.layout, slices, need * fixed.kind.factor) is None:
+        return Reason.LAYOUT
     return None
 
 

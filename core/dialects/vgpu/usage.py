@@ -53,7 +53,7 @@ class Assignment(NamedTuple):
 
 
 def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
-    """What bound *pod* holds by its annotations, whoever bound it.
+    """What bound *pod* holds by its annotations, whoever bound it; None if they name no card.
 
     An entry that cannot be read takes the whole card it names. One that names no card of the node counts nowhere,
     if it can be read (the card is gone); if not, the node is closed, for it may mean any card.
@@ -66,6 +66,8 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
         segments = decode_pod_devices(text)
     except InvalidRequestError as error:
         return Held(assignment=Assignment((), group, rules), closes=f"pod {pod.key}: {error}")
+    if not any(segments):
+        return None
     slots = {card.fixed.uuid: slot for slot, card in reversed(tuple(enumerate(cards)))}
     entries: list[Entry] = []
     closes = ""
@@ -186,7 +188,8 @@ def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:
     found: list[str] = []
     for fixed, used_slots, used_memory, used_cores, _, _, slices, _ in cards:
         factor = fixed.kind.factor
-        if used_memory > fixed.memory and fixed.fault is not Reason.UNUSABLE:
+        # Slices may be larger together than what a driver reports of their card: of a cut card they alone count.
+        if used_memory > fixed.memory and not slices and fixed.fault is not Reason.UNUSABLE:
             found.append(f"{fixed.uuid} holds {used_memory * factor} MiB of {fixed.memory * factor} MiB")
         if used_cores > 100:
             found.append(f"{fixed.uuid} holds {used_cores} % of its cores")
@@ -222,7 +225,9 @@ def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str,
 
 def _entry(one: Assigned, uuid: str, slot: int, container: int, cards: Sequence[Card]) -> Entry:
     if slot < 0 or cards[slot].fixed.mode != keys.MIG:
-        return Entry(slot, uuid, container, one.memory, one.cores, one.memory)
+        # A slice on a card that is not cut any more, or not yet again: it takes what it says, and nothing joins it.
+        cut = mig.UNKNOWN if slot >= 0 and uuid != one.card_id else None
+        return Entry(slot, uuid, container, one.memory, one.cores, one.memory, cut)
     # On a MIG card only a slice that the layouts know can be counted; all else closes the card (S32).
     named = mig.decode_slice_id(one.card_id)
     charge = mig.charge_of(cards[slot].fixed.layout, named.group, named.position) if named else None

@@ -1,11 +1,16 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from controller.deeds import Bind
-from core.errors import InvariantError
+from core.catalog import Catalog, standard_catalog
+from core.dialects.vgpu.cards import Card
+from core.dialects.vgpu.dialect import Vgpu
+from core.errors import InvariantError, NodeInvariantError
 from core.model import NodeConstraints, NodeName, Phase, Toleration
-from core.settings import DialectName, Settings
+from core.refusal import refusal_on
+from core.settings import DialectName, Policy, Settings
 from tests.support.world import CORES, MEMORY, NUMBER, World, node, on, pod
 
 
@@ -254,6 +259,42 @@ def test_a_promise_that_the_ledger_cannot_keep_ends_the_process():
     assert entry.placement is not None
     with pytest.raises(InvariantError):
         world.owner.planner.reserve(entry, replace(entry.placement, node=NodeName("ghost")))
+
+
+class Wrong(Vgpu):
+    """Counts the cards of node n1 otherwise than it places on them."""
+
+    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        return tuple(card.fixed.uuid for card in cards if card.used_slots and card.fixed.uuid.startswith("n1"))
+
+
+def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere():
+    dialects = {**standard_catalog().dialects, DialectName.VGPU: Wrong()}
+    world = World(node("n1", memory=2000), node("n2", memory=2000), catalog=Catalog(dialects))
+    world.adds(pod("p", memory=1000))
+    assert [bind.node for bind in world.binds()] == ["n2"]
+    (event,) = world.announced()
+    assert (event.about.kind, event.about.name, event.reason) == ("Node", "n1", "NodeSetAside")
+    assert "d/p would be one too many: n1-0" in event.message.replace("default", "d")
+    assert world.owner.ledger.aside.keys() == {"n1"}
+    world.adds(pod("r", memory=1500))
+    assert world.binds() == []
+    assert world.stage("r") == "refused"
+    shape = world.entry("r").shape
+    assert shape is not None
+    refused = refusal_on(world.ledger, shape, world.ledger.states[NodeName("n1")], Policy.BINPACK)
+    assert refused is not None
+    assert "the scheduler contradicts itself there" in refused.detail
+
+
+def test_a_contradiction_that_comes_again_of_a_node_set_aside_ends_the_process():
+    world = World(node("n1"))
+    error = NodeInvariantError("n1", "card x twice")
+    world.owner.planner.set_aside(error)
+    with pytest.raises(NodeInvariantError):
+        world.owner.planner.set_aside(error)
+    with pytest.raises(NodeInvariantError):
+        world.owner.planner.set_aside(NodeInvariantError("ghost", "card x twice"))
 
 
 def test_pods_of_a_name_that_is_given_up_are_left_alone():
