@@ -35,6 +35,9 @@ _GOOD_WATCH_S: Final = 0.5
 _GOOD_BROKEN_WATCH_S: Final = 10.0
 # A server that closes every watch at once after one event is asked five times a second, not five thousand.
 _REST_S: Final = 0.2
+_NO_REST_AFTER_S: Final = 5.0
+# A watch that lived for so much of its time has ended as planned.
+_PLANNED_SHARE: Final = 0.8
 # After so many failures in a row the version may be what the server cannot serve (etcd restored from a backup).
 _FAILURES_BEFORE_LIST: Final = 5
 # A list younger than this that is needed again makes the next one wait: a full list is the dearest call there is.
@@ -126,6 +129,10 @@ class Reflector(Generic[_T]):
         state: why the picture may be old, for readiness ("forbidden: list nodes: ..."), or "".
         synced: set once a full list was handed over; stays set.
         last_seen_monotonic: when the server last said anything, by the clock handed in; 0.0 before.
+        version: the resourceVersion up to which everything was handed over, or "".
+        current_s: by the same clock, when the picture was last known to be complete: an event or a bookmark came, a
+            watch ended as planned, or a list was begun that has been handed over. That a watch was opened shows
+            nothing of what may be held back in it. 0.0 before.
         counters: what happened so far.
     """
 
@@ -162,6 +169,8 @@ class Reflector(Generic[_T]):
         self.state = ""
         self.synced = asyncio.Event()
         self.last_seen_monotonic = 0.0
+        self.version = ""
+        self.current_s = 0.0
         self.counters = Counters()
         self._source = source
         self._path = path
@@ -179,12 +188,20 @@ class Reflector(Generic[_T]):
         self._lists = Backoff(first_s=self._pace.first_wait_s, cap_s=self._pace.last_list_wait_s, jitter=jitter)
         self._listed_at_s: float | None = None
         self._waited = False  # since the last request, because that one failed
+        self._scope: asyncio.Timeout | None = None
+        self._wants_list = False
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled, or until the sink raises."""
         while True:
             version = await self._list()
             await self._watch(version)
+
+    def list_again(self) -> None:
+        """Leave the watch, now if one is open, and list anew."""
+        self._wants_list = True
+        if self._scope is not None:
+            self._scope.reschedule(0.0)
 
     # -- list ---------------------------------------------------------------------------------------------------
 
@@ -200,7 +217,9 @@ class Reflector(Generic[_T]):
                 else:
                     await self._fail("list", e)
                 continue
+            begun_s = self._listed_at_s or 0.0
             await self._sink.on_replace(objects, version)
+            self.version, self.current_s = version, begun_s
             self.state = ""
             self.synced.set()
             return version
@@ -238,6 +257,7 @@ class Reflector(Generic[_T]):
 
     async def _without_kind(self) -> None:
         await self._sink.on_replace((), "")
+        self.version, self.current_s = "", self._clock()
         self.state = ""
         self.synced.set()
         self._waited = True
@@ -249,6 +269,9 @@ class Reflector(Generic[_T]):
         """Follow from *version* on, over as many watches as it takes, until only a list can help."""
         failures = 0
         while True:
+            if self._wants_list:
+                self._wants_list, self._waited = False, True
+                return
             self._waited = False
             progress = _Progress(version=version, started_s=self._clock())
             error: ApiError | None = None
@@ -263,12 +286,16 @@ class Reflector(Generic[_T]):
                 return
             except ApiError as e:
                 error = e
-            self.counters.watch_restarts += 1
+            if self._wants_list:
+                continue
+            lived_s = self._clock() - progress.started_s
+            as_planned = error is None and lived_s >= _PLANNED_SHARE * self._pace.watch_s
+            self.counters.watch_restarts += not as_planned
             if progress.good(version, self._clock(), broken=error is not None):
                 # Only this ends the back-off: a list that succeeds says nothing of watches that never do.
                 self._requests.reset()
                 failures = 0
-                await self._sleep(_REST_S)
+                await self._sleep(_REST_S if lived_s < _NO_REST_AFTER_S else 0.0)
             else:
                 failures += 1
                 await self._fail("watch", error)
@@ -278,6 +305,15 @@ class Reflector(Generic[_T]):
 
     async def _follow(self, progress: _Progress) -> None:
         """One watch, to its end; *progress* tells how far it came, also when it raises."""
+        try:
+            async with asyncio.timeout(None) as self._scope:
+                await self._read_lines(progress)
+        except TimeoutError:
+            pass  # a list is wanted instead
+        finally:
+            self._scope = None
+
+    async def _read_lines(self, progress: _Progress) -> None:
         async with self._source.stream(
             self._path, self._watch_params(progress.version), silence_s=self._pace.silence_s
         ) as lines:
@@ -286,11 +322,14 @@ class Reflector(Generic[_T]):
             self.state = ""
             turn = 0
             async for line in lines:
-                self.last_seen_monotonic = self._clock()
-                progress.version = await self._take(line) or progress.version
+                came_s = self.last_seen_monotonic = self._clock()
+                self.version = progress.version = await self._take(line) or progress.version
+                self.current_s = came_s
                 turn += 1
                 if turn % _EVENTS_PER_TURN == 0:
                     await self._sleep(0)  # a burst is read without ever waiting: let others in
+            if self._clock() - progress.started_s >= _GOOD_WATCH_S:
+                self.current_s = self._clock()  # the server's own end comes after all that it had to say
 
     async def _take(self, line: bytes) -> str:
         """Pass one event on; its version."""

@@ -404,3 +404,65 @@ async def test_the_time_of_the_last_word_is_known():
     start = now()
     await play(reflector, 100)
     assert reflector.last_seen_monotonic - start == pytest.approx(10, abs=0.01)
+
+
+def running(reflector):
+    return asyncio.create_task(reflector.run(), name="reflector")
+
+
+async def ended(task):
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_the_picture_is_current_when_an_event_a_bookmark_or_a_planned_end_came():
+    server = Server([page("a")], [[5.0, bookmark("12"), 2.0, event("ADDED", "b", "13"), 3.0], [GOES_ON]])
+    reflector = reflect(server, Picture())
+    task, start = running(reflector), now()
+    for second, current, version in ((1, 0, "10"), (6, 5, "12"), (8, 7, "13"), (12, 10, "13"), (60, 10, "13")):
+        await asyncio.sleep(start + second - now())
+        assert (reflector.current_s - start, reflector.version) == (pytest.approx(current, abs=0.1), version)
+    await ended(task)
+
+
+async def test_watches_that_open_and_say_nothing_leave_the_picture_as_old_as_it_is():
+    server = Server([page("a")], [[15.0, error(ApiUnknownError)]])
+    reflector = reflect(server, Picture())
+    task, start = running(reflector), now()
+    await asyncio.sleep(120)
+    assert reflector.current_s == pytest.approx(start, abs=0.1)
+    await ended(task)
+
+
+async def test_watches_that_end_as_planned_are_followed_by_the_next_at_once_and_are_no_restarts():
+    server = Server([page("a")], [[10.0]])
+    reflector = reflect(server, Picture(), pace=Pace(watch_s=10.0))
+    await play(reflector, 55)
+    assert server.times("watch") == pytest.approx([0, 10, 20, 30, 40, 50], abs=0.1)
+    assert reflector.counters.watch_restarts == 0
+
+
+async def test_a_list_that_is_wanted_comes_at_once_and_what_was_watched_goes_on_after_it():
+    server = Server([page("a"), page("a", "b", version="20")], [[GOES_ON], [event("ADDED", "c", "21"), GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture)
+    task, start = running(reflector), now()
+    await asyncio.sleep(3)
+    reflector.list_again()
+    await asyncio.sleep(1)
+    assert picture.steps[1:] == [("replace", ("a", "b"), "20"), ("ADDED", "c")]
+    assert [at - start for at in server.times("list")] == pytest.approx([0, 3], abs=0.01)
+    assert (reflector.state, reflector.counters.watch_restarts) == ("", 0)
+    await ended(task)
+
+
+async def test_a_list_that_is_wanted_while_the_watch_fails_comes_after_the_wait():
+    server = Server([page("a"), page("b", version="20")], [error(ApiForbiddenError, 403), [GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture)
+    task = running(reflector)
+    await asyncio.sleep(0.1)
+    reflector.list_again()
+    await asyncio.sleep(8)
+    assert picture.names == {"b"}
+    await ended(task)
