@@ -9,9 +9,10 @@ from controller import audit_command
 from controller.config import parse
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
+from kube.lease import LeaseLostError
 from runtime.process import configure_log, fast_loop
 
-_OK, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 2, 3
+_OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -34,7 +35,8 @@ def exit_code(run: Callable[[], None]) -> int:
     """Call *run*.
 
     Returns:
-        0 after a clean end, 2 for a configuration that cannot be used, 3 for a mistake of ours: to be started again.
+        0 after a clean end, 1 where another may lead now, 2 for a configuration that cannot be used, 3 for a mistake of
+        ours: to be started again.
     """
     code = _OK
     try:
@@ -43,6 +45,9 @@ def exit_code(run: Callable[[], None]) -> int:
         for problem in _problems(group):
             print(f"controller: {problem}", file=sys.stderr)
         code = _BAD_CONFIGURATION
+    except* LeaseLostError as group:
+        print(f"controller: stopping, so that another one leads: {_first(group)}", file=sys.stderr)
+        code = _LEASE_LOST
     except* InvariantError as group:
         print(f"controller: a promise of ours is broken; stopping, to rebuild: {_first(group)}", file=sys.stderr)
         code = _WE_ARE_WRONG

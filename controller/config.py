@@ -11,11 +11,17 @@ from core.errors import ConfigError, quoted
 from core.settings import SCHEDULER_NAME_REMEDY, Settings, is_scheduler_name
 from core.wire.configuration import decode_settings
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+from kube.calls import BIND_DEADLINE_S
+from kube.lease import MAX_DURATION_S, Timing
 from runtime.listening import Address, read_address
 
 # A Binding of the process before us ends within this, whatever became of that process.
 START_DELAY_S: Final = 6.0
 AUDIENCE: Final = "cardshare-controller"
+LEASE: Final = "cardshare-system/cardshare-controller"
+NO_LEASE: Final = "none"
+_TIMING: Final = Timing()
+_LEAST_RETRY_S: Final = 0.1
 SETTINGS_KEY: Final = "cardshare.yaml"
 SCHEDULER_KEY: Final = "volcano-scheduler.conf"
 # Volcano's own configuration, where our files have none; and how problems of it begin.
@@ -35,15 +41,23 @@ class PodName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class LeaseName(NamedTuple):
+    """The Lease that replicas compete for."""
+
+    namespace: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What the command line says.
 
     settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
     scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
-    start_delay_s: how long nothing is decided after the start. preview_listen: None = no previews are served; cert_dir:
-    the pair that they are served with; audience: whom a caller's token must have been made for. pod: the one that this
-    process runs in, whose condition says whether the configuration is in force; None = nowhere to say it.
+    start_delay_s: how long nothing is decided after the lease was taken where nothing shows that its holder before has
+    ended. preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
+    caller's token must have been made for. pod: the one that this process runs in, whose condition says whether the
+    configuration is in force; None = nowhere to say it. lease: None = no other process can run; timing: of the lease.
     """
 
     listen: Address
@@ -56,6 +70,8 @@ class Config:
     cert_dir: str = ""
     audience: str = AUDIENCE
     pod: PodName | None = None
+    lease: LeaseName | None = None
+    timing: Timing = _TIMING
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -69,7 +85,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     problems: list[str] = []
     listen = _listen(given.listen, problems)
     names = _names(given.scheduler_name, environ, problems)
-    delay_s = _seconds(given.start_delay, problems)
+    delay_s = _seconds("--start-delay", given.start_delay, 600.0, problems)
     preview_listen = None
     if given.preview_listen:
         preview_listen = _listen(given.preview_listen, problems, "--preview-listen")
@@ -78,6 +94,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
                 f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
             )
     pod = _pod(given.pod, problems)
+    lease = _lease(given.lease, problems)
+    timing = _timing(given, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -91,6 +109,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         cert_dir=given.cert_dir,
         audience=given.audience,
         pod=pod,
+        lease=lease,
+        timing=timing,
     )
 
 
@@ -217,9 +237,15 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag(
         "--start-delay",
         f"{START_DELAY_S:g}",
-        "seconds without decisions after the start, so that a Binding of the process before has ended; "
-        "0 only where no other can have run (tests, demo)",
+        "seconds without decisions after the lease was taken where nothing shows that its holder before has ended, so "
+        "that a Binding of that one has; 0 only where no other can have run (tests, demo)",
     )
+    flag("--lease", LEASE, "namespace/name of the Lease whose holder decides; 'none' only where no other can run")
+    flag(
+        "--lease-duration", f"{_TIMING.duration_s:g}", "seconds for which the lease is good; the same for all replicas"
+    )
+    flag("--lease-renew-deadline", f"{_TIMING.renew_deadline_s:g}", "seconds after which it ends without a renewal")
+    flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between tries to take or renew the lease")
     parser.add_argument(
         "--scheduler-name",
         action="append",
@@ -262,12 +288,48 @@ def _pod(text: str, problems: list[str]) -> PodName | None:
     return None
 
 
-def _seconds(text: str, problems: list[str]) -> float:
+def _lease(text: str, problems: list[str]) -> LeaseName | None:
+    if text == NO_LEASE:
+        return None
+    namespace, _, name = text.partition("/")
+    if not (namespace and name and "/" not in name):
+        problems.append(f"{_called('--lease')}: found {quoted(text, 256)}; write NAMESPACE/NAME, or '{NO_LEASE}'")
+    return LeaseName(namespace, name)
+
+
+def _timing(given: argparse.Namespace, problems: list[str]) -> Timing:
+    known = len(problems)
+    timing = Timing(
+        duration_s=_seconds("--lease-duration", given.lease_duration, MAX_DURATION_S, problems),
+        renew_deadline_s=_seconds("--lease-renew-deadline", given.lease_renew_deadline, MAX_DURATION_S, problems),
+        retry_s=_seconds("--lease-retry-period", given.lease_retry_period, MAX_DURATION_S, problems),
+    )
+    if len(problems) > known:
+        return timing
+    if timing.retry_s < _LEAST_RETRY_S:
+        problems.append(
+            f"{_called('--lease-retry-period')}: found {timing.retry_s:g}; write at least {_LEAST_RETRY_S:g}"
+        )
+    if timing.duration_s < BIND_DEADLINE_S + 2.0 * timing.retry_s:
+        least_s = BIND_DEADLINE_S + 2.0 * timing.retry_s
+        problems.append(
+            f"{_called('--lease-duration')}: found {timing.duration_s:g}; write at least {least_s:g}: a Binding takes "
+            f"up to {BIND_DEADLINE_S:g} s, and a renewal may fail once"
+        )
+    if not 2.0 * timing.retry_s <= timing.renew_deadline_s < timing.duration_s:
+        problems.append(
+            f"{_called('--lease-renew-deadline')}: found {timing.renew_deadline_s:g}; write less than --lease-duration "
+            f"({timing.duration_s:g}), and at least twice --lease-retry-period ({timing.retry_s:g})"
+        )
+    return timing
+
+
+def _seconds(name: str, text: str, most_s: float, problems: list[str]) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if 0.0 <= value <= 600.0:
+    if 0.0 <= value <= most_s:
         return value
-    problems.append(f"{_called('--start-delay')}: found {quoted(text, 256)}; write seconds from 0 to 600")
+    problems.append(f"{_called(name)}: found {quoted(text, 256)}; write seconds from 0 to {most_s:g}")
     return 0.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -11,17 +12,33 @@ import structlog
 from controller.config import SCHEDULER_MAP
 from controller.documents import PLACES
 from controller.inbox import Inbox
-from controller.mirror import config_map_reflector, documents_reflector, nodes_reflector, pods_reflector
+from controller.mirror import (
+    PODS_PATH,
+    config_map_reflector,
+    documents_reflector,
+    nodes_reflector,
+    pods_reflector,
+)
 from controller.owner import Owner
 from controller.standing import CHIPS_MAP, Standing
 from core.wire.config_maps import ConfigMap
+from kube.calls import Calls
+from kube.errors import ApiError, UndecodableError
+from kube.objects import read_version
 from kube.reflector import Reflector
 from kube.transport import Transport
+from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 
 _FOLLOW_S: Final = 1.0
 _FORBIDDEN_S: Final = 0.05
+# What decisions are founded on, and how old it may be for that. A watch of either ends as planned within less.
+_WEIGHTY: Final = ("nodes", "pods")
+MAX_AGE_S: Final = 15.0
+# How long the pods' watch has to show a version before it is asked for by a list.
+_PATIENCE_S: Final = 0.3
+_LOOK_S: Final = 0.02
 # Words of metrics and of /readyz: no quotes or blanks, which those who query would have to escape.
 _SCHEDULER: Final = "scheduler-config"
 _CHIPS: Final = "chip-config"
@@ -101,10 +118,39 @@ class Following:
                 found.append(reflector.state)
             elif not reflector.synced.is_set():
                 found.append(f"{name}: being listed")
+            elif name in _WEIGHTY and self.age_s(name) > MAX_AGE_S:
+                found.append(f"stale: watch {name}: nothing came for {self.age_s(name):.0f} s; nothing is decided")
         for name, reflector in self._documents.items():
             if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
                 found.append(reflector.state or f"{name}: being listed")
         return found
+
+    def age_s(self, name: str) -> float:
+        """How many seconds ago what is known of *name* was last known to be complete; infinite before the first."""
+        reflector = self.reflectors.get(name)
+        if reflector is None or not reflector.synced.is_set():
+            return float("inf")
+        return max(time.monotonic() - reflector.current_s, 0.0)
+
+    def is_current(self) -> bool:
+        """Whether decisions may be founded on what is known."""
+        return all(not self.reflectors[name].state and self.age_s(name) <= MAX_AGE_S for name in _WEIGHTY)
+
+    async def catch_up(self, calls: Calls) -> None:
+        """Wait until the owner knows of every pod all that was written before this was called."""
+        wanted = await _newest_version(calls)
+        reflector = self.reflectors["pods"]
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not _is_reached(reflector.version, wanted):  # noqa: ASYNC110 (a watch tells nobody)
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            # Nothing changes there, or what did is held back: a list is never older than what was written before it.
+            lists = reflector.counters.replaced
+            reflector.list_again()
+            while reflector.counters.replaced == lists:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+        await self._inbox.put_and_wait(lambda: None)
 
     @property
     def forbidden(self) -> int:
@@ -153,6 +199,30 @@ class Following:
                 namespaces=sorted(set(closed)),
                 remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
             )
+
+
+async def _newest_version(calls: Calls) -> int | None:
+    """The version of the cluster now, read past every cache; None if versions are no numbers."""
+    backoff = Backoff(first_s=0.25, cap_s=2.0, jitter=lambda: 0.0)
+    while True:
+        try:
+            return _number(read_version(await calls.get_raw(PODS_PATH, {"limit": "1"})))
+        except (ApiError, UndecodableError) as e:
+            _log.warning("the newest version cannot be read; nothing is decided before it is", error=str(e))
+            await asyncio.sleep(backoff.next_s())
+
+
+def _is_reached(version: str, wanted: int | None) -> bool:
+    """Whether *version* is *wanted* or a later one.
+
+    Versions are numbers in their order: guaranteed since Kubernetes 1.35, and so before, because they are etcd's.
+    """
+    found = _number(version)
+    return wanted is not None and found is not None and found >= wanted
+
+
+def _number(version: str) -> int | None:
+    return int(version) if version.isascii() and version.isdigit() else None
 
 
 def _is_forbidden(reflector: Reflector[Any]) -> bool:

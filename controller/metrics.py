@@ -43,7 +43,13 @@ class Metrics:
         )
         self.stray_pods: Final = self._gauge("stray_pods", "Pods bound to nodes that do not exist.")
         self.api_errors: Final = self._counter("api_errors", "Calls that failed, by what they wanted.", ("call",))
-        self.watch_restarts: Final = self._counter("watch_restarts", "Times that a watch was begun again.", ("kind",))
+        self.watch_restarts: Final = self._counter(
+            "watch_restarts", "Times that a watch broke, or ended before its time.", ("kind",)
+        )
+        self.watch_age_s: Final = self._gauge(
+            "watch_age_seconds", "Seconds since what is followed was last known to be complete.", ("kind",)
+        )
+        self.leading: Final = self._gauge("leading", "1 in the process that decides, 0 in one that stands by.")
         self.lists: Final = self._counter("lists", "Full lists fetched.", ("kind",))
         self.configuration_refused: Final = self._gauge(
             "configuration_refused", "1 while an edit of the configuration is refused and the last good one in force."

@@ -16,10 +16,12 @@ from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
-from kube.reflector import Reflector, Source
+from kube.reflector import Pace, Reflector, Source
 
 PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
+# What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
+_PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
 
 
 class PodSink:
@@ -105,6 +107,7 @@ def pods_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Pod]
         decode_list=page_decoder(decode_pod),
         decode_event=event_decoder(decode_pod),
         sink=PodSink(owner, inbox),
+        pace=_PACE,
     )
 
 
@@ -116,6 +119,7 @@ def nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Nod
         decode_list=page_decoder(decode_node),
         decode_event=event_decoder(decode_node),
         sink=NodeSink(owner, inbox),
+        pace=_PACE,
     )
 
 

@@ -68,11 +68,22 @@ class Nodes:
         known = self.complaints.pop(node.name, ())
         if complaints:
             self.complaints[node.name] = complaints
-        about = Subject(kind="Node", name=node.name, uid=node.uid)
         for one in complaints:
             if one not in known:
-                message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is mended"
-                self._planner.deeds.append(Announce(about=about, reason="CardsUnusable", message=message))
+                self._announce(node, one)
+
+    def _announce(self, node: Node, one: Complaint) -> None:
+        message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is mended"
+        about = Subject(kind="Node", name=node.name, uid=node.uid)
+        self._planner.deeds.append(Announce(about=about, reason="CardsUnusable", message=message))
+
+    def announce_anew(self) -> None:
+        """Tell of all complaints, whether or not they were told."""
+        for name, complaints in self.complaints.items():
+            node = self._planner.ledger.node(name)
+            if node is not None:
+                for one in complaints:
+                    self._announce(node, one)
 
     def documents_replaced(self, place: Place, maps: Sequence[ConfigMap]) -> Iterator[None]:
         """These ConfigMaps that speak of nodes, and no others, are at *place*."""

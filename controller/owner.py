@@ -153,6 +153,15 @@ class Owner:
             message = f"node {pod.node_name} takes no new shares while this pod is there: {closes}"
             self.planner.deeds.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
 
+    def announce_anew(self) -> Iterator[None]:
+        """Tell of all that is wrong now, whether or not it was told. Yields where others may have their turn."""
+        self.nodes.announce_anew()
+        for at, pod in enumerate(list(self.carded.values())):
+            holding = self.ledger.holding(pod.uid)
+            self._warn_of(pod, holding.closes if holding is not None else "")
+            if at % SLICE == 0:
+                yield
+
     # ------------------------------------------------------------------ what calls answered
 
     def bound(self, uid: PodUid, attempt: int) -> None:

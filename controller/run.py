@@ -8,6 +8,7 @@ import gc
 import signal
 import ssl
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -29,12 +30,14 @@ from controller.deeds import Announce
 from controller.following import Following
 from controller.garbage import Garbage
 from controller.inbox import Inbox
+from controller.leading import Gated, Leading, Phase
 from controller.metrics import Metrics, show
 from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
 from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.standing import Standing
+from controller.takeover import Kept, derive
 from controller.tell import Teller
 from core.catalog import standard_catalog
 from core.errors import ConfigError
@@ -43,6 +46,7 @@ from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
 from kube.credentials import choose_source, mistake_in
 from kube.errors import CredentialsError
+from kube.lease import Lease
 from kube.transport import Transport
 from runtime.backoff import Backoff
 from runtime.calls import Plain
@@ -61,6 +65,12 @@ _SHUTDOWN_S: Final = 2.0
 # Of the TLS port: webhooks, and people who ask.
 _MAX_CALLERS: Final = 256
 _LAG_S: Final = 0.02
+# A pod is given 30 s to end in (deploy/base/controller.yaml): a Binding, before it the lock of its node, and the lease.
+DRAIN_S: Final = 14.0
+RELEASE_S: Final = 3.0
+# How often a standby brings its indices up to date, and how soon a leader looks again that may not decide now.
+_KEEP_UP_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.1
 # Until the first sync, and while another configuration is taken, nearly everything made is kept, and nothing is
 # collected; after it little leaves garbage with cycles, and what is kept for long is not looked through again: either
 # would hold the loop for too long.
@@ -107,8 +117,14 @@ class Controller:
         )
         self._metrics.registry.register(ServingFigures((self._plain, self._trusted)))
         self._connection = "connection: not made yet"
-        self._synced = False
+        self._leading: Leading | None = None
+        self._gated: Gated | None = None
+        self._kept: Final = Kept(lambda clear: self._owner.cleared(clear.pod.uid, done=False))
+        self._kept_up_s = 0.0
+        self._synced: Final = asyncio.Event()
         self._stopping = False
+        # Whether all that was written has ended, so that another one need not wait.
+        self._has_ended = False
 
     def _load(self) -> Standing:
         mistake = mistake_in(kubeconfig=self._config.kubeconfig, environ=self._environ)
@@ -157,27 +173,84 @@ class Controller:
             ]
             await stop.wait()
             self._stopping = True
-            if self._actor is not None:
-                await self._actor.drain()
+            await self._end_writes()
             for task in running:
                 task.cancel()
+
+    async def _end_writes(self) -> None:
+        """Begin nothing more, and let what is under way end, within less than a pod is given to end in."""
+        leading, actor, gated = self._leading, self._actor, self._gated
+        if leading is None or actor is None or gated is None:
+            return
+        leading.stop()
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await actor.drain()
+                leading.close()
+                await gated.idle()
+            self._has_ended = True
+        except TimeoutError:
+            leading.close()
+            _log.warning("what was under way has not ended; the lease is not released", waited_s=DRAIN_S)
 
     # ------------------------------------------------------------------ work
 
     async def _work(self) -> None:
         async with AsyncExitStack() as stack:
             transport = await self._connect(stack)
-            calls = Calls(transport)
+            leading = self._leading = self._may_lead(transport)
+            self._gated = Gated(transport, leading.may_write)
+            calls = Calls(self._gated)
             recorder = Recorder(calls, self._metrics, instance=self._config.identity)
             actor = Actor(calls, self._owner, self._inbox, recorder, self._metrics)
             teller = Teller(self._owner, calls, self._inbox, recorder, self._metrics)
             self._actor, self._teller, self._transport = actor, teller, transport
-            self._callers = Callers(calls, self._config.audience)
+            self._callers = Callers(Calls(transport), self._config.audience)
+            # Last of all, once nothing here can write any more.
+            stack.push_async_callback(self._release, leading)
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._own(tasks, actor, teller, leading), name="own")
+                tasks.create_task(self._mirror(tasks, transport), name="mirror")
+                tasks.create_task(self._lead(leading), name="lead")
+                await leading.began.wait()
+                await self._inbox.put_and_wait(self._derive)
                 tasks.create_task(recorder.run(), name="record")
                 tasks.create_task(teller.run(), name="tell")
-                tasks.create_task(self._own(tasks, actor, teller), name="own")
-                tasks.create_task(self._mirror(tasks, transport), name="mirror")
+                if self._config.pod is not None:
+                    told = OwnCondition(calls, self._config.pod, lambda: self._standing.verdict, self._metrics)
+                    tasks.create_task(told.run(), name="condition")
+
+    def _may_lead(self, transport: Transport) -> Leading:
+        """The gate before all that this process decides and writes."""
+        config, lease = self._config, None
+        if config.lease is not None:
+            name = config.pod.name if config.pod is not None else config.identity
+            lease = Lease(
+                transport,
+                namespace=config.lease.namespace,
+                name=config.lease.name,
+                identity=f"{name}_{uuid.uuid4().hex[:12]}",
+                timing=config.timing,
+            )
+        return Leading(
+            lease,
+            settle_s=config.start_delay_s,
+            is_current=self._following.is_current,
+            catch_up=partial(self._following.catch_up, Calls(transport)),
+            changed=self._inbox.filled.set,
+        )
+
+    async def _lead(self, leading: Leading) -> None:
+        """Compete once there is something to decide on: who cannot read the cluster must not keep others from it."""
+        await self._synced.wait()
+        await leading.run()
+
+    def _derive(self) -> Iterator[None]:
+        return derive(self._owner, self._standing.announcements(), time.monotonic())
+
+    async def _release(self, leading: Leading) -> None:
+        if self._has_ended:
+            await leading.release(RELEASE_S)
 
     async def _connect(self, stack: AsyncExitStack) -> Transport:
         """The transport, as soon as there are credentials to begin with."""
@@ -195,11 +268,8 @@ class Controller:
 
     async def _mirror(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         await self._following.configuration(tasks, transport)
-        if self._config.pod is not None:
-            told = OwnCondition(Calls(transport), self._config.pod, lambda: self._standing.verdict, self._metrics)
-            tasks.create_task(told.run(), name="condition")
         await self._following.cluster(tasks, transport)
-        self._synced = True
+        self._synced.set()
         gc.set_threshold(*_GC_THRESHOLDS)
         _keep()
         _log.info(
@@ -211,18 +281,22 @@ class Controller:
         )
         self._inbox.filled.set()
 
-    async def _own(self, tasks: asyncio.TaskGroup, actor: Actor, teller: Teller) -> None:
+    async def _own(self, tasks: asyncio.TaskGroup, actor: Actor, teller: Teller, leading: Leading) -> None:
         """The one task in which ledger, queue and hand-off change."""
         owner, inbox = self._owner, self._inbox
         while True:
             inbox.filled.clear()
             more = inbox.work(time.monotonic() + _SLICE_S)
-            due_s = self._may_plan_s()
+            due_s = self._may_plan_s(leading)
             if due_s <= time.monotonic() and not inbox.is_halfway:
                 more = owner.planner.plan(time.monotonic() + _SLICE_S) or more
                 due_s = owner.planner.next_due_s()
-            while owner.planner.deeds:
-                actor.perform(owner.planner.deeds.popleft(), tasks)
+            if leading.phase in (Phase.STANDBY, Phase.SETTLING):
+                due_s = self._stand_by(actor, tasks)
+            else:
+                owner.planner.deeds.extend(self._kept.take())
+                while owner.planner.deeds:
+                    actor.perform(owner.planner.deeds.popleft(), tasks)
             if owner.refusals.untold or owner.planner.untold:
                 teller.wake.set()
             if more:
@@ -230,12 +304,27 @@ class Controller:
             else:
                 await _wait(inbox.filled, due_s)
 
-    def _may_plan_s(self) -> float:
+    def _stand_by(self, actor: Actor, tasks: asyncio.TaskGroup) -> float:
+        """Keep everything warm and write nothing; when to look again, monotonic."""
+        deeds = self._owner.planner.deeds
+        while deeds:
+            now = self._kept.keep(deeds.popleft())
+            if now is not None:
+                actor.perform(now, tasks)
+        if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
+            self._kept_up_s = time.monotonic()
+            self._owner.planner.keep_up()
+            self._owner.handoff.seconds.clear()
+        return self._kept_up_s + _KEEP_UP_S
+
+    def _may_plan_s(self, leading: Leading) -> float:
         """From when on decisions may be taken, monotonic; infinite while something else must happen first."""
-        if not self._synced or self._stopping:
+        if leading.phase is not Phase.LEADING:
             return float("inf")
+        if not leading.may_decide():
+            return time.monotonic() + _LOOK_AGAIN_S
         pause_s = self._transport.pause_s if self._transport is not None else 0.0
-        return max(self._started_s + self._config.start_delay_s, time.monotonic() + pause_s if pause_s else 0.0)
+        return time.monotonic() + pause_s if pause_s else 0.0
 
     # ------------------------------------------------------------------ configuration
 
@@ -247,7 +336,7 @@ class Controller:
         standing = self._standing
         gc.disable()
         yield from self._owner.configure(standing.tables, standing.settings)
-        if self._synced:
+        if self._synced.is_set():
             _keep()
         _log.info("configuration taken", version=standing.version)
 
@@ -277,6 +366,7 @@ class Controller:
         """Why this process is not ready, a line each."""
         found = [self._connection] if self._connection else []
         found += self._following.reasons()
+        found += self._leading.reasons() if self._leading is not None else []
         if self._actor is not None and self._actor.state:
             found.append(self._actor.state)
         if self._stopping:
@@ -288,11 +378,19 @@ class Controller:
 
     async def _preview(self, text: bytes) -> dict[str, Any] | None:
         explain_shape = self._explain()
-        return await preview(self._owner, self._inbox, explain_shape, text) if self._synced and explain_shape else None
+        return (
+            await preview(self._owner, self._inbox, explain_shape, text)
+            if self._synced.is_set() and explain_shape
+            else None
+        )
 
     async def _answer(self, key: str) -> dict[str, Any] | None:
         explain_shape = self._explain()
-        return await answer(self._owner, self._inbox, explain_shape, key) if self._synced and explain_shape else None
+        return (
+            await answer(self._owner, self._inbox, explain_shape, key)
+            if self._synced.is_set() and explain_shape
+            else None
+        )
 
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
@@ -345,6 +443,8 @@ class Controller:
         for name, reflector in self._following.reflectors.items():
             show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
             show(metrics.lists.labels(name), reflector.counters.lists)
+            metrics.watch_age_s.labels(name).set(self._following.age_s(name))
+        metrics.leading.set(self._leading is not None and self._leading.phase is Phase.LEADING)
 
     async def _report(self) -> None:
         """Say once, in one line, why nothing can be done, and when that is over."""

@@ -117,6 +117,10 @@ class Standing:
             return Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(self.notes))
         return Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
 
+    def announcements(self) -> list[Announce]:
+        """What is refused now, whether or not it was told."""
+        return [self._announcement(name, why) for name, why in self.refused.items()]
+
     # Each answers whether something else is in force now.
 
     def take_files(self, texts: Texts) -> bool:
@@ -198,13 +202,15 @@ class Standing:
             return
         self.refused[name] = why
         _log.warning("configuration refused; the last good one stays in force", source=name, reason=why)
-        message = f"not taken, {_LAST_GOOD}: {why}"
-        self._tell(
-            Announce(
-                about=Subject(kind="ConfigMap", namespace=where[0], name=where[1], uid=""),
-                reason="ConfigurationRefused",
-                message=message[:_MESSAGE_MAX],
-            )
+        self._tell(self._announcement(name, why))
+
+    @staticmethod
+    def _announcement(source: str, why: str) -> Announce:
+        namespace, _, name = source.partition("/")
+        return Announce(
+            about=Subject(kind="ConfigMap", namespace=namespace, name=name, uid=""),
+            reason="ConfigurationRefused",
+            message=f"not taken, {_LAST_GOOD}: {why}"[:_MESSAGE_MAX],
         )
 
     def _note(self) -> None:

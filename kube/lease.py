@@ -162,6 +162,7 @@ class Lease:
         self.identity: Final = identity
         self.holder = ""
         self.problem = ""
+        self._answered_at: Instant | None = None
         self._requester: Final = requester
         self._collection: Final = f"{_GROUP}/namespaces/{namespace}/leases"
         self._path: Final = f"{self._collection}/{name}"
@@ -187,6 +188,13 @@ class Lease:
             return 0.0
         return self._timing.duration_s - self._clocks().since_s(self._renewed_at)
 
+    def is_failing(self) -> bool:
+        """Whether it could be neither read nor written for as long as a holder may go on without."""
+        if not self.problem:
+            return False
+        answered_at = self._answered_at
+        return answered_at is None or self._clocks().boot_s - answered_at.boot_s >= self._timing.renew_deadline_s
+
     async def acquire(self) -> How:
         """Wait until it is ours, however long that takes."""
         while True:
@@ -198,8 +206,7 @@ class Lease:
                 self.problem = ""
                 if how is not None:
                     return how
-            # Up to a quarter shorter, so that candidates do not come in step, and never later than promised.
-            await self._sleep(self._timing.retry_s * (1.0 - 0.25 * self._jitter()))
+            await self._sleep(self._next_look_s())
 
     async def keep(self) -> NoReturn:
         """Renew it until that fails for too long.
@@ -248,6 +255,13 @@ class Lease:
 
     # ------------------------------------------------------------------ acquiring
 
+    def _next_look_s(self) -> float:
+        """Until a candidate looks again: the sooner it sees a renewal, the sooner it knows that none follows."""
+        # Up to a quarter shorter, so that candidates do not come in step, and never later than promised.
+        look_s = 0.5 * self._timing.retry_s * (1.0 - 0.25 * self._jitter())
+        over_s = self._over_in_s()
+        return min(look_s, over_s) if over_s > 0.0 else look_s
+
     async def _try_to_acquire(self) -> How | None:
         before = self._clocks()
         try:
@@ -277,14 +291,15 @@ class Lease:
 
     def _is_over(self) -> bool:
         """Whether nobody can be the holder: what was read last is released, or stands unchanged for long enough."""
-        if self._seen is None or self._seen_at is None:
-            return True  # there never was one that we know of
-        if _is_released(self._seen):
-            return True
+        return self._over_in_s() <= 0.0
+
+    def _over_in_s(self) -> float:
+        if self._seen is None or self._seen_at is None or _is_released(self._seen):
+            return 0.0  # there never was one that we know of, or its holder has gone
         # As long as we would believe in our own, whatever was written there by hand: its holder may not have noticed.
         wished_s = float(self._seen.lease_duration_seconds or 0)
         good_s = min(max(wished_s, self._timing.duration_s), MAX_DURATION_S)
-        return self._clocks().boot_s - self._seen_at.boot_s >= good_s
+        return good_s - (self._clocks().boot_s - self._seen_at.boot_s)
 
     # ------------------------------------------------------------------ keeping
 
@@ -377,6 +392,7 @@ class Lease:
             purpose=Purpose.LEASE,
             wait_out_pause=False,
         )
+        self._answered_at = self._clocks()
         try:
             return _decoder.decode(answer.body)
         except (msgspec.MsgspecError, ValueError) as e:

@@ -100,9 +100,10 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What happened so far."""
+    """What happened so far; lists that were begun, and those of them that were handed over."""
 
     lists: int = 0
+    replaced: int = 0
     watch_restarts: int = 0
     undecodable: int = 0
     expired: int = 0
@@ -220,6 +221,7 @@ class Reflector(Generic[_T]):
             begun_s = self._listed_at_s or 0.0
             await self._sink.on_replace(objects, version)
             self.version, self.current_s = version, begun_s
+            self.counters.replaced += 1
             self.state = ""
             self.synced.set()
             return version

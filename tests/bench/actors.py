@@ -98,6 +98,7 @@ async def controlling(
         f"--kubeconfig={stage.kubeconfig}",
         f"--settings={settings}",
         f"--start-delay={start_delay_s:g}",
+        "--lease=none",
     )
     try:
         await staging.until_ready(child, f"http://{url}/readyz", within_s=within_s)

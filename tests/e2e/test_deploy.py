@@ -276,7 +276,6 @@ SELDOM_USED = {
     ("", "pods", "get"),
     ("", "pods", "patch"),
     ("scheduling.volcano.sh", "podgroups", "get"),
-    ("scheduling.volcano.sh", "podgroups", "list"),
     ("scheduling.volcano.sh", "podgroups", "watch"),
     ("", "secrets", "patch"),
 }

@@ -122,8 +122,9 @@ class Rig(ABC):
         """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server."""
         if kubeconfig is not None:
             flags = ("--kubeconfig", str(kubeconfig), *flags)
-        # No controller ran here before whose Bindings would have to be waited for.
-        running, self.url = await self._start_controller(("--start-delay", "0", *flags))
+        # No other controller runs here, and none ran before whose Bindings would have to be waited for.
+        alone = () if "--lease" in flags else ("--lease", "none")
+        running, self.url = await self._start_controller(("--start-delay", "0", *alone, *flags))
         if wait:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running

@@ -67,6 +67,10 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
         "--audience": config.audience,
         "--identity": "the host's name",
         "--start-delay": f"{config.start_delay_s:g}",
+        "--lease": "/".join(config.lease or ()),
+        "--lease-duration": f"{config.timing.duration_s:g}",
+        "--lease-renew-deadline": f"{config.timing.renew_deadline_s:g}",
+        "--lease-retry-period": f"{config.timing.retry_s:g}",
     }
     assert {flag: text for flag, text in defaults(CONTROLLER, 2).items() if text} == figures
 
@@ -74,7 +78,9 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
 @pytest.mark.parametrize("row", rows(CONTROLLER), ids=lambda row: flags_in(row[0])[0])
 def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
-    value = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--start-delay": "3"}.get(flag, "something")
+    values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--start-delay": "3", "--lease": "a/b"}
+    values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
+    value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
     by_flag = controller_config.parse([flag, value, *beside], {})
     assert controller_config.parse(beside, {variable: value}) == by_flag != controller_config.parse(beside, {})
@@ -84,8 +90,11 @@ def test_every_path_of_the_controller_and_every_exit_code_is_told():
     paths = {"/healthz", "/readyz", "/metrics", PREVIEW, f"{EXPLAIN}/NAMESPACE/POD"}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}
-    # 1 is Python's own, for what nothing caught.
-    assert {int(code) for code in re.findall(r"^\| (\d) \|", CONTROLLER, re.MULTILINE)} == {*codes, 1}
+    # 1 is Python's own too, for what nothing caught.
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", CONTROLLER, re.MULTILINE)} == {
+        *codes,
+        controller_main._LEASE_LOST,
+    }
 
 
 def test_every_figure_of_the_webhook_is_told():

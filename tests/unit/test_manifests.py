@@ -13,6 +13,7 @@ from certs import options as certs_options
 from certs.options import EnsureInCluster
 from controller import config as controller_config
 from controller.documents import PLACES
+from controller.run import DRAIN_S, RELEASE_S
 from controller.serve import EXPLAIN, PREVIEW
 from core import names
 from core.admission.mutate import judge_new
@@ -270,8 +271,9 @@ EXPECTED_RIGHTS = {
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
         ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"),
-        ("scheduling.volcano.sh", "podgroups", "get"), ("scheduling.volcano.sh", "podgroups", "list"),
-        ("scheduling.volcano.sh", "podgroups", "watch"),
+        ("scheduling.volcano.sh", "podgroups", "get"),
+        ("coordination.k8s.io", "leases", "get"), ("coordination.k8s.io", "leases", "create"),
+        ("coordination.k8s.io", "leases", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     },
@@ -418,9 +420,26 @@ def test_no_admission_call_is_lost_when_a_node_is_drained():
     assert drain_s + 10 < spec["terminationGracePeriodSeconds"]
 
 
-def test_only_one_controller_decides_at_a_time():
+def test_a_second_controller_stands_by_for_the_lease_that_its_rights_name():
     spec = one("Deployment", "cardshare-controller")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
+    budget = one("PodDisruptionBudget", "cardshare-controller")["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"] == labels == spec["selector"]["matchLabels"]
+    assert budget["minAvailable"] == 1
+    lease = controller_config.parse(arguments("Deployment cardshare-controller"), {}).lease
+    assert lease is not None
+    named = [
+        (where, rule["resourceNames"])
+        for where, rule in rules_of("cardshare-controller")
+        if "leases" in rule["resources"] and "resourceNames" in rule
+    ]
+    assert named == [(lease.namespace, [lease.name])]
+
+
+def test_a_controller_has_time_to_end_its_writes_and_release_its_lease():
+    grace_s = TEMPLATES["Deployment cardshare-controller"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s > DRAIN_S + RELEASE_S + 10
 
 
 # Arguments, as the processes read them

@@ -114,7 +114,7 @@ async def test_a_holder_that_vanishes_is_followed_within_17_s_and_not_before_its
     first.task.cancel()
     died_s = now()
     await until(lambda: second.leads, lambda: not (first.leads and second.leads))
-    assert now() - died_s <= 17.2
+    assert now() - died_s <= 16.3
     assert (second.how, candidates.leases.spec["leaseTransitions"]) == (How.EXPIRED, 1)
 
 
@@ -124,7 +124,7 @@ async def test_a_released_lease_is_taken_at_the_next_look(candidates):
     assert await first.lease.release(3.0)
     released_s = now()
     await until(lambda: second.leads)
-    assert now() - released_s <= LOOK_S + 0.1
+    assert now() - released_s <= 1.2
     assert second.how is How.RELEASED
 
 
