@@ -7,23 +7,24 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 import structlog
 
-from controller.deeds import Announce, Bind, Clear, Deed, Lock, ReadGroup, ReadPod, about_pod
+from controller.deeds import Announce, Bind, Clear, Deed, Fence, Lock, ReadGroup, ReadPod, about_pod
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
 from controller.record import Recorder
-from core.errors import InvalidRequestError
+from core.errors import InvalidRequestError, escaped
 from core.model import Pod
 from core.port import LockStep, LockWait
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import Calls
+from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import (
     ApiConflictError,
     ApiError,
@@ -40,9 +41,10 @@ _log = structlog.get_logger()
 _OTHERS_AT_ONCE: Final = 8
 _READ_AGAIN_S: Final = 1.0
 _READ_AGAIN_MAX_S: Final = 15.0
-_CLEAR_TRIES: Final = 20
 _LOCK_TRIES: Final = 8
 _FORBIDDEN_REST_S: Final = 10.0
+# While Bindings of other pods went through within this time, a right that is missing is one namespace's matter.
+_OTHERS_BOUND_S: Final = 60.0
 _UNREACHABLE_REST_S: Final = 1.0
 _GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1"
 # A DNS subdomain, which is what names of objects are.
@@ -78,6 +80,7 @@ class Actor:
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.state = ""
         self._calls = calls
@@ -86,6 +89,8 @@ class Actor:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
+        self._wall = wall
+        self._bound_s = float("-inf")
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
 
@@ -103,6 +108,8 @@ class Actor:
                     task.add_done_callback(self._binding.discard)
             case ReadPod():
                 tasks.create_task(self._read_pod(deed), name=f"read {deed.pod.key}")
+            case Fence():
+                tasks.create_task(self._fence(deed), name=f"fence {deed.pod.key}")
             case ReadGroup():
                 tasks.create_task(self._read_group(deed), name=f"read group {deed.namespace}/{deed.name}")
             case Clear():
@@ -137,35 +144,41 @@ class Actor:
         self._metrics.bind_s.observe(self._clock() - started_s)
         self._metrics.binds.labels("bound").inc()
         self.state = ""
-        self._inbox.put(partial(self._owner.bound, pod.uid, deed.attempt))
+        self._bound_s = self._clock()
+        self._inbox.put(partial(self._owner.outcomes.bound, pod.uid, deed.attempt))
         message = f"Successfully assigned {pod.key} to {deed.where}"
         self._recorder.note(Announce(about=about_pod(pod), reason="Scheduled", message=message, warning=False))
 
     def _not_bound(self, deed: Bind, error: ApiError) -> None:
         outcome = _outcome(error)
         self._metrics.binds.labels(outcome).inc()
-        refused = partial(self._owner.refused, deed.pod.uid, deed.attempt)
+        refused = partial(self._owner.outcomes.refused, deed.pod.uid, deed.attempt)
         match error:
             case ApiThrottledError():
-                self._inbox.put(partial(refused, read=False, rest_s=error.retry_after_s or 1.0))
+                self._inbox.put(partial(refused, rest_s=error.retry_after_s or 1.0))
             case ApiForbiddenError():
-                self._say(f"forbidden: create pods/binding: {error.message}")
-                self._inbox.put(partial(refused, read=False, rest_s=_FORBIDDEN_REST_S))
+                _log.warning("binding forbidden", pod=deed.pod.key, node=deed.node, error=error.message)
+                if self._is_ours(error):
+                    self._say(f"forbidden: create pods/binding: {error.message}")
+                text = f"the API server forbids to bind this pod to {deed.node}: {error.message}"
+                self._inbox.put(partial(refused, rest_s=_FORBIDDEN_REST_S, text=text))
             case ApiUnreachableError():
                 self._say(f"unreachable: create pods/binding: {error.message}")
-                self._inbox.put(partial(refused, read=False, rest_s=_UNREACHABLE_REST_S))
+                self._inbox.put(partial(refused, rest_s=_UNREACHABLE_REST_S))
             case ApiNotFoundError() | ApiConflictError():
                 _log.info("binding refused", pod=deed.pod.key, node=deed.node, error=error.message)
-                self._inbox.put(partial(refused, read=True))
+                self._inbox.put(partial(self._owner.outcomes.contradicted, deed.pod.uid, deed.attempt))
             case ApiRefusedError():
                 _log.warning("binding refused", pod=deed.pod.key, node=deed.node, error=error.message)
                 text = f"the API server refuses to bind this pod to {deed.node}: {error.message}"
-                self._inbox.put(
-                    partial(refused, read=False, rest_s=self._owner.planner.settings.refused_retry_s, text=text)
-                )
+                self._inbox.put(partial(refused, rest_s=self._owner.planner.settings.refused_retry_s, text=text))
             case _:
                 _log.warning("binding unknown", pod=deed.pod.key, node=deed.node, error=str(error))
-                self._inbox.put(partial(self._owner.unsure, deed.pod.uid, deed.attempt))
+                self._inbox.put(partial(self._owner.outcomes.lost, deed.pod.uid, deed.attempt, _shown(error)))
+
+    def _is_ours(self, error: ApiForbiddenError) -> bool:
+        """Whether *error* says that this process may not bind pods, not only that this pod may not be bound."""
+        return error.is_missing_right and self._clock() >= self._bound_s + _OTHERS_BOUND_S
 
     def _say(self, state: str) -> None:
         if state != self.state:
@@ -245,8 +258,28 @@ class Actor:
                 _log.warning("pod cannot be read", pod=pod.key, error=str(e))
                 delay_s, again_s = again_s, min(2.0 * again_s, _READ_AGAIN_MAX_S)
                 continue
-            self._inbox.put(partial(self._owner.pod_read, pod.uid, found))
+            self._inbox.put(partial(self._owner.pod_read, pod.uid, deed.attempt, found))
             return
+
+    async def _fence(self, deed: Fence) -> None:
+        """Have the version of a pod moved by a write of its condition, and its user told by the same."""
+        pod = deed.pod
+        try:
+            async with self._others:
+                answer = await self._calls.patch(
+                    pod_path(pod.namespace, pod.name) + "/status",
+                    _fence(deed, self._wall()),
+                    content_type=STRATEGIC_PATCH,
+                )
+            found = decode_pod(answer)
+        except (ApiError, InvalidRequestError) as e:
+            self._metrics.api_errors.labels("write condition").inc()
+            if not isinstance(e, ApiConflictError | ApiNotFoundError):
+                _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
+            self._inbox.put(partial(self._owner.outcomes.not_fenced, pod.uid, deed.attempt))
+            return
+        self._inbox.put(partial(self._owner.fenced, pod.uid, deed.attempt, found))
+        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=deed.text))
 
     async def _read_group(self, deed: ReadGroup) -> None:
         min_member: int | None = None
@@ -266,7 +299,7 @@ class Actor:
     async def _clear(self, deed: Clear) -> None:
         """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""
         pod, again_s = deed.pod, _READ_AGAIN_S
-        for _ in range(_CLEAR_TRIES):
+        while True:
             try:
                 async with self._others:
                     await self._calls.patch_pod_annotations(pod.namespace, pod.name, deed.annotations, uid=pod.uid)
@@ -281,7 +314,6 @@ class Actor:
             _log.info("assignment of a dead pod cleared", pod=pod.key)
             self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
             return
-        self._inbox.put(partial(self._owner.cleared, pod.uid, done=False))
 
 
 def _group_path(deed: ReadGroup) -> str:
@@ -293,6 +325,24 @@ def _group_path(deed: ReadGroup) -> str:
     if not _NAME.fullmatch(deed.name):
         raise InvalidRequestError("PodGroup", deed.name, "write the name of a PodGroup")
     return f"{_GROUPS}/namespaces/{deed.namespace}/podgroups/{deed.name}"
+
+
+def _fence(deed: Fence, now_s: float) -> dict[str, Any]:
+    """A condition that differs from every one before, with the word that kube-scheduler has for a failed Binding."""
+    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": escaped(deed.text)}
+    condition["lastProbeTime"] = now
+    if deed.first:
+        condition["lastTransitionTime"] = now
+    return {
+        "metadata": {"uid": deed.pod.uid, "resourceVersion": deed.version},
+        "status": {"conditions": [condition]},
+    }
+
+
+def _shown(error: ApiError) -> str:
+    """What happened to a Binding, for its user."""
+    return f"{error.status} {error.message}" if error.status else error.message
 
 
 def _outcome(error: ApiError) -> str:

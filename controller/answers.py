@@ -23,10 +23,9 @@ UNKNOWN: Final = "unknown"
 _STAGES = {
     Stage.READY: "is about to be decided",
     Stage.RESTING: "is tried again soon: the last write did not go through",
-    Stage.READING: "is being read again: it was not as it was thought to be",
     Stage.LOCKING: "has its place; its node is being locked for it",
     Stage.BINDING: "is being bound",
-    Stage.UNSURE: "was sent to its node, and it is not known yet whether that was written",
+    Stage.SETTLING: "is being read again: it is not known yet what became of its Binding",
     Stage.BOUND: "is bound",
 }
 

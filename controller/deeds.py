@@ -45,10 +45,25 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPod:
-    """Read a pod after *delay_s* and say what it is now."""
+    """Read a pod after *delay_s* and say what it is now; attempt: the Binding that this is to settle."""
 
     pod: Target
+    attempt: int
     delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Write a pod's condition, of this version only, so that nothing sent before can be written any more.
+
+    text: the condition's; first: it says something else than that the pod waits, up to now.
+    """
+
+    pod: Target
+    attempt: int
+    version: str
+    text: str
+    first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +102,7 @@ class Announce:
     warning: bool = True
 
 
-Deed = Bind | Lock | ReadPod | ReadGroup | Clear | Announce
+Deed = Bind | Lock | ReadPod | Fence | ReadGroup | Clear | Announce
 
 
 def target_of(pod: Pod) -> Target:

@@ -14,6 +14,7 @@ from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.shape import Shape
+from kube.versions import is_newer
 
 
 class Stage(StrEnum):
@@ -24,10 +25,9 @@ class Stage(StrEnum):
     HELD = "held"
     RESTING = "resting"
     TURN = "turn"
-    READING = "reading"
     LOCKING = "locking"
     BINDING = "binding"
-    UNSURE = "unsure"
+    SETTLING = "settling"
     BOUND = "bound"
 
 
@@ -43,19 +43,19 @@ class Event(StrEnum):
     LOCK = "lock"
     BIND = "bind"
     WRITTEN = "written"
-    LOST = "answer lost"
-    CONTRADICTED = "contradicted"
+    DOUBT = "doubt"
     LEAVE = "leave"
 
 
-_UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN, Stage.READING, Stage.UNSURE)
+_UNSENT: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN)
+_ANSWERED: Final = (Stage.LOCKING, Stage.BINDING, Stage.SETTLING)
 
 # (stage, event) -> stage; None is a pod that is not in the queue.
 TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
     (None, Event.SEEN): Stage.READY,
-    **{(stage, Event.QUEUE): Stage.READY for stage in (*_UNDECIDED, Stage.LOCKING)},
-    **{(stage, Event.HOLD): Stage.HELD for stage in _UNDECIDED},
-    **{(stage, Event.BACK_OFF): Stage.RESTING for stage in (*_UNDECIDED, Stage.LOCKING, Stage.BINDING)},
+    **{(stage, Event.QUEUE): Stage.READY for stage in (*_UNSENT, *_ANSWERED)},
+    **{(stage, Event.HOLD): Stage.HELD for stage in (*_UNSENT, *_ANSWERED)},
+    **{(stage, Event.BACK_OFF): Stage.RESTING for stage in (*_UNSENT, *_ANSWERED)},
     (Stage.READY, Event.REFUSE): Stage.REFUSED,
     (Stage.READY, Event.LINE_UP): Stage.TURN,
     (Stage.TURN, Event.LINE_UP): Stage.TURN,
@@ -64,15 +64,13 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
     (Stage.READY, Event.BIND): Stage.BINDING,
     (Stage.TURN, Event.BIND): Stage.BINDING,
     (Stage.LOCKING, Event.BIND): Stage.BINDING,
-    (Stage.UNSURE, Event.BIND): Stage.BINDING,
     (Stage.BINDING, Event.WRITTEN): Stage.BOUND,
-    (Stage.BINDING, Event.LOST): Stage.UNSURE,
-    (Stage.BINDING, Event.CONTRADICTED): Stage.READING,
+    (Stage.BINDING, Event.DOUBT): Stage.SETTLING,
     **{(stage, Event.LEAVE): None for stage in Stage},
 }
 
-# Stages in which a call is to tell what is true of the pod: what the mirror shows of it unbound may be older than that.
-UNSETTLED: Final = frozenset({Stage.READING, Stage.LOCKING, Stage.BINDING, Stage.UNSURE, Stage.BOUND})
+# Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
+UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
 
@@ -106,6 +104,7 @@ class Entry:
         shape: what it asks; None while that is not known.
         held: why it is not decided, or not bound yet, "" if there is nothing to say.
         placement: what is reserved for it.
+        newest: what it was last seen to be while something that was sent was not settled.
         attempt: counts Bindings, so that a late answer is known for what it is.
         failures: of writes, in a row.
         turn_s: since when it waits in a node's line.
@@ -118,6 +117,7 @@ class Entry:
     shape: Shape | None = None
     held: str = ""
     placement: Placement | None = None
+    newest: Pod | None = None
     attempt: int = 0
     failures: int = 0
     turn_s: float = 0.0
@@ -221,13 +221,10 @@ class Lifecycle:
         self._move(entry, Event.WRITTEN)
         entry.failures = 0
 
-    def lost(self, entry: Entry) -> None:
-        """The Binding was perhaps written; the pod is read."""
-        self._move(entry, Event.LOST)
-
-    def contradicted(self, entry: Entry) -> None:
-        """The pod is not as it was thought to be; it is read."""
-        self._move(entry, Event.CONTRADICTED)
+    def doubt(self, entry: Entry, text: str) -> None:
+        """It is not known what became of the Binding, or of the pod; *text* says why, if the user should know."""
+        self._move(entry, Event.DOUBT)
+        entry.held = text
 
     def leave(self, uid: PodUid) -> Entry | None:
         """Forget a pod; its entry, if there was one."""
@@ -257,7 +254,12 @@ class Lifecycle:
 
     def take(self, entry: Entry, pod: Pod) -> None:
         """*pod* is what the entry's pod is now."""
-        entry.pod = pod
+        entry.pod, entry.newest = pod, None
+
+    def note(self, entry: Entry, pod: Pod) -> None:
+        """*pod* was seen while something that was sent is not settled: that is what it is afterwards."""
+        if entry.newest is None or not is_newer(entry.newest.resource_version, pod.resource_version):
+            entry.newest = pod
 
     def moved_on(self, entry: Entry, version: str) -> None:
         """The pod is as it was, in another *version*: a write of our own made it."""

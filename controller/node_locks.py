@@ -8,7 +8,7 @@ from typing import Final
 
 from controller.deeds import Lock
 from controller.lifecycle import Entry, Stage
-from controller.pending import FIRST_REST_S
+from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import LockStep, LockWait
@@ -26,13 +26,13 @@ class NodeLocks:
     def __init__(
         self,
         planner: Planner,
-        is_ours: Callable[[Pod], bool],
+        pending: Pending,
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._planner: Final = planner
-        self._is_ours: Final = is_ours
+        self._pending: Final = pending
         self._clock: Final = clock
         self._wall: Final = wall
         # Nodes whose lock is being put right, and whether to look again after that.
@@ -65,6 +65,11 @@ class NodeLocks:
         entry = self._locking(deed)
         if entry is None or entry.placement is None:
             self.tend(deed.node)
+        elif entry.newest is not None or not self._pending.is_ours(entry.pod):
+            # A Binding would name a version that is past, or is not ours to send any more.
+            self.withdraw(entry)
+            self._planner.take_back(entry)
+            self._pending.settled(entry)
         else:
             self._planner.bind(entry, entry.placement)
 
@@ -80,11 +85,11 @@ class NodeLocks:
         self.withdraw(entry)
         self._planner.take_back(entry)
         self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
-        self._planner.life.hold_up(entry, f"has its place on {deed.node} and waits: {reason}")
-        if rest_s > _SHORT_S:
-            self._planner.untold[entry.pod.uid] = None
         self._locked_out.setdefault(deed.node, {})[entry.pod.uid] = None
-        self._planner.life.back_off(entry, self._clock() + min(max(rest_s, FIRST_REST_S), _LOCK_REST_S))
+        text = f"has its place on {deed.node} and waits: {reason}"
+        self._pending.settled(
+            entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), text=text, tell=rest_s > _SHORT_S
+        )
 
     def _locking(self, deed: Lock) -> Entry | None:
         """The entry for which *deed* still is."""
@@ -103,7 +108,9 @@ class NodeLocks:
             pod = seen if seen is not None else entry.pod if entry is not None else None
             if pod is not None:
                 pods[uid] = pod
-        if named is not None and (named.node_name == node.name or not (named.node_name or self._is_ours(named))):
+        if named is not None and (
+            named.node_name == node.name or not (named.node_name or self._pending.is_ours(named))
+        ):
             pods.setdefault(named.uid, named)
         return lock.lock(node, list(pods.values()), int(self._wall()), self._planner.ledger.tables, wanted)
 

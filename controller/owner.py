@@ -8,21 +8,20 @@ decision is taken on a pod of which something was written and not yet settled.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
-from controller.changes import asks_the_same, holds_the_same
-from controller.deeds import Announce, Clear, ReadPod, about_pod, target_of
-from controller.lifecycle import UNSETTLED, Entry, Stage, Told
+from controller.changes import holds_the_same
+from controller.deeds import Announce, Clear, about_pod, target_of
+from controller.lifecycle import UNSETTLED, Entry, Told
 from controller.metrics import Metrics
 from controller.node_locks import NodeLocks
 from controller.nodes import SLICE, Nodes
-from controller.pending import FIRST_REST_S, Pending
+from controller.outcomes import Outcomes
+from controller.pending import Pending
 from controller.planner import Planner
 from core.catalog import Catalog
-from core.decide import still_fits
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings, Tables
+from kube.versions import is_newer
 
-# The API server ends a Binding 5 s after it has received it; after this it will not be written any more.
-_BINDING_ENDS_S: Final = 7.0
 _CHANGED: Final = (
     "its annotations name other cards than it was bound with, on which it is counted still; "
     "delete the pod, and see who may write assignments"
@@ -36,6 +35,7 @@ class Owner:
         planner: decides, and holds ledger, queue and hand-off.
         pending: pods that are on no node.
         locks: the locks of nodes.
+        outcomes: what became of Bindings.
         nodes: the nodes, as the mirror shows them.
         carded: bound pods with cards, as they were when they were last counted.
     """
@@ -54,7 +54,8 @@ class Owner:
             catalog, tables, settings, metrics=metrics, clock=clock, wall=wall, read=self._read
         )
         self.pending: Final = Pending(self.planner, clock)
-        self.locks: Final = NodeLocks(self.planner, self.pending.is_ours, clock=clock, wall=wall)
+        self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
+        self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
         self.nodes: Final = Nodes(self.planner, self.locks)
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
@@ -65,7 +66,9 @@ class Owner:
         self._clock: Final = clock
         self._wall: Final = wall
         self._marks: Final = catalog.marks()
+        # The newest version known of each pod, and those that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
+        self._on_nodes: Final[set[PodUid]] = set()
 
     def _read(self, entry: Entry) -> None:
         self.pending.read(entry)
@@ -88,21 +91,31 @@ class Owner:
 
     def pod_changed(self, pod: Pod) -> None:
         """A pod appeared or changed; told twice, it is nothing."""
-        if self._seen.get(pod.uid) == pod.resource_version:
-            return
+        known = self._seen.get(pod.uid)
+        if known is not None:
+            if known == pod.resource_version or is_newer(known, pod.resource_version):
+                return
+            if pod.uid in self._on_nodes and not pod.node_name:
+                return  # a pod is bound once and for ever: this is older, whatever its version says
         self._seen[pod.uid] = pod.resource_version
         cleanup = self.handoff.observe(pod, self._clock())
         if cleanup is not None:
             self.planner.deeds.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
         if pod.node_name:
+            self._on_nodes.add(pod.uid)
             self._bound_pod(pod)
             self.locks.tend(NodeName(pod.node_name))
+            return
+        entry = self.life.get(pod.uid)
+        if entry is not None and entry.stage in UNSETTLED:
+            self.outcomes.seen(entry, pod)
         else:
             self.pending.changed(pod)
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
+        self._on_nodes.discard(uid)
         self.carded.pop(uid, None)
         self.pending.forget(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
@@ -164,87 +177,26 @@ class Owner:
 
     # ------------------------------------------------------------------ what calls answered
 
-    def bound(self, uid: PodUid, attempt: int) -> None:
-        """The Binding was written."""
-        entry = self._answered(uid, attempt)
-        if entry is not None:
-            self.life.written(entry)
-
-    def refused(self, uid: PodUid, attempt: int, *, read: bool, rest_s: float = 0.0, text: str = "") -> None:
-        """The Binding was certainly not written: what was reserved is free.
-
-        Args:
-            uid: the pod.
-            attempt: which of its Bindings.
-            read: the pod is not as it was thought to be; it is read before it is decided again.
-            rest_s: for how long to leave it alone, at least.
-            text: what to tell the user, if trying again will not help.
-        """
-        entry = self._answered(uid, attempt)
-        if entry is None:
-            return
-        self.locks.withdraw(entry)
-        self.planner.take_back(entry)
-        self.life.failed(entry)
-        if read:
-            self.life.contradicted(entry)
-            self.planner.deeds.append(ReadPod(pod=target_of(entry.pod), delay_s=self.pending.rest_s(entry)))
-            return
-        if text:
-            self.life.hold_up(entry, text)
-            self.planner.untold[uid] = None
-        self.life.back_off(entry, self._clock() + max(rest_s, self.pending.rest_s(entry)))
-
-    def unsure(self, uid: PodUid, attempt: int) -> None:
-        """The Binding was perhaps written: everything stays reserved until the pod is read."""
-        entry = self._answered(uid, attempt)
-        if entry is None:
-            return
-        self.life.failed(entry)
-        self.life.lost(entry)
-        self.planner.deeds.append(
-            ReadPod(pod=target_of(entry.pod), delay_s=max(self.pending.rest_s(entry), FIRST_REST_S))
-        )
-
-    def _answered(self, uid: PodUid, attempt: int) -> Entry | None:
-        """The entry that still waits for this answer; None if the mirror was faster, or the pod is gone."""
-        entry = self.life.get(uid)
-        if entry is None or entry.attempt != attempt or entry.stage is not Stage.BINDING:
-            return None
-        return entry
-
-    def pod_read(self, uid: PodUid, pod: Pod | None) -> None:
-        """What a pod is now, read from the API server itself; None: it does not exist."""
+    def pod_read(self, uid: PodUid, attempt: int, pod: Pod | None) -> None:
+        """What a pod is now, read from the API server itself to settle *attempt*; None: it does not exist."""
         if pod is None or pod.uid != uid:
             self.pod_gone(uid)
             return
-        entry = self.life.get(uid)
-        if entry is None or entry.stage not in (Stage.UNSURE, Stage.READING):
-            return  # the mirror has settled it meanwhile
-        if pod.node_name:
+        if uid not in self._seen:
+            return  # the mirror was faster: it has gone
+        if is_newer(self._seen[uid], pod.resource_version):
+            self.outcomes.read_again(uid, attempt)
+        elif pod.node_name:
             self.pod_changed(pod)
-            return
-        if entry.stage is Stage.UNSURE and self._pursue(entry, pod):
-            return
-        self.locks.withdraw(entry)
-        self._seen[uid] = pod.resource_version
-        self.pending.reconsider(entry, pod)
+        else:
+            self._seen[uid] = pod.resource_version
+            self.outcomes.read(uid, attempt, pod)
 
-    def _pursue(self, entry: Entry, pod: Pod) -> bool:
-        """Go on with a Binding that may have been written; False once it certainly was not, and will not be.
-
-        To send the same again is safe whatever became of the first: the pod is promised nothing else.
-        """
-        shape, placement = entry.shape, entry.placement
-        same = self.pending.is_ours(pod) and asks_the_same(entry.pod, pod)
-        if same and shape and placement and still_fits(self.ledger, self.planner.policy, shape, placement):
-            self.life.take(entry, pod)
-            self.planner.send(entry, placement, self.planner.keys(shape), again=True)
-            return True
-        if self._clock() >= self.planner.sent_s.get(pod.uid, 0.0) + _BINDING_ENDS_S:
-            return False
-        self.planner.deeds.append(ReadPod(pod=target_of(pod), delay_s=1.0))
-        return True
+    def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """A pod's condition was written so that nothing sent before can be written any more; *pod*: since then."""
+        if uid in self._seen and not is_newer(self._seen[uid], pod.resource_version):
+            self._seen[uid] = pod.resource_version
+        self.outcomes.fenced(uid, attempt, pod)
 
     def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
         """A condition was written: version *base* was replaced by *version*, which counts as seen."""
@@ -275,6 +227,10 @@ class Owner:
             else:
                 self.planner.take_back(entry)
                 self.pending.read(entry)
+            if at % SLICE == 0:
+                yield
+        for at, pod in enumerate(self.pending.named(), start=1):
+            self.pending.changed(pod)
             if at % SLICE == 0:
                 yield
         self.refusals.note_free()

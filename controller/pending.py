@@ -7,7 +7,7 @@ from controller import plan
 from controller.changes import asks_the_same
 from controller.deeds import ReadGroup
 from controller.groups import BELIEVED_S, Groups
-from controller.lifecycle import UNSETTLED, Entry, Stage, Told
+from controller.lifecycle import Entry, Stage, Told
 from controller.planner import Planner
 from core.model import Pod, PodUid
 
@@ -22,18 +22,21 @@ class Pending:
         self._planner: Final = planner
         self._clock: Final = clock
         self._groups: Final = Groups()
+        # Pods that wait for a scheduler that is not this one: its names may come to be ours.
+        self._strangers: Final[dict[PodUid, Pod]] = {}
 
     def changed(self, pod: Pod) -> None:
-        """A pod that is on no node appeared or changed."""
+        """A pod that is on no node, and of which nothing was sent, appeared or changed."""
         entry = self._planner.life.get(pod.uid)
         if entry is None:
+            self._strangers.pop(pod.uid, None)
             if self.is_ours(pod):
                 text = pod.scheduled_message if pod.scheduled_reason == "Unschedulable" else ""
                 told = Told(text=text, at_s=self._clock()) if text else None
                 self.read(self._planner.life.seen(pod, told))
+            elif not (pod.finished or pod.deleting):
+                self._strangers[pod.uid] = pod
             return
-        if entry.stage in UNSETTLED:
-            return  # its Binding names the version it was decided from: the API server refuses it if that matters
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
             self._planner.life.take(entry, pod)
         else:
@@ -50,12 +53,36 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry)
             return
+        self._pass_on(entry)
         self._planner.take_back(entry)
         self._planner.life.take(entry, pod)
         self.read(entry)
 
-    def read(self, entry: Entry) -> None:
-        """Read what the pod asks and put it where that leads."""
+    def settled(self, entry: Entry, *, rest_s: float = 0.0, text: str = "", tell: bool = True) -> None:
+        """Go on with a pod for which nothing is sent or reserved any more, as it is now.
+
+        Args:
+            entry: the pod's.
+            rest_s: for how long to leave it alone, at least, if it is as it was.
+            text: why it rests then.
+            tell: the user is told of that.
+        """
+        pod = entry.newest or entry.pod
+        if not self.is_ours(pod):
+            self.drop(entry)
+            return
+        if not asks_the_same(entry.pod, pod):
+            self._planner.life.changed(entry)
+            rest_s, text = 0.0, ""
+        self._planner.life.take(entry, pod)
+        self.read(entry, rest_s)
+        if text and entry.stage is Stage.RESTING:
+            self._planner.life.hold_up(entry, text)
+            if tell:
+                self._planner.untold[pod.uid] = None
+
+    def read(self, entry: Entry, rest_s: float = 0.0) -> None:
+        """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, plan.Waits):
             self._planner.life.asks(entry, None, wish.text)
@@ -66,7 +93,7 @@ class Pending:
         if group and not self._is_single(entry, group):
             return
         self._planner.life.asks(entry, wish)
-        delay_s = self.rest_s(entry)
+        delay_s = max(rest_s, self.rest_s(entry))
         if delay_s:
             self._planner.life.back_off(entry, self._clock() + delay_s)
         else:
@@ -108,7 +135,22 @@ class Pending:
         self.forget(entry.pod.uid)
 
     def forget(self, uid: PodUid) -> Entry | None:
-        """Take a pod out of the queue, if it is there."""
+        """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
+        self._strangers.pop(uid, None)
         self._planner.untold.pop(uid, None)
-        self._planner.sent_s.pop(uid, None)
+        self._planner.sent.close(uid)
+        entry = self._planner.life.get(uid)
+        if entry is not None:
+            self._pass_on(entry)
         return self._planner.life.leave(uid)
+
+    def _pass_on(self, entry: Entry) -> None:
+        """A pod that was woken leaves before it was decided: what it was woken for may help the next of its shape."""
+        shape = entry.shape
+        if entry.stage is Stage.READY and shape is not None and self._planner.life.refuses(shape):
+            self._planner.refusals.ask(shape)
+
+    def named(self) -> list[Pod]:
+        """Pods that were not ours to decide, and whose scheduler's name is ours now."""
+        names = self._planner.settings.scheduler_names
+        return [pod for pod in self._strangers.values() if pod.scheduler_name in names]

@@ -3,6 +3,7 @@
 Nothing is promised here; the planner reserves and sends what these functions answer, with no pause in between.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple, assert_never
@@ -18,6 +19,10 @@ from core.shape import Shape
 
 # So many nodes with too long a line are looked at for one pod before it joins the line of the best.
 _NODES_TRIED: Final = 8
+# All annotations of an object, keys and values. Source: facts 2.3, measured on kube-apiserver v1.36.
+_ANNOTATIONS_MAX_BYTES: Final = 262_144
+# Left for what device plugins write to a pod later: marks that are longer than those of the assignment, and times.
+_LATER_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +113,30 @@ def group_text(group: str, min_member: int | None, problem: str = "") -> str:
     return (
         f"waits because PodGroup {group} wants {min_member} members placed together, which cardshare does not do yet; "
         "set its minMember to 1, or use Volcano's scheduler"
+    )
+
+
+def annotations_bytes(annotations: Mapping[str, str]) -> int:
+    """What the API server counts of *annotations*: keys and values, in UTF-8."""
+    return sum(len(key.encode()) + len(value.encode("utf-8", "replace")) for key, value in annotations.items())
+
+
+def room_text(annotations: Mapping[str, str], had: int, comes_to: int) -> str:
+    """Why a pod has no room for its assignment; "" if it has.
+
+    Args:
+        annotations: the pod's.
+        had: what they come to, in bytes.
+        comes_to: what they come to with the assignment.
+    """
+    if comes_to <= _ANNOTATIONS_MAX_BYTES - _LATER_BYTES:
+        return ""
+    longest, value = max(annotations.items(), key=lambda one: len(one[0]) + len(one[1]))
+    long = annotations_bytes({longest: value})
+    return (
+        f"its annotations come to {had} bytes, and with its assignment to more than the {_ANNOTATIONS_MAX_BYTES} that "
+        "the API server takes for one pod; remove or shorten annotations: the longest is "
+        f"{quoted(longest)} with {long} bytes"
     )
 
 

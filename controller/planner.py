@@ -15,6 +15,7 @@ from controller.lifecycle import Entry, Lifecycle
 from controller.locks import Locks
 from controller.metrics import Metrics
 from controller.refusals import Refusals
+from controller.settling import Attempts
 from core import explain
 from core.candidates import Candidates
 from core.catalog import Catalog
@@ -32,6 +33,8 @@ _SILENCE_PAUSE_S: Final = 1.0
 _NO_WAIT: Final = float("inf")
 # Somebody who looks at a pod that waits its turn for longer than this wants to know why.
 _TELL_TURN_S: Final = 10.0
+# Annotations that come to less than this leave room for any assignment.
+_LONG_BYTES: Final = 128 * 1024
 # What the API server's admission gives to every pod that does not tolerate it by itself; indices are apart by what
 # pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
 _PLAIN: Final = NodeConstraints(
@@ -50,7 +53,7 @@ class Planner:
         untold: pods that wait for a reason of their own which the user may not know.
         refusals: the shapes that are refused.
         life: the pending pods.
-        sent_s: when the last Binding of a pod was sent, monotonic.
+        sent: the Bindings of which the outcome is not known.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Planner:
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
-        self.sent_s: Final[dict[PodUid, float]] = {}
+        self.sent: Final[Attempts[PodUid]] = Attempts()
         self._catalog: Final = catalog
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -198,11 +201,18 @@ class Planner:
         if shape is not None and self.life.refuses(shape):
             self.refusals.ask(shape)  # the next of them may fit as well
 
-    def send(self, entry: Entry, placement: Placement, keys: Keys, *, again: bool = False) -> None:
-        """Have a reserved pod's node locked, if that is needed, and its Binding sent; *again*: it may be written."""
+    def send(self, entry: Entry, placement: Placement, keys: Keys) -> None:
+        """Have a reserved pod's node locked, if that is needed, and its Binding sent."""
         pod = entry.pod
+        text = self._too_long(pod, placement)
+        if text:
+            self.take_back(entry)
+            self.life.hold(entry)
+            self.life.hold_up(entry, text)
+            self.untold[pod.uid] = None
+            return
         self.handoff.begin(pod.uid, placement.node, keys, self._clock())
-        if again or self.locks.of(placement.dialect) is None:
+        if self.locks.of(placement.dialect) is None:
             self.bind(entry, placement)
             return
         self.life.lock(entry)
@@ -211,12 +221,12 @@ class Planner:
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
-        now_s, unix_s = self._clock(), int(self._wall())
+        unix_s = int(self._wall())
         uid, node = entry.pod.uid, placement.node
         dialect = self._catalog.dialects[placement.dialect]
         stamp = Stamp(node=node, now_s=unix_s, order=self.handoff.order(node, placement.dialect, unix_s))
-        self.sent_s[uid] = now_s
         self.life.bind(entry)
+        self.sent.send(uid, entry.version)
         self.deeds.append(
             Bind(
                 pod=target_of(entry.pod),
@@ -230,6 +240,17 @@ class Planner:
                 where=explain.placed(self.ledger, placement),
             )
         )
+
+    def _too_long(self, pod: Pod, placement: Placement) -> str:
+        """Why *pod* has no room for its assignment, or ""; the API server does not look at that in a Binding."""
+        had = steps.annotations_bytes(pod.annotations)
+        if had < _LONG_BYTES:
+            return ""
+        stamp = Stamp(node=placement.node, now_s=int(self._wall()), order=0)
+        assigned = self._catalog.dialects[placement.dialect].annotations(
+            placement.assignment, stamp, self.ledger.tables
+        )
+        return steps.room_text(pod.annotations, had, steps.annotations_bytes({**pod.annotations, **assigned}))
 
     # ------------------------------------------------------------------ turns
 
@@ -412,7 +433,12 @@ class Planner:
         return self._catalog.dialects[shape.dialect].confusable(shape.request)
 
     def take_back(self, entry: Entry) -> None:
-        """Free what is reserved for a pod that stays in the queue."""
+        """Free what is reserved for a pod that stays in the queue.
+
+        Raises:
+            InvariantError: a Binding of it may still be written.
+        """
+        self.sent.check_settled(entry.pod.uid)
         self.handoff.leave(entry.pod.uid)
         if entry.placement is not None:
             self.life.unreserve(entry)

@@ -80,7 +80,12 @@ class ApiRefusedError(ApiError):
 
 
 class ApiForbiddenError(ApiRefusedError):
-    """403, or 401: these credentials may not do this."""
+    """403, or 401: these credentials may not do this, or somebody else forbids it for this object."""
+
+    @property
+    def is_missing_right(self) -> bool:
+        """Whether the API server's authorizer says so, and not, for one object, its admission or a webhook."""
+        return _FORBIDDEN.search(self.message) is not None and "denied the request" not in self.message
 
     def __str__(self) -> str:
         refused = _FORBIDDEN.search(self.message)
@@ -93,6 +98,11 @@ class ApiForbiddenError(ApiRefusedError):
 
 class ApiUnauthorizedError(ApiForbiddenError):
     """401: the server does not know who asks."""
+
+    @property
+    def is_missing_right(self) -> bool:
+        """Whoever is not known has no right to anything."""
+        return True
 
     def __str__(self) -> str:
         told = ApiError.__str__(self)

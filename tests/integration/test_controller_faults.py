@@ -1,8 +1,9 @@
 """What the controller does when Bindings are lost on the way: a real process behind a proxy that spoils calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,11 @@ from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 
 
 @asynccontextmanager
-async def faulty(rig: OpensRig) -> AsyncIterator[tuple[Rig, FaultProxy]]:
+async def faulty(
+    rig: OpensRig, nodes: Sequence[Mapping[str, Any]] = NODES[:1]
+) -> AsyncIterator[tuple[Rig, FaultProxy]]:
     """A controller whose way to the API server is through the proxy."""
-    async with rig(nodes=NODES[:1]) as world, fault_proxy(world.client.server, world.ca_pem) as proxy:
+    async with rig(nodes=nodes) as world, fault_proxy(world.client.server, world.ca_pem) as proxy:
         kubeconfig = world.folder / "proxied"
         await asyncio.to_thread(kubeconfig.write_text, await world.kubeconfig(server=proxy.url))
         await world.controller(kubeconfig=kubeconfig)
@@ -45,12 +48,11 @@ async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_wri
         await world.add(pod("first", share(15000)))
         await world.until(lambda: _asked(proxy, "first"))
         await world.add(pod("second", share(15000)), pod("third", share(15000)))
-        await world.phase("first", deadline_s=30.0)
-        used: dict[str, int] = {}
-        for one in await world.client.list(PODS):
-            for card, memory in promised(one):
-                used[card] = used.get(card, 0) + memory
-        assert set(used.values()) <= {15000}
+        await world.phase("second", deadline_s=30.0)
+        await world.phase("third", deadline_s=30.0)
+        for _ in range(40):
+            assert set((await used(world)).values()) == {15000}
+            await asyncio.sleep(0.1)
 
 
 async def test_a_throttled_controller_leaves_the_api_server_alone_as_long_as_it_was_asked_to(rig):
@@ -71,6 +73,43 @@ async def test_a_pod_deleted_and_made_again_under_its_name_is_another_pod(rig):
         await world.client.delete(f"{PODS}/p", grace_s=0)
         await world.add(pod("p", share(5000)))
         assert promised(await world.phase("p"))[0][1] == 5000
+
+
+CROWDED = ({"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}},)
+
+
+async def used(world):
+    """Card -> MiB promised there in the API server's objects."""
+    found: dict[str, int] = {}
+    for one in await world.client.list(PODS):
+        for card, memory in promised(one):
+            found[card] = found.get(card, 0) + memory
+    return found
+
+
+@pytest.mark.parametrize("status", ["429", "409"])
+async def test_a_binding_written_late_is_not_forgotten_when_the_next_is_refused(rig, status):
+    async with faulty(rig, nodes=CROWDED) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/first/binding", "late", delay_s=0.95))
+        proxy.faults.append(Fault("POST", "/first/binding", status, times=99))
+        await world.add(pod("first", share(15000)))
+        await world.until(lambda: _asked(proxy, "first"))
+        await world.add(pod("second", share(15000)))
+        for _ in range(40):
+            assert set((await used(world)).values()) <= {15000}
+            await asyncio.sleep(0.1)
+
+
+async def test_a_binding_that_is_answered_500_for_ever_is_told_and_keeps_no_card_from_others(rig):
+    async with faulty(rig, nodes=CROWDED) as (world, proxy):
+        proxy.faults.append(Fault("POST", "/first/binding", "500", times=999))
+        await world.add(pod("first", share(15000)))
+        told = await world.waits("first", "it is not known whether the API server has bound this pod")
+        assert told["reason"] == "SchedulerError"
+        await world.add(pod("second", share(15000)))
+        await world.phase("second")
+        first = await world.waits("first", "too little free memory")
+        assert first["reason"] == "Unschedulable"
 
 
 async def _asked(proxy, name):

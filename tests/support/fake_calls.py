@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kube.calls import Calls
@@ -10,18 +10,25 @@ from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
 
 
 class FakeCalls(Calls):
-    """Answers every write with a new version; *failures* are raised first, one per call, by name of the call."""
+    """Answers every write with a new version; *failures* are raised first, one per call, by name of the call;
+    with *fails_for*, of a path that has it only."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, Any]] = []
         self.failures: dict[str, list[ApiError]] = {}
         self.pods: dict[str, bytes] = {}
         self.raw: dict[str, bytes] = {}
+        self._as_stored: dict[str, Callable[[str, str], bytes]] = {}
         self.version = 1000
         self.delay_s = 0.0
+        self.fails_for = ""
 
     def fails(self, call: str, *errors: ApiError) -> None:
         self.failures.setdefault(call, []).extend(errors)
+
+    def answers_patch(self, name: str, as_stored: Callable[[str, str], bytes]) -> None:
+        """Answer patches of pod *name* with the whole pod, which has a new version then."""
+        self._as_stored[name] = as_stored
 
     def of(self, call: str) -> list[tuple[str, Any]]:
         return [(path, body) for name, path, body in self.sent if name == call]
@@ -29,7 +36,7 @@ class FakeCalls(Calls):
     async def _note(self, call: str, path: str, body: Any) -> str:
         self.sent.append((call, path, body))
         await asyncio.sleep(self.delay_s)
-        if self.failures.get(call):
+        if self.failures.get(call) and self.fails_for in path:
             raise self.failures[call].pop(0)
         self.version += 1
         return str(self.version)
@@ -51,6 +58,10 @@ class FakeCalls(Calls):
 
     async def patch(self, path: str, changes: Any, *, content_type: str = "", dry_run: bool = False) -> bytes:
         version = await self._note("patch", path, changes)
+        name = path.removesuffix("/status").rpartition("/")[2]
+        if name in self._as_stored:
+            answer = self.pods[f"default/{name}"] = self._as_stored[name](name, version)
+            return answer
         return json.dumps({"metadata": {"resourceVersion": version}}).encode()
 
     async def patch_pod_annotations(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.deeds import Announce, Bind, Clear, Deed, ReadGroup, ReadPod
+from controller.deeds import Announce, Bind, Clear, Deed, Fence, ReadGroup, ReadPod
 from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -130,6 +130,29 @@ class World:
     def reads(self) -> list[ReadPod]:
         return self.deeds(ReadPod)
 
+    def reads_back(self, found: Pod | None) -> None:
+        """Answer the one read that is to be made with *found*."""
+        (read,) = self.reads()
+        self.owner.pod_read(read.pod.uid, read.attempt, found)
+
+    def fences(self) -> list[Fence]:
+        return self.deeds(Fence)
+
+    def writes_fence(self) -> Pod:
+        """The one condition that is to be written is, and the owner told of the pod as it is then."""
+        (fence,) = self.fences()
+        self.version += 1
+        before = self.pods[fence.pod.uid]
+        assert before.resource_version == fence.version
+        now = replace(before, resource_version=str(self.version), scheduled_message=fence.text)
+        self.pods[now.uid] = now
+        self.owner.fenced(fence.pod.uid, fence.attempt, now)
+        return now
+
+    def loses(self, bind: Bind, error: str = "no answer") -> None:
+        """Nothing certain is heard of *bind*."""
+        self.owner.outcomes.lost(bind.pod.uid, bind.attempt, error)
+
     def clears(self) -> list[Clear]:
         return self.deeds(Clear)
 
@@ -140,7 +163,7 @@ class World:
 
     def accepts(self, bind: Bind) -> Pod:
         """The Binding is written; the owner is told, the mirror shows it."""
-        self.owner.bound(bind.pod.uid, bind.attempt)
+        self.owner.outcomes.bound(bind.pod.uid, bind.attempt)
         return self.shows_bound(bind)
 
     def shows_bound(self, bind: Bind) -> Pod:

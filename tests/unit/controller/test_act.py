@@ -16,6 +16,7 @@ from kube.errors import (
     ApiForbiddenError,
     ApiRefusedError,
     ApiThrottledError,
+    ApiUnauthorizedError,
     ApiUnknownError,
     ApiUnreachableError,
 )
@@ -46,7 +47,7 @@ class Rig:
         now_s = asyncio.get_running_loop().time
         self.world.now_s = now_s()
         self.inbox = Inbox(now_s)
-        self.actor = Actor(self.calls, self.world.owner, self.inbox, self.notes, self.metrics, clock=now_s)
+        self.actor = Actor(self.calls, self.world.owner, self.inbox, self.notes, self.metrics, clock=now_s, wall=now_s)
         self.tasks = tasks
 
     async def passes(self, seconds):
@@ -78,8 +79,12 @@ async def running() -> AsyncIterator[Rig]:
         yield Rig(tasks)
 
 
-def error(kind: type[ApiError], status: int, **more) -> ApiError:
-    return kind(verb="POST", path="/", status=status, message="because", **more)
+NO_RIGHT = 'pods "p" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "n"'
+DENIED = 'admission webhook "x.example" denied the request: User "u" cannot create resource "pods/binding"'
+
+
+def error(kind: type[ApiError], status: int, message: str = "because", **more) -> ApiError:
+    return kind(verb="POST", path="/", status=status, message=message, **more)
 
 
 def as_stored(name, version, **spec):
@@ -126,7 +131,7 @@ async def test_an_unknown_outcome_is_read_until_the_api_server_answers_and_keeps
         rig.calls.pods["default/p"] = as_stored("p", "900", nodeName="n1")
         rig.world.shows(pod("p"))
         await rig.passes(5.0)
-        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("unsure", {"uid-p"})
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("settling", {"uid-p"})
         await rig.passes(10.0)
         assert (rig.world.stage("p"), rig.world.holders("n1")) == ("none", {"uid-p"})
         assert len(rig.binds()) == 1
@@ -143,18 +148,83 @@ async def test_a_throttled_binding_waits_as_long_as_it_was_asked_to():
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "word"),
-    [(ApiForbiddenError, 403, "forbidden: create pods/binding"), (ApiUnreachableError, 0, "unreachable")],
-    ids=["forbidden", "unreachable"],
+    ("kind", "status", "message", "word"),
+    [
+        (ApiForbiddenError, 403, NO_RIGHT, "forbidden: create pods/binding"),
+        (ApiUnauthorizedError, 401, "Unauthorized", "forbidden: create pods/binding"),
+        (ApiUnreachableError, 0, "", "unreachable"),
+    ],
+    ids=["forbidden", "unauthorized", "unreachable"],
 )
-async def test_why_bindings_do_not_go_through_is_said_until_one_does(kind, status, word):
+async def test_why_bindings_do_not_go_through_is_said_until_one_does(kind, status, message, word):
     async with running() as rig:
-        rig.calls.fails("bind", error(kind, status))
+        rig.calls.fails("bind", error(kind, status, message))
         rig.world.shows(pod("p"))
         await rig.passes(0.5)
         assert rig.actor.state.startswith(word)
         await rig.passes(15.0)
         assert (rig.actor.state, rig.world.stage("p")) == ("", "bound")
+
+
+@pytest.mark.parametrize("message", [DENIED, 'pods "p" is forbidden: exceeded quota'], ids=["webhook", "quota"])
+async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matter_of_the_process(message):
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiForbiddenError, 403, message))
+        rig.world.shows(pod("p"))
+        await rig.passes(0.5)
+        assert rig.actor.state == ""
+        entry = rig.world.entry("p")
+        assert (entry.stage, entry.held) == ("resting", f"the API server forbids to bind this pod to n1: {message}")
+        assert entry.pod.uid in rig.world.owner.planner.untold
+        await rig.passes(11.0)
+        assert rig.world.stage("p") == "bound"
+
+
+async def test_a_right_that_is_missing_in_one_namespace_is_that_namespaces_matter_while_others_are_bound():
+    async with running() as rig:
+        shown = rig.world.shows(pod("q"))
+        await rig.passes(0.5)
+        rig.world.shows(shown, node_name="n1", annotations=rig.binds()[0]["annotations"])
+        rig.world.serves("q")
+        rig.calls.fails("bind", error(ApiForbiddenError, 403, NO_RIGHT))
+        rig.world.shows(pod("p"))
+        await rig.passes(0.5)
+        assert (rig.actor.state, rig.world.stage("p")) == ("", "resting")
+
+
+async def test_a_binding_that_is_answered_500_for_ever_is_told_fenced_and_frees_its_share_between_tries():
+    async with running() as rig:
+        rig.calls.fails("bind", *[error(ApiUnknownError, 500, "no such thing")] * 99)
+        rig.calls.fails_for = "default/p"
+        shown = rig.world.shows(pod("p"))
+        rig.calls.pods["default/p"] = as_stored("p", shown.resource_version)
+        rig.calls.answers_patch("p", as_stored)
+        await rig.passes(300.0)
+        text = "it is not known whether the API server has bound this pod to n1: 500 no such thing"
+        conditions = [body["status"]["conditions"][0] for _, body in rig.calls.of("patch")]
+        assert {(one["reason"], one["message"]) for one in conditions} == {("SchedulerError", text)}
+        assert len({one["lastProbeTime"] for one in conditions}) >= 8
+        assert ["lastTransitionTime" in one for one in conditions] == [True] + [False] * (len(conditions) - 1)
+        assert {(note.reason, note.message) for note in rig.notes.noted} == {("FailedScheduling", text)}
+        sent = [what["resource_version"] for what in rig.binds()]
+        assert len(set(sent)) == len(sent)
+        assert 8 <= len(sent) <= 20
+        rig.world.shows(pod("q", memory=10_000))
+        await rig.passes(130.0)
+        assert rig.world.stage("q") == "bound"
+
+
+async def test_a_condition_that_cannot_be_written_keeps_the_share_and_is_tried_again():
+    async with running() as rig:
+        rig.calls.fails("bind", error(ApiUnknownError, 0))
+        shown = rig.world.shows(pod("p"))
+        rig.calls.pods["default/p"] = as_stored("p", shown.resource_version)
+        rig.calls.answers_patch("p", as_stored)
+        rig.calls.fails("patch", error(ApiForbiddenError, 403), conflict(), error(ApiUnknownError, 0))
+        await rig.passes(1.5)
+        assert (rig.world.stage("p"), rig.world.holders("n1")) == ("settling", {"uid-p"})
+        await rig.passes(10.0)
+        assert (rig.world.stage("p"), len(rig.binds())) == ("bound", 2)
 
 
 async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
@@ -168,7 +238,7 @@ async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
 
 async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first():
     async with running() as rig:
-        rig.calls.fails("annotate", *[error(ApiUnknownError, 500)] * 3)
+        rig.calls.fails("annotate", *[error(ApiUnknownError, 500)] * 30)
         rig.world.shows(pod("p"))
         rig.world.plan()
         (bind,) = rig.world.deeds(Bind)
@@ -176,8 +246,8 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         rig.world.shows(bound, annotations={**bound.annotations, "volcano.sh/bind-phase": "failed"})
         await rig.passes(0.5)
         assert rig.world.owner.handoff.in_flight == 1
-        await rig.passes(10.0)
-        assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 4
+        await rig.passes(480.0)
+        assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 31
         assert rig.world.owner.handoff.in_flight == 0
 
 

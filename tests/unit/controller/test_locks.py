@@ -116,7 +116,7 @@ def test_a_lock_whose_binding_was_refused_is_put_right():
     (bind,) = world.binds()
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     assert asked(world) == []
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
     (tend,) = world.deeds(Lock)
     assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=keys.LOCK, value=None)
 

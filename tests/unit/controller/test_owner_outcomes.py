@@ -1,6 +1,7 @@
 import pytest
 
 from core.model import NodeName, Phase
+from core.settings import Settings, Tables, VgpuTable
 from tests.support.world import World, node, pod
 
 
@@ -19,7 +20,7 @@ def test_a_written_binding_is_kept_whether_the_answer_or_the_mirror_comes_first(
             world.accepts(bind)
         else:
             world.shows_bound(bind)
-            world.owner.bound(bind.pod.uid, bind.attempt)
+            world.owner.outcomes.bound(bind.pod.uid, bind.attempt)
         assert (world.stage("p"), world.owner.life.in_flight) == ("none", 0)
         assert world.holders("n1") == {bind.pod.uid}
 
@@ -27,7 +28,7 @@ def test_a_written_binding_is_kept_whether_the_answer_or_the_mirror_comes_first(
 def test_an_event_from_before_the_binding_frees_nothing():
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.bound(bind.pod.uid, bind.attempt)
+    world.owner.outcomes.bound(bind.pod.uid, bind.attempt)
     world.shows(world.seen("p"), scheduled_reason="Unschedulable")
     world.adds(pod("q"))
     assert world.binds() == []
@@ -37,12 +38,9 @@ def test_an_event_from_before_the_binding_frees_nothing():
 def test_after_a_conflict_the_pod_is_read_and_decided_on_what_it_is_then():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
-    assert world.holders("n1") == set()
-    assert world.binds() == []
-    (read,) = world.reads()
-    changed = pod("p", memory=7000, resource_version="555")
-    world.owner.pod_read(read.pod.uid, changed)
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    assert (world.stage("p"), world.holders("n1"), world.binds()) == ("settling", {"uid-p"}, [])
+    world.reads_back(pod("p", memory=7000, resource_version="555"))
     (again,) = world.binds()
     assert again.version == "555"
     assert ",7000," in again.annotations["volcano.sh/vgpu-ids-new"]
@@ -51,10 +49,10 @@ def test_after_a_conflict_the_pod_is_read_and_decided_on_what_it_is_then():
 def test_while_a_pod_is_read_again_older_events_of_it_are_not_believed():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
-    world.shows(world.seen("p"), annotations={"x": "old"})
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.shows(world.seen("p"), annotations={"x": "old"}, resource_version="99")
     assert world.binds() == []
-    assert world.stage("p") == "reading"
+    assert world.stage("p") == "settling"
 
 
 def test_a_pod_that_somebody_else_bound_first_is_counted_where_it_is():
@@ -62,10 +60,9 @@ def test_a_pod_that_somebody_else_bound_first_is_counted_where_it_is():
     bind = sent(world)
     other = "n2" if bind.node == "n1" else "n1"
     theirs = {"volcano.sh/vgpu-ids-new": f"{other}-0,NVIDIA,1000,0:"}
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
-    (read,) = world.reads()
-    bound = pod("p", node_name=other, annotations=theirs, resource_version="9", started=True)
-    world.owner.pod_read(read.pod.uid, bound)
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    bound = pod("p", node_name=other, annotations=theirs, resource_version="900", started=True)
+    world.reads_back(bound)
     assert world.stage("p") == "none"
     assert world.holders(other) == {"uid-p"}
     assert world.holders(bind.node) == set()
@@ -77,7 +74,7 @@ def test_a_refusal_that_comes_after_the_mirror_showed_another_node_frees_nothing
     other = "n2" if bind.node == "n1" else "n1"
     theirs = {"volcano.sh/vgpu-ids-new": f"{other}-0,NVIDIA,1000,0:"}
     world.shows(world.seen("p"), node_name=other, annotations=theirs)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
     assert world.reads() == []
     assert world.holders(other) == {"uid-p"}
 
@@ -86,9 +83,8 @@ def test_a_refusal_that_comes_after_the_mirror_showed_another_node_frees_nothing
 def test_a_pod_that_is_gone_when_it_is_read_leaves_nothing(found):
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.unsure(bind.pod.uid, bind.attempt)
-    (read,) = world.reads()
-    world.owner.pod_read(read.pod.uid, found)
+    world.loses(bind)
+    world.reads_back(found)
     assert world.stage("p") == "none"
     assert world.holders("n1") == set()
     assert world.owner.handoff.in_flight == 0
@@ -97,46 +93,221 @@ def test_a_pod_that_is_gone_when_it_is_read_leaves_nothing(found):
 def test_an_unconfirmed_binding_keeps_its_share():
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.unsure(bind.pod.uid, bind.attempt)
+    world.loses(bind)
     world.adds(pod("q"))
     assert world.binds() == []
-    assert (world.stage("p"), world.stage("q")) == ("unsure", "refused")
+    assert (world.stage("p"), world.stage("q")) == ("settling", "refused")
     assert world.owner.handoff.busy(NodeName("n1"), frozenset({("vgpu devices", 1)}))
 
 
 def test_an_unconfirmed_binding_that_is_found_written_is_settled():
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.unsure(bind.pod.uid, bind.attempt)
-    (read,) = world.reads()
-    bound = pod("p", node_name="n1", annotations=bind.annotations, resource_version="9")
-    world.owner.pod_read(read.pod.uid, bound)
+    world.loses(bind)
+    bound = pod("p", node_name="n1", annotations=bind.annotations, resource_version="900")
+    world.reads_back(bound)
     assert world.stage("p") == "none"
     assert world.holders("n1") == {"uid-p"}
 
 
-def test_an_unconfirmed_binding_that_is_found_unwritten_is_sent_again_to_the_same_cards():
-    world = World(node("n1", memory=1000), node("n2", memory=1000))
-    bind = sent(world)
-    world.owner.unsure(bind.pod.uid, bind.attempt)
-    (read,) = world.reads()
-    world.owner.pod_read(read.pod.uid, pod("p", resource_version="77"))
-    (again,) = world.binds()
-    assert (again.node, again.version, again.attempt) == (bind.node, "77", bind.attempt + 1)
-    assert again.annotations["volcano.sh/vgpu-ids-new"] == bind.annotations["volcano.sh/vgpu-ids-new"]
-
-
-def test_an_unconfirmed_binding_of_a_pod_that_has_changed_keeps_its_share_until_it_cannot_be_written_any_more():
+def test_an_unconfirmed_binding_that_a_later_version_shows_unwritten_is_over_and_the_pod_decided_anew():
     world = World(node("n1", memory=1000))
     bind = sent(world)
-    world.owner.unsure(bind.pod.uid, bind.attempt)
+    world.loses(bind)
+    world.reads_back(pod("p", resource_version="777"))
+    assert world.fences() == []
+    (again,) = world.binds()
+    assert (again.version, again.attempt) == ("777", bind.attempt + 1)
+
+
+def test_an_unconfirmed_binding_found_in_the_version_that_it_named_is_fenced_before_anything_is_released():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind, "500 no")
+    world.reads_back(world.seen("p"))
+    world.adds(pod("q"))
+    world.passes(100.0)
+    assert (world.stage("p"), world.holders("n1"), world.binds()) == ("settling", {"uid-p"}, [])
+    fenced = world.writes_fence()
+    assert fenced.scheduled_message == "it is not known whether the API server has bound this pod to n1: 500 no"
+    (again,) = world.binds()
+    assert (again.pod.name, again.version) == ("p", fenced.resource_version)
+
+
+def test_a_fence_that_is_not_written_is_tried_again_later_each_time_and_nothing_is_released():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind)
+    delays = []
+    for _ in range(5):
+        (read,) = world.reads()
+        delays.append(read.delay_s)
+        world.owner.pod_read(read.pod.uid, read.attempt, world.seen("p"))
+        (fence,) = world.fences()
+        world.owner.outcomes.not_fenced(fence.pod.uid, fence.attempt)
+    assert delays == [0.25, 0.25, 0.5, 1.0, 2.0]
+    assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
+
+
+def test_a_fence_that_moved_nothing_is_none():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind)
+    world.reads_back(world.seen("p"))
+    (fence,) = world.fences()
+    world.owner.fenced(fence.pod.uid, fence.attempt, world.seen("p"))
+    assert (world.stage("p"), world.holders("n1"), len(world.reads())) == ("settling", {"uid-p"}, 1)
+
+
+@pytest.mark.parametrize("kind", ["throttled", "contradicted"])
+def test_whatever_is_answered_to_the_next_binding_the_first_was_settled_before_it_was_sent(kind):
+    world = World(node("n1", memory=1000))
+    first = sent(world)
+    world.loses(first)
+    world.reads_back(world.seen("p"))
+    fenced = world.writes_fence()
+    (second,) = world.binds()
+    assert second.version == fenced.resource_version != first.version
+    if kind == "throttled":
+        world.owner.outcomes.refused(second.pod.uid, second.attempt, rest_s=1.0)
+        assert world.holders("n1") == set()
+    else:
+        world.owner.outcomes.contradicted(second.pod.uid, second.attempt)
+        assert world.holders("n1") == {"uid-p"}
+
+
+def test_a_later_version_shown_by_the_mirror_settles_a_binding_before_any_read_does():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind)
     (read,) = world.reads()
-    changed = pod("p", memory=500, resource_version="77")
-    world.owner.pod_read(read.pod.uid, changed)
-    assert world.stage("p") == "unsure"
+    before = world.seen("p")
+    newer = world.shows(before, annotations={"a": "b"})
+    (again,) = world.binds()
+    assert again.version == newer.resource_version
+    world.owner.pod_read(read.pod.uid, read.attempt, before)
+    assert (world.stage("p"), world.holders("n1"), world.reads()) == ("binding", {"uid-p"}, [])
+
+
+def test_a_read_for_an_earlier_binding_settles_none_after_it():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind)
     (read,) = world.reads()
-    world.passes(7.5)
-    world.owner.pod_read(read.pod.uid, changed)
+    late = world.seen("p")
+    world.shows(late, annotations={"a": "b"})
+    (again,) = world.binds()
+    world.loses(again)
+    world.owner.pod_read(read.pod.uid, read.attempt, late)
+    assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
+
+
+def test_what_is_shown_while_an_answer_is_waited_for_counts_when_it_has_come():
+    world = World(node("n1"))
+    bind = sent(world)
+    changed = world.shows(world.seen("p"), containers=pod("p", memory=7000).containers)
+    assert world.binds() == []
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=60.0)
+    (again,) = world.binds()
+    assert again.version == changed.resource_version
+    assert ",7000," in again.annotations["volcano.sh/vgpu-ids-new"]
+
+
+def test_a_bound_pod_never_becomes_unbound_whatever_is_shown_later():
+    world = World(node("n1", memory=2000))
+    bind = sent(world)
+    before = world.seen("p")
+    world.loses(bind)
+    world.reads_back(pod("p", node_name="n1", annotations=bind.annotations, resource_version="900"))
+    for version in (before.resource_version, "500", "901", "not a number"):
+        world.shows(before, resource_version=version)
+        assert (world.binds(), world.stage("p"), world.holders("n1")) == ([], "none", {"uid-p"})
+
+
+def test_older_versions_than_seen_are_nothing():
+    world = World(node("n1"))
+    world.adds(pod("p", memory=99_999))
+    world.plan()
+    newer = world.shows(world.seen("p"), containers=pod("p", memory=88_888).containers, resource_version="1000")
+    world.shows(newer, containers=pod("p", memory=5000).containers, resource_version="999")
+    assert world.binds() == []
+    assert world.entry("p").version == "1000"
+
+
+def test_versions_without_an_order_are_taken_as_they_come_and_only_a_read_settles():
+    world = World(node("n1", memory=1000))
+    world.shows(pod("p"), resource_version="a")
+    (bind,) = world.binds()
+    world.loses(bind)
+    world.shows(world.seen("p"), resource_version="b")
+    assert (world.stage("p"), world.holders("n1"), world.binds()) == ("settling", {"uid-p"}, [])
+    world.reads_back(world.seen("p"))
+    (again,) = world.binds()
+    assert again.version == "b"
+
+
+def test_pods_that_wait_are_taken_up_when_their_schedulers_name_becomes_ours():
+    world = World(node("n1"))
+    world.adds(pod("waits", scheduler_name="volcano"), pod("leaves", scheduler_name="volcano"))
+    world.shows(world.seen("leaves"), deleting=True)
+    assert world.binds() == []
+    world.configures(scheduler_names=("cardshare", "volcano"))
+    assert [bind.pod.name for bind in world.binds()] == ["waits"]
+
+
+@pytest.mark.parametrize("answer", ["throttled", "lost"])
+def test_a_pod_whose_schedulers_name_is_given_up_while_it_is_being_bound_is_not_bound_after_that(answer):
+    world = World(node("n1"), scheduler_names=("cardshare", "volcano"))
+    bind = sent(world, scheduler_name="volcano")
+    world.configures(scheduler_names=("cardshare",))
+    if answer == "throttled":
+        world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
+    else:
+        world.loses(bind)
+        world.reads_back(world.seen("p"))
+        world.writes_fence()
+    world.passes(400.0)
+    assert (world.binds(), world.stage("p"), world.holders("n1")) == ([], "none", set())
+
+
+def test_a_pod_that_a_throttled_binding_is_for_asks_under_the_rules_of_now():
+    world = World(node("n1"))
+    bind = sent(world, memory=3000)
+    for _ in world.owner.configure(
+        Tables(version=1, vgpu=VgpuTable(number_resource="x.example/n", memory_resource="x.example/m")), Settings()
+    ):
+        pass
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=1.0)
+    assert (world.stage("p"), world.entry("p").shape) == ("held", None)
+
+
+@pytest.mark.parametrize("how", ["gone", "changed"])
+def test_a_wake_that_is_lost_with_its_pod_passes_on(how):
+    world = World(node("n1", memory=1000))
+    world.adds(
+        pod("holds", node_name="n1", annotations={"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}, started=True)
+    )
+    world.adds(pod("first"), pod("second"))
+    world.plan()
+    world.gone("holds")
+    world.now_s += 0.1
+    shape = world.entry("first").shape
+    assert shape is not None
+    assert world.owner.life.wake(shape)
+    assert world.stage("first") == "ready"
+    world.owner.refusals.begin([], world.now_s)  # all that was freed has been asked about
+    if how == "gone":
+        world.gone("first")
+    else:
+        world.shows(world.seen("first"), containers=pod("first", memory=900_000).containers)
+    assert [bind.pod.name for bind in world.binds()] == ["second"]
+
+
+def test_an_unconfirmed_binding_of_a_pod_that_has_changed_is_over():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    world.loses(bind)
+    world.reads_back(pod("p", memory=500, resource_version="777"))
     (again,) = world.binds()
     assert ",500," in again.annotations["volcano.sh/vgpu-ids-new"]
 
@@ -144,7 +315,7 @@ def test_an_unconfirmed_binding_of_a_pod_that_has_changed_keeps_its_share_until_
 def test_a_throttled_binding_rests_as_long_as_it_was_asked_to():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=False, rest_s=3.0)
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=3.0)
     assert world.holders("n1") == set()
     world.passes(2.9)
     assert world.binds() == []
@@ -157,7 +328,7 @@ def test_a_pod_whose_bindings_keep_failing_rests_longer_each_time():
     bind = sent(world)
     waits = []
     for _ in range(6):
-        world.owner.refused(bind.pod.uid, bind.attempt, read=False)
+        world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
         before_s = world.now_s
         while not (found := world.binds()):
             world.now_s += 0.25
@@ -169,7 +340,7 @@ def test_a_pod_whose_bindings_keep_failing_rests_longer_each_time():
 def test_a_binding_that_will_never_be_accepted_is_told_to_the_user_and_not_repeated_at_once():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=False, rest_s=300.0, text="the API server refuses")
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=300.0, text="the API server refuses")
     assert list(world.owner.planner.untold) == [bind.pod.uid]
     world.passes(299.0)
     assert world.binds() == []
@@ -181,7 +352,7 @@ def test_a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing():
     world = World(node("n1", memory=1000))
     bind = sent(world)
     world.gone("p")
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
     assert (world.owner.life.in_flight, world.reads(), world.holders("n1")) == (0, [], set())
     world.adds(pod("q"))
     assert len(world.binds()) == 1
@@ -190,9 +361,8 @@ def test_a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing():
 def test_a_pod_that_is_being_deleted_when_it_is_read_is_let_go():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.refused(bind.pod.uid, bind.attempt, read=True)
-    (read,) = world.reads()
-    world.owner.pod_read(read.pod.uid, pod("p", deleting=True, resource_version="9"))
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.reads_back(pod("p", deleting=True, resource_version="900"))
     assert (world.stage("p"), world.binds()) == ("none", [])
 
 
@@ -221,6 +391,7 @@ def test_after_a_restart_bound_pods_are_counted_and_those_in_flight_left_alone()
     bind = sent(before)
     bound = before.accepts(bind)
     world = World(node("n1", memory=2000))
+    world.version = before.version
     for _ in world.owner.pods_replaced([bound, pod("q")]):
         pass
     assert world.binds() == []
@@ -243,3 +414,19 @@ def test_a_pod_that_failed_before_it_was_served_is_cleared_and_frees_its_cards()
     assert world.binds() == []
     world.owner.cleared(clear.pod.uid, done=True)
     assert [one.pod.name for one in world.binds()] == ["q"]
+
+
+@pytest.mark.parametrize(("length", "bound"), [(200_000, True), (262_000, False)])
+def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and_not_bound(length, bound):
+    world = World(node("n1"))
+    world.adds(pod("p", annotations={"notes": "\u00e9" * (length // 2)}))
+    assert bool(world.binds()) is bound
+    if not bound:
+        assert (world.stage("p"), world.holders("n1"), world.owner.handoff.in_flight) == ("held", set(), 0)
+        assert world.entry("p").held == (
+            "its annotations come to 262005 bytes, and with its assignment to more than the 262144 that the API server "
+            "takes for one pod; remove or shorten annotations: the longest is 'notes' with 262005 bytes"
+        )
+        assert list(world.owner.planner.untold) == ["uid-p"]
+        world.shows(world.seen("p"), annotations={})
+        assert len(world.binds()) == 1
