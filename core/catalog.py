@@ -4,7 +4,7 @@ The one place that knows which dialects there are; a new one is added to `standa
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from core.dialects.ascend_hami.dialect import AscendHami
@@ -15,6 +15,7 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
+from core.names import MAX_CARD_CONTAINERS
 from core.port import Complaint, Counting, Dialect, Marking, Offer, Violation
 from core.settings import DialectName, Settings, Tables
 from core.units import MAX_AMOUNT, parse_count
@@ -77,6 +78,8 @@ class Catalog:
         the pod names a resource, where the caller knows: no other has an answer.
         """
         found: list[tuple[DialectName, Any]] = []
+        if is_crowded(pod):
+            return self._crowded(pod, tables)
         for name in self.dialects if among is None else among:
             request = self.dialects[name].request(pod, tables)
             if request is not None:
@@ -91,6 +94,21 @@ class Catalog:
         if name not in settings.dialects:
             return (_switched_off(name, self._named(name, pod, tables)),)
         return Asked(dialect=name, request=request)
+
+    def _crowded(self, pod: Pod, tables: Tables) -> tuple[Violation, ...] | None:
+        """CS220: *pod* has too many containers to be judged, and one of them alone asks for cards."""
+        for dialect in self.dialects.values():
+            named = dialect.resources(tables)
+            asking = (
+                one
+                for one in (*pod.containers, *pod.init_containers)
+                if not named.isdisjoint((*one.limits, *one.requests))
+            )
+            first = next(asking, None)
+            alone = replace(pod, containers=(first,), init_containers=()) if first is not None else None
+            if alone is not None and dialect.request(alone, tables) is not None:
+                return (_too_many_containers(len(pod.containers) + len(pod.init_containers)),)
+        return None
 
     def _named(self, name: DialectName, pod: Pod, tables: Tables) -> str:
         """A resource by which *pod* asks for cards of dialect *name*."""
@@ -134,6 +152,20 @@ class Catalog:
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*sets)
+
+
+def is_crowded(pod: Pod) -> bool:
+    """Whether *pod* has more containers than one with cards may have."""
+    return len(pod.containers) + len(pod.init_containers) > MAX_CARD_CONTAINERS
+
+
+def _too_many_containers(count: int) -> Violation:
+    return Violation(
+        code="CS220",
+        field="containers",
+        found=str(count),
+        remedy=f"a pod with cards has no more than {MAX_CARD_CONTAINERS}, init containers included; use more pods",
+    )
 
 
 def _is_zero(text: str | None) -> bool:

@@ -40,6 +40,11 @@ MAX_NODE_ANNOTATION_BYTES: Final = 1024 * 1024
 # every process that reads it some microseconds for each of them.
 MAX_REGISTERED_CARDS: Final = 256
 
+# A pod with cards has no more containers, and a list of cards or types no more items: each costs some microseconds
+# wherever the pod is judged, and nobody writes so many.
+MAX_CARD_CONTAINERS: Final = 64
+MAX_LIST_ITEMS: Final = 512
+
 PODS: Final = "pods"
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
+from core.names import MAX_LIST_ITEMS
 from core.port import Reason
 from core.wire.reading import check_length
 
@@ -122,9 +123,11 @@ def decode_items(text: str, field: str) -> frozenset[str]:
     """Read a comma list; items are trimmed, empty ones dropped.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be.
+        InvalidRequestError: longer than an annotation of ours may be, or of too many items.
     """
     check_length(text, field)
+    if text.count(",") >= MAX_LIST_ITEMS:
+        raise InvalidRequestError(field, text, f"write no more than {MAX_LIST_ITEMS} items")
     return frozenset(item for item in map(str.strip, text.split(",")) if item)
 
 

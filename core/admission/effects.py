@@ -9,7 +9,7 @@ from typing import Final
 
 from core.admission import rules
 from core.admission.rulebook import Rulebook
-from core.catalog import Asked
+from core.catalog import Asked, is_crowded
 from core.model import Pod
 from core.remarks import Notice, no_effect
 
@@ -24,6 +24,8 @@ def lost(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
 def _lost(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
     if pod.labels:
         yield from misplaced(pod, book)
+    if is_crowded(pod):
+        return
     resource = rules.asked_resource(pod, book)
     if not resource:
         return

@@ -1,6 +1,6 @@
 """What is put right instead of refused. Each mend is a pure function: a pod in, the mended pod and notices out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from operator import is_
 from typing import Final
@@ -8,7 +8,8 @@ from typing import Final
 from core import names
 from core.admission import reach
 from core.admission.rulebook import MOVED, Rulebook
-from core.catalog import Asked
+from core.admission.verdict import MAX_TOLD
+from core.catalog import Asked, is_crowded
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, Pod
@@ -50,11 +51,12 @@ def move_wishes(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
 
 def strip_assignment(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
     """CS301: a new pod has no cards yet, so nobody may say which it has; device plugins would serve from it."""
-    keys = [key for key in pod.annotations if rules.is_protected(key)]
+    keys = rules.protected_of(pod.annotations)
     if not keys:
         return pod, _NONE
-    annotations = {key: value for key, value in pod.annotations.items() if key not in keys}
-    listed = ", ".join(sorted(quoted(key)[1:-1] for key in keys))
+    annotations = without(pod.annotations, keys)
+    more = f" and {len(keys) - MAX_TOLD} more" if len(keys) > MAX_TOLD else ""
+    listed = ", ".join(quoted(key)[1:-1] for key in keys[:MAX_TOLD]) + more
     notice = Notice("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
     return replace(pod, annotations=annotations), (notice,)
 
@@ -87,7 +89,7 @@ def default_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
 
 def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
     """CS112: one card where only its share is given, limits for requests and requests for limits, plain numbers."""
-    if not rules.asks_cards(pod):
+    if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
     init_containers = tuple([complete_container(one, rules) for one in pod.init_containers])
@@ -165,12 +167,17 @@ def plain(text: str) -> str:
         return text
 
 
-def restored(found: Mapping[str, str], previous: Mapping[str, str], key: str) -> Mapping[str, str]:
-    """*found* with *key* as it was in *previous*."""
-    annotations = {name: value for name, value in found.items() if name != key}
-    if key in previous:
-        annotations[key] = previous[key]
-    return annotations
+def restored(found: Mapping[str, str], previous: Mapping[str, str], keys: Collection[str]) -> Mapping[str, str]:
+    """*found* with *keys* as they were in *previous*."""
+    return {**without(found, keys), **{key: previous[key] for key in keys if key in previous}}
+
+
+def without(found: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
+    """*found* without *keys*."""
+    left = dict(found)
+    for key in keys:
+        left.pop(key, None)
+    return left
 
 
 def _has_vgpu(pod: Pod, rules: Rulebook) -> bool:

@@ -10,7 +10,7 @@ from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
 from core.admission.subresources import judge_binding, judge_ephemeral, judge_resize
 from core.admission.update import judge_change
-from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
+from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import InvalidRequestError
 from core.model import Pod
@@ -71,9 +71,8 @@ def final(verdict: Verdict, book: Rulebook) -> Verdict:
 
     What would still be mended is left as it is, unless device plugins could serve from it.
     """
-    keys = [key for place, values in verdict.edits if place == ANNOTATIONS for key in values]
-    violations = tuple([_forged(key) for key in keys if book.is_protected(key)])
-    return Verdict(violations=(*verdict.violations, *violations), notices=verdict.notices)
+    keys = [key for place, values in verdict.edits if place == ANNOTATIONS for key in book.protected_of(values)]
+    return Verdict(violations=(*verdict.violations, *first_of(keys, _forged)), notices=verdict.notices)
 
 
 def unreadable(error: InvalidRequestError) -> Verdict:

@@ -13,6 +13,7 @@ from posixpath import normpath
 from typing import Final
 
 from core.admission.rulebook import Rulebook
+from core.admission.verdict import first_of
 from core.errors import quoted
 from core.model import NO_REACH, Container, Pod
 from core.port import Violation
@@ -124,52 +125,65 @@ def privileged(container: Container) -> Iterator[Violation]:
 
 def capable(container: Container) -> Iterator[Violation]:
     """CS307: capabilities with which a container gets at every device of its node."""
-    for name in dict.fromkeys(container.reach.capabilities):
-        if name.upper().removeprefix("CAP_") in _CAPABILITIES:
-            yield Violation(
-                code="CS307",
-                field=f'container "{container.name}": securityContext.capabilities.add',
-                found=quoted(name),
-                remedy="leave it out; with it a container gets at every card of its node, not only its share",
-            )
+    found = [n for n in dict.fromkeys(container.reach.capabilities) if n.upper().removeprefix("CAP_") in _CAPABILITIES]
+    yield from first_of(
+        found,
+        lambda name: Violation(
+            code="CS307",
+            field=f'container "{container.name}": securityContext.capabilities.add',
+            found=quoted(name),
+            remedy="leave it out; with it a container gets at every card of its node, not only its share",
+        ),
+    )
 
 
 def evading(container: Container, rules: Rulebook) -> Iterator[Violation]:
     """CS304: variables that override what the device plugin sets, or by which a runtime hands out devices."""
     settings = rules.settings.admission
-    for name, value in dict.fromkeys(container.reach.env):
-        if is_watched(name) and not _is_harmless(name, value, container, rules, settings):
-            yield Violation(
-                code="CS304",
-                field=f'container "{container.name}": env',
-                found=quoted(name),
-                remedy=_remedy(name, container, rules),
-            )
+    found = [
+        name
+        for name, value in dict.fromkeys(container.reach.env)
+        if is_watched(name) and not _is_harmless(name, value, container, rules, settings)
+    ]
+    yield from first_of(
+        found,
+        lambda name: Violation(
+            code="CS304",
+            field=f'container "{container.name}": env',
+            found=quoted(name),
+            remedy=_remedy(name, container, rules),
+        ),
+    )
 
 
 def covering(container: Container) -> Iterator[Violation]:
     """CS310: mounts in the place of what holds a container to its share, or by which it names devices."""
-    for path in dict.fromkeys(container.reach.mounts):
-        if _KEPT.match(_absolute(path)):
-            yield Violation(
-                code="CS310",
-                field=f'container "{container.name}": volumeMounts',
-                found=quoted(path),
-                remedy="mount it elsewhere; the device plugin mounts there what belongs to the share",
-            )
+    yield from first_of(
+        [path for path in dict.fromkeys(container.reach.mounts) if _KEPT.match(_absolute(path))],
+        lambda path: Violation(
+            code="CS310",
+            field=f'container "{container.name}": volumeMounts',
+            found=quoted(path),
+            remedy="mount it elsewhere; the device plugin mounts there what belongs to the share",
+        ),
+    )
 
 
 def devices(pod: Pod) -> Iterator[Violation]:
     """CS309: volumes that show device files of the node."""
-    for path in dict.fromkeys(pod.host_paths):
-        where = _absolute(path)
-        if where in _DEVICE_FOLDERS or _DEVICES.match(where):
-            yield Violation(
-                code="CS309",
-                field="volumes: hostPath",
-                found=quoted(path),
-                remedy="leave it out; the device plugin shows a container the devices of its share",
-            )
+    yield from first_of(
+        [path for path in dict.fromkeys(pod.host_paths) if _shows_devices(_absolute(path))],
+        lambda path: Violation(
+            code="CS309",
+            field="volumes: hostPath",
+            found=quoted(path),
+            remedy="leave it out; the device plugin shows a container the devices of its share",
+        ),
+    )
+
+
+def _shows_devices(path: str) -> bool:
+    return path in _DEVICE_FOLDERS or _DEVICES.match(path) is not None
 
 
 def _host_pid() -> Violation:

@@ -1,6 +1,6 @@
 """All that the rules need beside the pod, made ready once per configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -86,13 +86,24 @@ class Rulebook:
             return True
         return key.startswith(_HAMI_PREFIX) and key.endswith(_MACHINE_SUFFIXES)
 
-    def concerns(self, key: str) -> bool:
-        """Whether any rule reads this annotation."""
-        return key in self.wishes or key in MOVED or self.is_protected(key)
+    def protected_of(self, keys: Iterable[str]) -> list[str]:
+        """Those of *keys* that are protected, in order; a pod may have ten thousand annotations."""
+        protected = self.protected
+        found = [
+            key
+            for key in keys
+            if key in protected
+            or key.startswith(_MACHINE_PREFIXES)
+            or (key.endswith(_MACHINE_SUFFIXES) and key.startswith(_HAMI_PREFIX))
+        ]
+        return sorted(found)
 
     def is_concerned_with(self, pod: Pod) -> bool:
-        """Whether any rule could have a word on *pod*."""
-        return self.asks_cards(pod) or any(map(self.concerns, pod.annotations))
+        """Whether any rule could have a word on *pod*, or reads one of its annotations."""
+        found = pod.annotations
+        if self.asks_cards(pod) or not (self.wishes.isdisjoint(found) and MOVED.keys().isdisjoint(found)):
+            return True
+        return bool(self.protected_of(found))
 
     def asks_cards(self, pod: Pod) -> bool:
         """Whether a container of *pod* names a resource of cards."""

@@ -11,7 +11,7 @@ from core import names, selection
 from core.admission.mends import plain
 from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
-from core.catalog import Asked
+from core.catalog import Asked, is_crowded
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, Pod
@@ -53,6 +53,7 @@ def asked_resource(pod: Pod, rules: Rulebook) -> str:
     found = {
         key
         for one in (*pod.containers, *pod.init_containers)
+        if rules.has_cards(one)
         for key in rules.resources.intersection((*one.limits, *one.requests))
         if plain(one.limits.get(key) or one.requests.get(key) or "0") != "0"
     }
@@ -167,6 +168,8 @@ def _values(pod: Pod) -> Violations:
 
 
 def _containers(pod: Pod, rules: Rulebook) -> Violations:
+    if is_crowded(pod):
+        return ()
     found: list[Violation] = []
     for one in (*pod.containers, *pod.init_containers):
         if rules.has_cards(one):

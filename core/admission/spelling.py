@@ -45,21 +45,21 @@ def _strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
             yield Notice("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
     if before is None:
-        for one in (*pod.containers, *pod.init_containers):
-            yield from _resources(one, book)
+        found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
+        for one, key in islice(found_in, _LOOKED_AT):
+            meant = spelling.meant(key, book.resources)
+            if meant:
+                where = f'container "{one.name}": limit {_shown(key)}'
+                told = "no device plugin is known to offer this resource"
+                yield Notice("CS115", f"{where}: {told}; did you mean {meant}?")
 
 
-def _resources(container: Container, book: Rulebook) -> Iterator[Notice]:
-    found = [
+def _resources(container: Container, book: Rulebook) -> list[str]:
+    return [
         key
         for key in dict.fromkeys((*container.limits, *container.requests))
         if key.startswith(PREFIXES) and key not in book.resources and key not in _OTHERS
     ]
-    for key in found[:_LOOKED_AT]:
-        meant = spelling.meant(key, book.resources)
-        if meant:
-            where = f'container "{container.name}": limit {_shown(key)}'
-            yield Notice("CS115", f"{where}: no device plugin is known to offer this resource; did you mean {meant}?")
 
 
 def _is_known(key: str, book: Rulebook) -> bool:

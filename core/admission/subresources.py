@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from core.admission import reach
 from core.admission.mends import complete_container
 from core.admission.rulebook import Rulebook
-from core.admission.verdict import NOTHING, Verdict
+from core.admission.verdict import NOTHING, Verdict, first_of
 from core.errors import quoted
 from core.model import Container, Pod
 from core.port import Violation
@@ -15,18 +15,18 @@ from core.wire.pods import PodObject, ephemeral_containers_of, pod_of
 def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:
     """CS301: the pod gets the annotations of its Binding, so that they assign cards as much as its own do."""
     annotations = found.metadata.annotations or {}
-    keys = sorted(filter(book.is_protected, annotations))
+    keys = book.protected_of(annotations)
     if not keys or book.may_bind(user_name):
         return NOTHING
     return Verdict(
-        violations=tuple(
-            Violation(
+        violations=first_of(
+            keys,
+            lambda key: Violation(
                 code="CS301",
                 field=f"annotation {key} of the Binding",
                 found=quoted(annotations[key]),
                 remedy="leave it out; only schedulers and device plugins write it",
-            )
-            for key in keys
+            ),
         )
     )
 

@@ -11,13 +11,23 @@ from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
 from core.model import Pod
+from core.names import MAX_CARD_CONTAINERS
 from core.port import Violation
 from core.remarks import Notice
-from core.wire.pods import pod_of
+from core.wire.pods import container_count, pod_of
 from core.wire.templates import Template, Workload
 
 # What may be otherwise by the time that pods are made, whatever the template says.
 _CHANGEABLE: Final = ("CS202", "CS211", "CS4")
+
+# What is judged of one workload: so many containers where a template has too many of them, an eighth of it where each
+# of them is judged; a template itself costs as much as a container.
+_WORK_MAX: Final = 768
+_WORK_OF_ONE: Final = 8
+_TOO_MANY: Final = "CS220"
+_UNREAD: Final = (
+    "and what follows it was not looked at, for it has too many containers; its pods are when they are made"
+)
 
 
 def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
@@ -25,12 +35,17 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
     if found.deleting or found.made:
         return NOTHING
     before = {one.field: one for one in found.before}
+    work = 0
     notices: list[Notice] = []
     violations: list[Violation] = []
     for template in found.templates:
         old = before.get(template.field)
         if old is not None and old.pod == template.pod:
             continue
+        work += _work(template) + (_work(old) if old is not None else 0)
+        if work > _WORK_MAX:
+            notices.append(Notice(_TOO_MANY, f"{template.field} {_UNREAD}"))
+            break
         known = frozenset(_violations(old, namespace, book)[1]) if old is not None else frozenset[Violation]()
         told, wrong = _violations(template, namespace, book)
         notices += told
@@ -42,6 +57,11 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
     if not notices and not violations:
         return NOTHING
     return Verdict(violations=tuple(violations), notices=tuple(notices))
+
+
+def _work(template: Template) -> int:
+    count = container_count(template.pod)
+    return count if count > MAX_CARD_CONTAINERS else (1 + count) * _WORK_OF_ONE
 
 
 def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[Notice], list[Violation]]:

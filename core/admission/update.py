@@ -1,13 +1,13 @@
 """The verdict on a changed pod: only what differs from the old object is judged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from core import names
 from core.admission import mends, reach, rules
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between
+from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, Pod
@@ -77,19 +77,18 @@ def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
 
     A manifest that named such a key at its first apply names it at every other: there it is only dropped again.
     """
-    annotations: Mapping[str, str] = new.annotations
-    notices: list[Notice] = []
-    violations: list[Violation] = []
-    for key in _changed(old, new):
-        if not book.is_protected(key) or (key == names.GPU_INDEX and _is_wish(old, new, book)):
-            continue
-        annotations = mends.restored(annotations, old.annotations, key)
-        if _reapplied(old, new, key):
-            notices.append(Notice("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it"))
-        else:
-            violations.append(_forged(key, new))
-    pod = new if annotations is new.annotations else replace(new, annotations=annotations)
-    return Held(pod, tuple(notices), tuple(violations))
+    keys = [
+        key for key in book.protected_of(_changed(old, new)) if key != names.GPU_INDEX or not _is_wish(old, new, book)
+    ]
+    if not keys:
+        return Held(new)
+    again = _reapplied(old, new, keys)
+    notices = tuple(
+        Notice("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it")
+        for key in [key for key in keys if key in again][:MAX_TOLD]
+    )
+    violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new))
+    return Held(replace(new, annotations=mends.restored(new.annotations, old.annotations, keys)), notices, violations)
 
 
 def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
@@ -123,7 +122,7 @@ def change_back(old: Pod, new: Pod, book: Rulebook) -> Pod:
 
 
 def _resources_back(old: tuple[Container, ...], new: tuple[Container, ...], book: Rulebook) -> tuple[Container, ...]:
-    if old == new:
+    if old == new or len(new) > names.MAX_CARD_CONTAINERS:
         return new
     stored = {one.name: one for one in old}
     return tuple([_back(stored.get(one.name), one, book) for one in new])
@@ -151,14 +150,14 @@ def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
     for key, own in MOVED.items():
         if new.annotations.get(key) == old.annotations.get(key):
             continue
-        annotations = mends.restored(annotations, old.annotations, key)
+        annotations = mends.restored(annotations, old.annotations, (key,))
         wished = rules.items_of(old.annotations.get(own, ""))
         if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
             violations.append(_too_late(key, new))
     mended, _ = mends.normalise_mode(replace(new, annotations=annotations), book)
     for key in _selectors(old, mended, book):
         violations.append(_too_late(key, new))
-        mended = replace(mended, annotations=mends.restored(mended.annotations, old.annotations, key))
+        mended = replace(mended, annotations=mends.restored(mended.annotations, old.annotations, (key,)))
     return Held(mended, violations=tuple(violations))
 
 
@@ -200,11 +199,13 @@ def _lets_go(old: Pod, new: Pod) -> bool:
     return new.deleting and not set(old.finalizers) <= set(new.finalizers)
 
 
-def _reapplied(old: Pod, new: Pod, key: str) -> bool:
+def _reapplied(old: Pod, new: Pod, keys: Sequence[str]) -> frozenset[str]:
+    """Those of *keys* that the manifest named already when it was last applied."""
     last = new.annotations.get(LAST_APPLIED)
-    if last is None or last != old.annotations.get(LAST_APPLIED) or key not in new.annotations:
-        return False
-    return applied_annotations(new.annotations).get(key) == new.annotations[key]
+    if last is None or last != old.annotations.get(LAST_APPLIED):
+        return frozenset()
+    applied = applied_annotations(new.annotations)
+    return frozenset(key for key in keys if key in new.annotations and applied.get(key) == new.annotations[key])
 
 
 def _unchanged(old: Pod, new: Pod) -> bool:
@@ -217,13 +218,13 @@ def _unchanged(old: Pod, new: Pod) -> bool:
     )
 
 
-def _changed(old: Pod, new: Pod) -> tuple[str, ...]:
+def _changed(old: Pod, new: Pod) -> list[str]:
     before, after = old.annotations, new.annotations
-    return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
+    return [key for key in after if before.get(key) != after[key]] + [key for key in before if key not in after]
 
 
 def _selectors(old: Pod, new: Pod, book: Rulebook) -> tuple[str, ...]:
-    return tuple(key for key in _changed(old, new) if key in book.wishes)
+    return tuple(sorted(book.wishes.intersection(_changed(old, new))))
 
 
 def _forged(key: str, new: Pod) -> Violation:

@@ -1,7 +1,7 @@
 """What is decided about one review."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from core.catalog import Asked
@@ -48,6 +48,17 @@ class Judged(NamedTuple):
     pod: Pod | None = None
     asked: Asked | None = None
     before: Pod | None = None
+
+
+# Of a hundred things that are wrong for one reason the first are told, and how many more there are.
+MAX_TOLD: Final = 16
+
+
+def first_of(keys: Sequence[str], violation: Callable[[str], Violation]) -> tuple[Violation, ...]:
+    """The *violation* of each of *keys*; of many the first are told, and how many more there are."""
+    told = tuple(map(violation, keys[:MAX_TOLD]))
+    more = len(keys) - MAX_TOLD
+    return (*told, replace(told[-1], remedy=f"the same goes for {more} more")) if more > 0 else told
 
 
 NOTHING: Final = Verdict()

@@ -260,7 +260,8 @@ def _reach(found: ContainerObject) -> Reach:
     return Reach(
         privileged=bool(security is not None and security.privileged),
         capabilities=added or (),
-        env=tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in env]) if env else (),
+        # The API server refuses a variable without a name, and of these a text holds most.
+        env=tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in env or () if one.name]),
         env_from=bool(found.env_from),
         mounts=tuple([one.mount_path for one in mounts]) if mounts else (),
     )
@@ -364,6 +365,14 @@ def decode_pod(text: bytes) -> Pod:
         return _decode_seen(text)
     except InvalidRequestError:
         return _decode_whole(text)  # which fails too, and can name a place within the spec
+
+
+def container_count(found: PodObject | None) -> int:
+    """How many containers a decoded pod has, of all kinds."""
+    spec = found.spec if found is not None else None
+    if spec is None:
+        return 0
+    return sum(len(some or ()) for some in (spec.containers, spec.init_containers, spec.ephemeral_containers))
 
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:

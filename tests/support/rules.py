@@ -172,6 +172,9 @@ def _without_manifest(rule: Rule) -> Verdict:
         return unreadable(InvalidRequestError("AdmissionReview request.object", "Expected `object`", "send the pod"))
     import msgspec
 
+    if rule.code == "CS220":
+        crowded = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}, "more": {"containers": [{}] * 64}})
+        return _ask("CREATE", crowded, None, book_of(rule))[0]
     pods = [
         msgspec.convert(
             _pod("p", {"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": memory}}), PodObject

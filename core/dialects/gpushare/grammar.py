@@ -70,7 +70,7 @@ def encode_gpu_index(indices: Iterable[int]) -> str:
 
 def decode_unhealthy(text: str) -> frozenset[int]:
     """Read ``gpu-unhealthy-ids``; pieces are trimmed (S31), those that are no numbers name no card."""
-    found = (parse_int64(piece.strip()) for piece in text[:MAX_POD_ANNOTATION_BYTES].split(","))
+    found = (parse_int64(piece.strip()) for piece in set(text[:MAX_POD_ANNOTATION_BYTES].split(",")))
     return frozenset(index for index in found if index is not None)
 
 

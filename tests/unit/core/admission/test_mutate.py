@@ -606,3 +606,62 @@ def test_the_final_state_of_a_plugins_write_is_never_denied():
     old = changed(stored(node="a"), **KEPT_BACK)
     review = decode_review(question("UPDATE", changed(old, **{LEFT: ""}), old, user=PLUGIN))
     assert validate(review, BOOK).allowed
+
+
+def crowd(count, limits=VGPU, where="containers", **fields):
+    new = pod({}, **fields)
+    new["spec"][where] = [{"name": f"c{at}", "image": "i", "resources": {"limits": limits}} for at in range(count)]
+    return new
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_pod_with_cards_of_too_many_containers_is_denied_with_one_word(where):
+    limits = {"huawei.com/Ascend310P": "1"} if where == "initContainers" else VGPU
+    assert create(crowd(63, limits, where)).allowed
+    answer = create(crowd(65, limits, where))
+    assert answer.message.startswith("CS220 containers: found 6")
+    assert answer.message.endswith("a pod with cards has no more than 64, init containers included; use more pods")
+    # One that asks is enough.
+    mixed = crowd(500, {"cpu": "1"})
+    mixed["spec"]["containers"][499]["resources"] = {"requests": VGPU}
+    assert create(mixed).message.startswith("CS220 containers: found 500")
+
+
+def test_a_pod_of_many_containers_without_cards_of_ours_is_left_alone():
+    assert create(crowd(500, {"cpu": "1"})).patch == []
+    assert create(crowd(500, {"volcano.sh/vgpu-number": "0"})).allowed
+    assert create(crowd(500, {"nvidia.com/gpu": "1"})).patch == []
+    assert not create(crowd(500, {"nvidia.com/gpu": "1"}, scheduler="cardshare")).allowed
+
+
+def test_more_containers_than_any_pod_has_are_refused_unread_unless_they_are_there():
+    for new in (crowd(513, {"cpu": "1"}), crowd(30_000, {})):
+        with pytest.raises(InvalidRequestError, match=r"spec.containers: found .*; write no more than 512"):
+            create(new)
+    assert update(crowd(600, {"cpu": "1"}), crowd(600, {"cpu": "1"}, annotations={MODE: "mig"})).allowed
+
+
+def test_of_a_hundred_forged_annotations_the_first_are_told_and_how_many_more_there_are():
+    forged = {f"huawei.com/Ascend{at:03}": "x" for at in range(100)}
+    answer = create(pod(VGPU, annotations=forged))
+    assert answer.allowed
+    assert not answer.annotations
+    assert answer.warnings[0].endswith("huawei.com/Ascend014, huawei.com/Ascend015 and 84 more")
+    old = stored()
+    denied = update(old, changed(old, **forged))
+    assert denied.message.count("CS301") == 17
+    assert denied.message.endswith("the same goes for 84 more")
+
+
+def test_of_a_hundred_variables_that_lift_limits_the_first_are_told():
+    env = [{"name": f"CUDA_DEVICE_{at}", "value": "1"} for at in range(100)]
+    message = create(pod(VGPU, container={"env": env})).message
+    assert message.count("CS304") == 17
+    assert message.endswith("the same goes for 84 more")
+
+
+def test_a_list_of_too_many_items_is_denied():
+    for key in ("volcano.sh/vgpu-use-gpuuuid", "nvidia.com/use-gputype"):
+        assert create(pod(VGPU, annotations={key: ",".join(f"a{at}" for at in range(512))})).allowed
+        answer = create(pod(VGPU, annotations={key: ",".join(f"a{at}" for at in range(513))}))
+        assert "write no more than 512 items" in answer.message

@@ -137,3 +137,21 @@ def test_what_is_no_workload_is_a_typed_error(text):
 @pytest.mark.parametrize("found", [{}, {"spec": None}, {"spec": {"jobTemplate": {}}}, {"spec": {"tasks": [{}]}}])
 def test_a_workload_without_a_template_has_nothing_to_judge(found):
     assert judge(found).allowed
+
+
+def test_a_workload_is_judged_up_to_so_many_containers_and_what_follows_is_told():
+    bad = {"name": "b", "template": template({NUMBER: "1.5"})}
+
+    def job(tasks):
+        return judge({"spec": {"tasks": [*tasks, bad]}})
+
+    assert job([{"name": "a", "template": template()}] * 20).codes == ("CS101",)
+    verdict = job([{"name": "a", "template": template()}] * 60)
+    assert verdict.allowed
+    assert told(verdict) == [
+        "CS220 spec.tasks[48].template and what follows it was not looked at, for it has too many containers; its pods "
+        "are when they are made"
+    ]
+    crowded = template()
+    crowded["spec"]["containers"] *= 65
+    assert job([{"name": "a", "template": crowded}]).codes == ("CS220", "CS101")
