@@ -56,6 +56,7 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
         found |= refused_answer(refused)
+        found["text"] += _closers(owner, refused, entry.shape)
         silent = owner.refusals.silent.get(entry.shape, ())
         if silent:
             found["silent_plugins"] = list(silent)
@@ -63,6 +64,14 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
     else:
         found["text"] = _STAGES.get(entry.stage, "waits")
     return found
+
+
+def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:
+    """Which pods close the nearest nodes: what their own namespaces and operators may know, and nobody else."""
+    states = owner.ledger.states
+    closed = [(one.node, states[one.node].closed) for one in refused.nearest if one.node in states]
+    told = [f"\n{node}: {why[shape.dialect]}" for node, why in closed if shape.dialect in why]
+    return "".join(told)
 
 
 def refused_answer(refused: Refused) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class TimeLock:
         if wanted is None:
             return LockStep(key=self._key, value=None) if ours and other is None else None
         if other is not None:
-            return LockWait(reason=f"the device plugin is serving pod {other.key}")
+            return LockWait(reason="the device plugin is serving another pod")
         taken_s = 0 if value is None or ours else _taken_s(value)
         # A time far ahead of ours is as wrong as an old one: it would lock the node until then.
         if abs(now_s - taken_s) < _EXPIRES_S:

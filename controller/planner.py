@@ -9,7 +9,7 @@ from math import isinf
 from typing import Final
 
 from controller import plan as steps
-from controller.deeds import Announce, Bind, Deed, Lock, Subject, target_of
+from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.handoff import HandOff, Keys
 from controller.lifecycle import Entry, Lifecycle
 from controller.locks import Locks
@@ -24,6 +24,7 @@ from core.errors import NodeInvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.port import Stamp
+from core.refusal import impersonal
 from core.score import node_policy
 from core.settings import Settings, Tables
 from core.shape import Found, Shape
@@ -340,12 +341,16 @@ class Planner:
 
     def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
         found = self.ledger.node(node)
+        # Events of nodes are in a namespace that others read; which pod it is, the pod's own event tells.
         message = (
-            f"its device plugin has not served pod {pod.key if pod is not None else uid} for {waited_s:.0f} s; no pod "
-            "that it could mistake for that one is sent there until it answers; see the plugin's log, or delete the pod"
+            f"its device plugin has not served pod uid {uid} for {waited_s:.0f} s; no pod that it could mistake for "
+            "that one is sent there until it answers; see the plugin's log, or delete the pod"
         )
         about = Subject(kind="Node", name=node, uid=found.uid if found is not None else "")
         self.deeds.append(Announce(about=about, reason="DevicePluginSilent", message=message))
+        if pod is not None:
+            message = f"the device plugin of node {node} has not served this pod for {waited_s:.0f} s; see its log"
+            self.deeds.append(Announce(about=about_pod(pod), reason="DevicePluginSilent", message=message))
 
     def _ask_refused(self, now_s: float) -> bool:
         """Ask for one refused shape whether it fits now; False if there is nothing to ask."""
@@ -421,8 +426,8 @@ class Planner:
             raise error
         self._metrics.contradictions.inc()
         why = (
-            f"the scheduler contradicts itself there ({error.problem}); nothing new is placed on it until its cards or "
-            "the configuration change, or the controller starts again; please report this"
+            f"the scheduler contradicts itself there ({impersonal(error.problem)}); nothing new is placed on it until "
+            "its cards or the configuration change, or the controller starts again; please report this"
         )
         self.ledger.set_aside(name, why)
         about = Subject(kind="Node", name=name, uid=node.uid)

@@ -212,7 +212,7 @@ class Ledger:
         name = placement.dialect
         if name not in state.offers or name in state.closed:
             why = state.closed.get(name, "it offers no such cards")
-            raise NodeInvariantError(placement.node, f"{placement.pod_key} is promised cards of {name}: {why}")
+            raise NodeInvariantError(placement.node, f"cards of {name} are promised ({why}) to pod {placement.pod_key}")
         scale = self._entries[placement.node].scales.get(name)
         holding = Holding(placement.pod_key, name, placement.assignment, placement.amounts, scale=scale)
         changed = self._with(state, holding)
@@ -220,7 +220,7 @@ class Ledger:
         over = dialect.overcommitted(changed.offers[name])
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
         if over and set(over) - set(dialect.overcommitted(state.offers[name])):
-            raise NodeInvariantError(placement.node, f"{placement.pod_key} would be one too many: {'; '.join(over)}")
+            raise NodeInvariantError(placement.node, f"{'; '.join(over)}, with pod {placement.pod_key}")
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding

@@ -4,6 +4,7 @@ What keeps the pod off for now only (a cordon, a taint, a card that is ill) is j
 was judged on the node that it is for (`core.advice`). `core.explain` makes prose of it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,6 +40,9 @@ WHY: Final = {
     Reason.UNUSABLE: "only cards that cannot be used",
 }
 _TAINT: Final = "taint "
+# A pod as sentences name it, by namespace and name.
+_NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
+_UNTOLD: Final = "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node"
 # Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
 NEARNESS: Final = {reason: at for at, reason in enumerate(WHY)}
 
@@ -123,7 +127,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
             return NodeRefusal(
                 node=name,
                 key="device data that cannot be used",
-                detail=complaint.problem,
+                detail=impersonal(complaint.problem),
                 hopeless=True,
                 mend=f"the device data of {name} can be used",
             )
@@ -135,7 +139,18 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
     if short is not None and short.hopeless:
         return replace(short, now=None)
     wait = f"{name} is open to new shares" + (f" and {short.wait}" if short is not None else "")
-    return NodeRefusal(node=name, key="closed to new shares", detail=state.closed[shape.dialect], wait=wait)
+    return NodeRefusal(node=name, key="closed to new shares", detail=impersonal(state.closed[shape.dialect]), wait=wait)
+
+
+def impersonal(text: str) -> str:
+    """*text* without the name of a pod: who waits may be of another namespace than who is waited for.
+
+    Operators find the name among the node's remarks in ``kubectl cards get``, and in events of the pod itself.
+    """
+    found = _NAMED_POD.search(text)
+    if found is None:
+        return text
+    return f"{text[: found.start()]}another pod" if found.start() else _UNTOLD
 
 
 def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:

@@ -46,14 +46,15 @@ def _take(
 ) -> LockStep | LockWait | None:
     busy = next((pod for pod in pods if pod.uid != wanted.uid and _waits(pod, tables)), None)
     if busy is not None:
-        return LockWait(reason=f"the device plugin is serving pod {busy.key}")
+        return LockWait(reason="the device plugin is serving another pod")
     if lock is None:
         return _step(wanted, now_s)
     fresh = now_s - lock.taken_s < EXPIRES_S
     if lock.owner == wanted.key:
         return None if fresh else _step(wanted, now_s)
     if fresh and (not lock.owner or _holds(lock.owner, pods, tables)):
-        holder = f"pod {lock.owner}" if lock.owner else "a scheduler that does not say for which pod"
+        # The pod that it names may be of another namespace than the one that is told.
+        holder = "another pod" if lock.owner else "a scheduler that does not say for which pod"
         return LockWait(
             reason=f"annotation {keys.LOCK} of the node is held for {holder}", until_s=lock.taken_s + EXPIRES_S
         )

@@ -213,7 +213,7 @@ def test_a_node_that_is_closed_is_waited_for_only_where_it_would_do():
     unassigned = pod(container(number=1, memory=100), name="x", uid=PodUid("x"), node_name="n1")
     ledger = cluster(cards("n1", record("GPU-a")), held=[unassigned])
     text = told(ledger, pod(container(number=1, memory=100)))
-    assert "delete the pod" in text
+    assert "deleting it opens the node" in text
     assert text.endswith("Wait until n1 is open to new shares.")
     assert told(ledger, pod(container(number=1, memory=50000))).endswith(
         f"{NEVER} Ask for at most 32768 MiB of memory; it then waits until room frees."
