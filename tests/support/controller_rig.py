@@ -118,20 +118,20 @@ class Rig(ABC):
     async def used_rights(self):
         """(verb, API group, resource or resource/subresource) of all that the controller's account asked for."""
 
-    async def controller(self, *flags, kubeconfig=None, wait=True):
+    async def controller(self, *flags, kubeconfig=None, wait=True, name="controller"):
         """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server."""
         if kubeconfig is not None:
             flags = ("--kubeconfig", str(kubeconfig), *flags)
         # No other controller runs here, and none ran before whose Bindings would have to be waited for.
         alone = () if "--lease" in flags else ("--lease", "none")
-        running, self.url = await self._start_controller(("--start-delay", "0", *alone, *flags))
+        running, self.url = await self._start_controller(name, ("--start-delay", "0", *alone, *flags))
         if wait:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running
 
     @abstractmethod
-    async def _start_controller(self, flags):
-        """Start one with *flags*: the process, and the URL of its plain port."""
+    async def _start_controller(self, name, flags):
+        """Start one of that name with *flags*: the process, and the URL of its plain port."""
 
     async def http(self, path, accept="application/json"):
         headers = {"Accept": accept}

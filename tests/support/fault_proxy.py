@@ -33,9 +33,17 @@ class Fault:
 
 
 class FaultProxy:
-    """Forwards everything to *upstream* but what `faults` name; *seen* lists (seconds, verb, path) of calls."""
+    """Forwards everything to *upstream* but what `faults` name; *seen* lists (seconds, verb, path) of calls.
+
+    way: "open", "hole" (every call and every watch is swallowed, also those that are open), "cut" (every call is cut
+    off) or a status as text, for every call. held: endings of paths whose watches say nothing more; refused: those
+    that are answered with a status until they are taken out, also watches that are open.
+    """
 
     def __init__(self, upstream: str, ca_pem: bytes) -> None:
+        self.way = "open"
+        self.held: set[str] = set()
+        self.refused: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.seen: list[tuple[float, str, str]] = []
         self.url = ""
@@ -51,6 +59,13 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((asyncio.get_running_loop().time(), request.method, request.path))
         body = await request.read()
+        if self.way == "hole":
+            await asyncio.Event().wait()
+        if self.way != "open":
+            return await self._spoil(request, body, Fault(request.method, "", self.way))
+        status = next((status for ending, status in self.refused.items() if request.path.endswith(ending)), "")
+        if status:
+            return await self._spoil(request, body, Fault(request.method, "", status))
         for fault in self.faults:
             if fault.times and request.method == fault.verb and request.path.endswith(fault.ending):
                 fault.times -= 1
@@ -87,6 +102,8 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
+                while self.way == "hole" or any(map(request.path.endswith, self.held)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
                 await response.write(chunk)
             return response
 

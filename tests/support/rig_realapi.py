@@ -43,8 +43,8 @@ class RealRig(Rig):
         asked = list(request_log.read(self._logs))[self._asked_before :]
         return {(each.verb, each.group, each.resource) for each in asked if each.account == CONTROLLER_ACCOUNT}
 
-    async def _start_controller(self, flags):
-        running, ports = await self._runner.start("controller", self._workload, flags)
+    async def _start_controller(self, name, flags):
+        running, ports = await self._runner.start(name, self._workload, flags)
         return running, f"http://127.0.0.1:{ports['plain']}"
 
 

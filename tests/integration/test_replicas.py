@@ -1,0 +1,260 @@
+"""Two and three controllers: one decides, whatever happens to it; and none decides on what it cannot see."""
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.support.controller_rig import NODES, PODS, pod, share
+from tests.support.replicas import LEASE, QUICK, replicas
+
+CARDS = 2
+CROWD = tuple(
+    {"name": f"t4-{at}", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": CARDS}}
+    for at in range(20)
+)
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def bound(world):
+    return sum(bool(one["spec"].get("nodeName")) for one in await world.client.list(PODS))
+
+
+async def ends(replica, code):
+    async with asyncio.timeout(20):
+        assert await replica.running.process.wait() == code
+    assert "Traceback" not in replica.running.log_tail(200)
+
+
+# -- who decides -------------------------------------------------------------------------------------------------
+
+
+async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s(rig, record_property):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        for _ in range(3):
+            await several.start()
+        first = await several.leader()
+        await world.add(pod("a", share(1000)))
+        await world.phase("a")
+        first.running.signal(signal.SIGKILL)
+        killed_s = now()
+        await world.add(pod("b", share(1000)))
+        await world.phase("b", deadline_s=30.0)
+        second = await several.leader(but=first)
+        took_s = second.proxy.times("POST", "/b/binding")[0] - killed_s
+        record_property("takeover_after_crash_s", took_s)
+        assert took_s <= 17.0
+        second.running.signal(signal.SIGTERM)
+        ended_s = now()
+        await world.add(pod("c", share(1000)))
+        await world.phase("c")
+        third = await several.leader(but=second)
+        took_s = third.proxy.times("POST", "/c/binding")[0] - ended_s
+        record_property("takeover_after_end_s", took_s)
+        assert took_s <= 3.0
+        await ends(second, 0)
+        await several.sound()
+        assert several.epochs() == [first.name, second.name, third.name]
+
+
+async def test_54_two_controllers_and_a_crowd_overcommit_no_card_although_the_leader_is_killed_in_the_middle(rig):
+    async with rig(nodes=CROWD) as world, replicas(world) as several:
+        for _ in range(2):
+            await several.start(*QUICK)
+        first = await several.leader()
+        # Four fit on each of the 40 cards.
+        await world.add(*[pod(f"p{at}", share(3800)) for at in range(160)])
+
+        async def at_least(count):
+            return await bound(world) >= count
+
+        await world.until(lambda: at_least(20), 60.0)
+        first.running.signal(signal.SIGKILL)
+        await world.add(*[pod(f"late{at}", share(3800)) for at in range(8)])
+        await world.until(lambda: at_least(160), 120.0)
+        await several.sound()
+        assert await bound(world) == 160
+        failed = [one for one in await world.client.list(PODS) if one["status"].get("phase") == "Failed"]
+        assert failed == []
+
+
+@pytest.mark.parametrize("way", ["hole", "cut", "500", "429"])
+async def test_48_12_a_leader_that_reaches_nobody_stops_writing_and_ends_before_another_begins(rig, way):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*QUICK), await several.start(*QUICK)
+        assert await several.leader() is first
+        await world.add(pod("a", share(1000)))
+        await world.phase("a")
+        first.proxy.way = way
+        await world.add(*[pod(f"p{at}", share(1000 + at)) for at in range(6)])
+        for at in range(6):
+            await world.phase(f"p{at}", deadline_s=40.0)
+        await ends(first, 1)
+        assert "could not be renewed for 5 s" in first.running.log_tail()
+        # The last that it sent has ended before the other one begins.
+        assert second.writes()[0][0] - first.writes()[-1][0] >= 6.0
+        await several.sound()
+
+
+async def test_49_a_leader_that_was_stopped_for_a_while_writes_nothing_when_it_goes_on(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, _ = await several.start(*QUICK), await several.start(*QUICK)
+        await world.add(*[pod(f"p{at}", share(1000 + at)) for at in range(12)])
+
+        async def some():
+            return await bound(world) >= 2
+
+        await world.until(some)
+        first.running.signal(signal.SIGSTOP)
+        await several.leader(but=first)
+        stopped_s = now()
+        await world.add(*[pod(f"late{at}", share(2000 + at)) for at in range(4)])
+        for at in range(4):
+            await world.phase(f"late{at}", deadline_s=40.0)
+        first.running.signal(signal.SIGCONT)
+        await ends(first, 1)
+        assert [one for one in first.writes() if one[0] > stopped_s] == []
+        await several.sound()
+
+
+EDITS = {
+    "deleted": None,
+    "holder empty": {"holderIdentity": ""},
+    "renewTime 1970": {"renewTime": "1970-01-01T00:00:00.000000Z"},
+    "duration 1": {"leaseDurationSeconds": 1},
+    "duration 1e9": {"leaseDurationSeconds": 10**9},
+}
+
+
+async def test_52_a_lease_that_is_deleted_or_edited_by_hand_is_mended_and_changes_no_leader(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, _ = await several.start(*QUICK), await several.start(*QUICK)
+        assert await several.leader() is first
+        for at, spec in enumerate(EDITS.values()):
+            holder = (await world.client.get(LEASE))["spec"]["holderIdentity"]
+            if spec is None:
+                await world.client.delete(LEASE)
+            else:
+                await world.client.patch(LEASE, {"spec": spec})
+            await asyncio.sleep(3.0)
+            await world.add(pod(f"p{at}", share(1000)))
+            await world.phase(f"p{at}")
+            found = (await world.client.get(LEASE))["spec"]
+            assert (found["holderIdentity"], found["leaseDurationSeconds"]) == (holder, 8)
+        assert several.epochs() == [first.name]
+
+
+async def test_52_a_lease_that_a_person_gives_to_another_ends_its_holder_and_is_waited_out(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*QUICK), await several.start(*QUICK)
+        assert await several.leader() is first
+        await world.client.patch(LEASE, {"spec": {"holderIdentity": "somebody"}})
+        await ends(first, 1)
+        assert "is held by 'somebody'" in first.running.log_tail()
+        await world.add(pod("p", share(1000)))
+        await world.phase("p", deadline_s=30.0)
+        assert await several.leader() is second
+        await several.sound()
+
+
+async def test_a_standby_is_ready_writes_nothing_and_rewrites_no_condition_when_it_takes_over(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*QUICK), await several.start(*QUICK)
+        await world.add(pod("never", share(15000)), pod("fits", share(15000)), pod("waits", share(14000)))
+        await world.phase("never")
+        await world.phase("fits")
+        before = await world.waits("waits", "MiB free")
+        assert (await second.get("/readyz"))[0] == 200
+        assert (await first.leads(), await second.leads(), second.writes()) == (True, False, [])
+        version = (await world.get("waits"))["metadata"]["resourceVersion"]
+        assert await world.processes.stop(first.running) == 0
+        await several.leader(but=first)
+        await asyncio.sleep(3.0)
+        assert (await world.get("waits"))["metadata"]["resourceVersion"] == version
+        await world.client.delete(f"{PODS}/fits", grace_s=0)
+        await world.phase("waits")
+        assert before["reason"]
+        await several.sound()
+
+
+async def test_what_a_leader_did_not_come_to_its_successor_does(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        first, second = await several.start(*QUICK), await several.start(*QUICK)
+        assert await several.leader() is first
+        # Nothing that it is to say gets through.
+        first.proxy.way = "500"
+        bad = {"metadata": {"name": "bad", "annotations": {"volcano.sh/node-vgpu-register": "nonsense"}}}
+        have = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
+        await world.client.create("/api/v1/nodes", bad)
+        await world.client.patch("/api/v1/nodes/bad/status", {"status": {"capacity": have, "allocatable": have}})
+        await world.add(pod("huge", share(99_999)))
+        assert await several.leader(but=first) is second
+        await world.waits("huge", "99999 MiB")
+
+        async def told():
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return {(one["involvedObject"]["name"], one["reason"]) for one in events} >= {
+                ("bad", "CardsUnusable"),
+                ("huge", "FailedScheduling"),
+            }
+
+        await world.until(told)
+
+
+# -- what a decision is founded on -------------------------------------------------------------------------------
+
+
+async def stays_unbound(world, name, seconds):
+    until_s = now() + seconds
+    while now() < until_s:
+        assert not (await world.get(name))["spec"].get("nodeName")
+        await asyncio.sleep(0.1)
+
+
+TWO = ({**NODES[0], "name": "t4-a"}, {**NODES[0], "name": "t4-b"})
+
+
+@pytest.mark.parametrize("kind", ["nodes", "pods"])
+async def test_14_nothing_is_decided_while_a_watch_is_refused(rig, kind):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        one = await several.start()
+        await world.add(pod("a", share(1000)))
+        await world.phase("a")
+        one.proxy.refused[f"/{kind}"] = "403"
+
+        async def unready():
+            return f"forbidden: watch {kind}" in (await one.get("/readyz"))[1]
+
+        await world.until(unready, 30.0)
+        await world.add(pod("p", share(1000)))
+        await stays_unbound(world, "p", 4.0)
+        one.proxy.refused.clear()
+        await world.phase("p", deadline_s=30.0)
+
+
+async def test_14_nothing_is_bound_to_a_node_whose_deletion_a_silent_watch_keeps_back(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        one = await several.start()
+        await world.add(pod("a", share(1000)))
+        await world.phase("a")
+        one.proxy.held.add("/nodes")
+        # Bookmarks go astray as well, and so do the ends of watches.
+        await asyncio.sleep(16.0)
+        status, text = await one.get("/readyz")
+        assert (status, "stale: watch nodes" in text) == (503, True)
+        await world.client.delete("/api/v1/nodes/t4-a")
+        await world.add(pod("p", share(1000)))
+        await stays_unbound(world, "p", 4.0)
+        one.proxy.held.clear()
+
+        async def ready():
+            return (await one.get("/readyz"))[0] == 200
+
+        await world.until(ready, 40.0)
+        await stays_unbound(world, "p", 1.0)
+        _, text = await one.get("/metrics")
+        ages = [float(line.rpartition(" ")[2]) for line in text.splitlines() if 'age_seconds{kind="nodes"}' in line]
+        assert ages[0] < 15.0
