@@ -230,9 +230,24 @@ def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys_an
     found = conditions("annotate.pods.cardshare.io", VALIDATING)
     assert words(found["nearly-speaks-of-cards"]) == set(PREFIXES)
     touches = conditions("update.pods.cardshare.io", VALIDATING)["touches-cards"]
-    assert "".join(found["is-not-reviewed-anyway"].split()) == f"!({''.join(touches.split())})"
+    few = "object.metadata.?annotations.orValue({}).size()<=256&&"
+    assert "".join(found["is-not-reviewed-anyway"].split()) == f"{few}!({''.join(touches.split())})"
+    assert "".join(found["nearly-speaks-of-cards"].split()).startswith(few)
     (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"].startswith("annotate.")]
     assert entry["failurePolicy"] == "Ignore"
+
+
+# What of an object is looped over: a list that stands in the expression itself has the length that is seen.
+LOOP = re.compile(r"((?:object|oldObject|c|t)\.[\w.?]+(?:\.orValue\([^)]*\))?)\)?\.(?:exists|all|map)\(")
+ENTRIES = [(kind, hook["name"]) for kind in (MUTATING, VALIDATING) for hook in one(kind, "cardshare")["webhooks"]]
+
+
+@pytest.mark.parametrize(("kind", "entry"), ENTRIES, ids=[f"{kind[0]} {entry}" for kind, entry in ENTRIES])
+def test_nothing_of_an_object_is_looped_over_before_its_size_was_asked(kind: str, entry: str):
+    for expression in conditions(entry, kind).values():
+        text = " ".join(expression.split())
+        for found in LOOP.finditer(text):
+            assert f"{found[1]}.size() " in text[: found.start()], (found[1], text)
 
 
 @pytest.mark.parametrize("entry", ["debug.pods.cardshare.io", "resize.pods.cardshare.io"])
