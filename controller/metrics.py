@@ -42,6 +42,13 @@ class Metrics:
             "assignments_changed", "Times that a bound pod was seen to say of its cards what it was not bound with."
         )
         self.stray_pods: Final = self._gauge("stray_pods", "Pods bound to nodes that do not exist.")
+        self.audit_rounds: Final = self._counter("audit_rounds", "Times that all nodes were audited.")
+        self.audit_repairs: Final = self._counter(
+            "audit_repairs", "What the audit found to differ from the API server, and counted anew."
+        )
+        self.audit_findings: Final = self._gauge(
+            "audit_findings", "What the audit found that must not be, and still is.", ("fault",)
+        )
         self.api_errors: Final = self._counter("api_errors", "Calls that failed, by what they wanted.", ("call",))
         self.watch_restarts: Final = self._counter(
             "watch_restarts", "Times that a watch broke, or ended before its time.", ("kind",)

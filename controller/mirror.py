@@ -10,10 +10,11 @@ from typing import Final
 from controller.documents import Place
 from controller.inbox import Inbox
 from controller.owner import Owner
-from core.model import Node, Pod
+from core.model import Node, NodeName, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
+from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Pace, Reflector, Source
@@ -109,6 +110,17 @@ def pods_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Pod]
         sink=PodSink(owner, inbox),
         pace=_PACE,
     )
+
+
+async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
+    """The pods of *node* as the API server has them now.
+
+    Raises:
+        ApiError: it does not answer.
+        UndecodableError: one of them cannot be read.
+    """
+    selectors = {"fieldSelector": f"spec.nodeName={node}"}
+    return (await listing.list_all(source, PODS_PATH, page_decoder(decode_pod), selectors=selectors)).items
 
 
 def nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Node]:

@@ -112,6 +112,15 @@ class Owner:
         else:
             self.pending.changed(pod)
 
+    def has_seen(self, pod: Pod) -> bool:
+        """Whether *pod* is known in just this version."""
+        return self._seen.get(pod.uid) == pod.resource_version
+
+    def has_missed(self, pod: Pod) -> bool:
+        """Whether *pod* is not known, or only in an older version."""
+        known = self._seen.get(pod.uid)
+        return known is None or is_newer(pod.resource_version, known)
+
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)

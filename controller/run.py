@@ -22,6 +22,7 @@ from certs import serving
 from controller import config as configuration
 from controller.act import Actor
 from controller.answers import Explain, answer
+from controller.audit import Audit
 from controller.callers import Callers
 from controller.cards import card_series
 from controller.condition import OwnCondition
@@ -32,6 +33,7 @@ from controller.garbage import Garbage
 from controller.inbox import Inbox
 from controller.leading import Gated, Leading, Phase
 from controller.metrics import Metrics, show
+from controller.mirror import pods_on
 from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
@@ -103,13 +105,14 @@ class Controller:
         self._following: Final = Following(self._owner, self._inbox, self._standing, self._take)
         self._actor: Actor | None = None
         self._teller: Teller | None = None
+        self._audit: Audit | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
         self._plain = Port("plain", Plain(self.reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS)
         self._context = serving.server_context()
         self._trusted = Port(
             "trusted",
-            Trusted(lambda: self._callers, preview=self._preview, explain=self._answer).answer,
+            Trusted(lambda: self._callers, preview=self._preview, explain=self._answer, audit=self._audited).answer,
             self._context,
             max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
             max_body_bytes=MAX_POD_BYTES,
@@ -216,6 +219,8 @@ class Controller:
                 await self._inbox.put_and_wait(self._derive)
                 tasks.create_task(recorder.run(), name="record")
                 tasks.create_task(teller.run(), name="tell")
+                self._audit = Audit(self._owner, self._inbox, partial(pods_on, transport), self._metrics)
+                tasks.create_task(self._audit.run(), name="audit")
                 if self._config.pod is not None:
                     told = OwnCondition(calls, self._config.pod, lambda: self._standing.verdict, self._metrics)
                     tasks.create_task(told.run(), name="condition")
@@ -392,6 +397,9 @@ class Controller:
             else None
         )
 
+    def _audited(self) -> dict[str, Any] | None:
+        return self._audit.report() if self._audit is not None else None
+
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
         listen, is_served = self._config.preview_listen, False
@@ -438,6 +446,9 @@ class Controller:
         metrics.nodes.set(len(owner.ledger.states))
         metrics.configuration_refused.set(bool(self._standing.refused))
         metrics.configuration_notes.set(len(self._standing.notes))
+        if self._audit is not None:
+            for fault, count in self._audit.counts().items():
+                metrics.audit_findings.labels(fault.value).set(count)
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
         metrics.documents_forbidden.set(self._following.forbidden)
         for name, reflector in self._following.reflectors.items():

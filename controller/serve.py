@@ -21,6 +21,7 @@ from runtime.calls import Call, RefusedCallError, Reply
 PREVIEW: Final = "/v1/preview"
 # Followed by namespace and name of the pod; RBAC grants it by /v1/explain/* or /v1/explain/NAMESPACE/*.
 EXPLAIN: Final = "/v1/explain"
+AUDIT: Final = "/v1/audit"
 # What the API server takes as an object.
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
@@ -46,7 +47,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """/v1/preview and /v1/explain."""
+    """/v1/preview, /v1/explain and /v1/audit."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Trusted:
         *,
         preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
         explain: Callable[[str], Awaitable[dict[str, Any] | None]],
+        audit: Callable[[], dict[str, Any] | None],
     ) -> None:
         """Prepare.
 
@@ -61,24 +63,32 @@ class Trusted:
             callers: who judges callers; None before there is a connection to the API server.
             preview: the answer to a pod's JSON; None while nothing can be said yet.
             explain: the answer for a pod by namespace/name; the same.
+            audit: what the audit found; None where this process does not audit (yet).
         """
         self._callers = callers
         self._preview = preview
         self._explain = explain
+        self._audit = audit
 
     async def answer(self, call: Call) -> Reply:
         """See `runtime.calls.App`."""
         if call.path == PREVIEW:
             _expect(call, "POST")
             return await self._answered(call, lambda: self._previewed(call))
+        if call.path == AUDIT:
+            _expect(call, "GET")
+            return await self._answered(call, self._audited)
         key = call.path.removeprefix(f"{EXPLAIN}/")
         if key == call.path or not all(key.partition("/")) or key.count("/") > 1:
-            raise RefusedCallError(404, f"there is nothing here; ask {PREVIEW} or {EXPLAIN}/NAMESPACE/POD")
+            raise RefusedCallError(404, f"there is nothing here; ask {PREVIEW}, {EXPLAIN}/NAMESPACE/POD or {AUDIT}")
         _expect(call, "GET")
         return await self._answered(call, lambda: self._explain(key))
 
     async def _previewed(self, call: Call) -> dict[str, Any] | None:
         return await self._preview(bytes(await call.body()))
+
+    async def _audited(self) -> dict[str, Any] | None:
+        return self._audit()
 
     async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
         """The answer of *ask*, for a caller that may."""

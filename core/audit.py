@@ -55,7 +55,12 @@ def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterabl
 def faults(ledger: Ledger, foreign: Collection[PodUid] = ()) -> tuple[Finding, ...]:
     """All that must not be, by node; *foreign* are the pods that another scheduler bound."""
     found = [one for name in ledger.states for one in faults_on(ledger, name, foreign)]
-    found += _duplicates(ledger)
+    return (*found, *faults_between(ledger))
+
+
+def faults_between(ledger: Ledger) -> tuple[Finding, ...]:
+    """What must not be, and is no single node's: one card on two nodes, pods on nodes that are not there."""
+    found = list(_duplicates(ledger))
     found += [
         Finding(
             fault=Fault.MISSING_NODE,

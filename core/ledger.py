@@ -173,6 +173,15 @@ class Ledger:
         entry = self._entries.get(name)
         return entry.holders if entry is not None else self._stray.get(name, {})
 
+    def counted(self, pod: PodUid) -> Pod | None:
+        """A bound pod with cards, with the annotations that it is counted by; None for others."""
+        return self._pods.get(pod)
+
+    def recount(self, name: NodeName) -> None:
+        """Make the state of *name* anew from its holders."""
+        if name in self.states:
+            self._put(name, self._rebuilt(self.states[name].facts, self._own(name)))
+
     def stray_pods(self) -> tuple[tuple[NodeName, str], ...]:
         """(node, pod key) of pods bound to nodes that do not exist."""
         return tuple((node, holding.key) for node, held in self._stray.items() for holding in held.values())

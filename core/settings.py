@@ -331,6 +331,7 @@ class Settings:
     handoff_timeout_s: float = 300.0
     bind_in_flight_max: int = 64
     refused_retry_s: float = 300.0
+    audit_round_s: float = 600.0
     node_lock: bool = False
     metrics_per_pod: bool = False
     mode_preference: tuple[str, ...] = ()

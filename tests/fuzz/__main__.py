@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from tests.fuzz.targets import TARGETS, read
 
 MAX_INPUT_BYTES = 4096
+END_S = 120
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +38,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _in_a_process(name: str, seconds: int) -> bool:
     command = [sys.executable, "-m", "tests.fuzz", "--one", f"--seconds={seconds}", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + END_S, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"{name}: FAILED: it did not end {END_S} s after its time", flush=True)
+        return False
     said = [line for line in done.stderr.splitlines() if line.startswith(("Done ", "stat::number_of_executed_units"))]
     print(f"{name}: {'passed' if done.returncode == 0 else 'FAILED'} {' '.join(said)}", flush=True)
     if done.returncode:
