@@ -61,11 +61,12 @@ async def _findings(
     source = choose_source(kubeconfig=config.kubeconfig, environ=environ)
     async with Transport(source, user_agent="cardshare-audit") as transport:
         calls = Calls(transport)
-        standing.take_scheduler(await _config_map(calls, *SCHEDULER_MAP))
-        standing.take_chips(await _config_map(calls, *CHIPS_MAP))
+        standing.take_scheduler(await _config_map(calls, standing, *SCHEDULER_MAP))
+        standing.take_chips(await _config_map(calls, standing, *CHIPS_MAP))
         settings = standing.settings
-        standing.take_devices(await _config_map(calls, settings.device_config_namespace, settings.device_config_name))
-        documents = await _documents(transport)
+        where = settings.device_config_namespace, settings.device_config_name
+        standing.take_devices(await _config_map(calls, standing, *where))
+        documents = await _documents(transport, standing)
         nodes = (await list_all(transport, "/api/v1/nodes", page_decoder(decode_node))).items
         pods = (await list_all(transport, "/api/v1/pods", page_decoder(decode_pod))).items
     ours = standing.settings.scheduler_names
@@ -89,16 +90,18 @@ def _with_documents(node: Node, documents: Documents) -> Node:
     return replace(node, documents=found) if found else node
 
 
-async def _config_map(calls: Calls, namespace: str, name: str) -> ConfigMap | None:
-    """A ConfigMap, None where there is none or it may not be read: the controller goes on without it as well."""
+async def _config_map(calls: Calls, standing: Standing, namespace: str, name: str) -> ConfigMap | None:
+    """A ConfigMap, None where there is none, or where it may not be read or is not believed: so has the controller."""
+    if not standing.believes(namespace):
+        return None
     with suppress(ApiNotFoundError, ApiForbiddenError):
         return decode_config_map(await calls.get_config_map(namespace, name))
     return None
 
 
-async def _documents(transport: Transport) -> Documents:
+async def _documents(transport: Transport, standing: Standing) -> Documents:
     documents = Documents()
-    for place in PLACES:
+    for place in [one for one in PLACES if standing.believes(one.namespace)]:
         with suppress(ApiNotFoundError, ApiForbiddenError):
             page = await list_all(
                 transport,

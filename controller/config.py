@@ -1,6 +1,7 @@
 """The controller's flags and environment, checked whole; and its settings file."""
 
 import argparse
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ LEASE: Final = "cardshare-system/cardshare-controller"
 NO_LEASE: Final = "none"
 _TIMING: Final = Timing()
 _LEAST_RETRY_S: Final = 0.1
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 SETTINGS_KEY: Final = "cardshare.yaml"
 SCHEDULER_KEY: Final = "volcano-scheduler.conf"
 # Volcano's own configuration, where our files have none; and how problems of it begin.
@@ -57,7 +59,8 @@ class Config:
     start_delay_s: how long nothing is decided after the lease was taken where nothing shows that its holder before has
     ended. preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
     caller's token must have been made for. pod: the one that this process runs in, whose condition says whether the
-    configuration is in force; None = nowhere to say it. lease: None = no other process can run; timing: of the lease.
+    configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
+    believed. lease: None = no other process can run; timing: of the lease.
     """
 
     listen: Address
@@ -70,6 +73,7 @@ class Config:
     cert_dir: str = ""
     audience: str = AUDIENCE
     pod: PodName | None = None
+    trusted: frozenset[str] = frozenset()
     lease: LeaseName | None = None
     timing: Timing = _TIMING
 
@@ -94,6 +98,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
                 f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
             )
     pod = _pod(given.pod, problems)
+    trusted = _namespaces(given.trust_namespaces, problems)
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
     if problems:
@@ -109,6 +114,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         cert_dir=given.cert_dir,
         audience=given.audience,
         pod=pod,
+        trusted=trusted,
         lease=lease,
         timing=timing,
     )
@@ -233,6 +239,12 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--cert-dir", "", "directory of tls.crt, tls.key and ca.crt for --preview-listen; may be filled later")
     flag("--audience", AUDIENCE, "whom the tokens of those who ask there must have been made for")
     flag("--pod", "", "namespace/name of the pod that this runs in, to keep its condition; none by default")
+    flag(
+        "--trust-namespaces",
+        "",
+        "namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, volcano-system, "
+        "mindx-dl; none by default",
+    )
     flag("--identity", "", "who writes the events; the host's name by default")
     flag(
         "--start-delay",
@@ -277,6 +289,16 @@ def _listen(text: str, problems: list[str], name: str = "--listen") -> Address:
     if found is None:
         problems.append(f"{_called(name)}: found {quoted(text, 256)}; write an address such as '0.0.0.0:8080'")
     return found or Address(host="", port=0)
+
+
+def _namespaces(text: str, problems: list[str]) -> frozenset[str]:
+    found = frozenset(text.replace(",", " ").split())
+    problems += [
+        f"{_called('--trust-namespaces')}: found {quoted(name, 256)}; write names of namespaces, separated by commas"
+        for name in sorted(found)
+        if not _NAMESPACE.fullmatch(name)
+    ]
+    return found
 
 
 def _pod(text: str, problems: list[str]) -> PodName | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 
 from controller.config import SCHEDULER_MAP
-from controller.documents import PLACES
+from controller.documents import PLACES, Place
 from controller.inbox import Inbox
 from controller.mirror import (
     PODS_PATH,
@@ -43,7 +43,8 @@ _LOOK_S: Final = 0.02
 _SCHEDULER: Final = "scheduler-config"
 _CHIPS: Final = "chip-config"
 _DEVICES: Final = "device-config"
-NEEDED: Final = (_SCHEDULER, _CHIPS, _DEVICES, "nodes", "pods")
+_CONFIGURATION: Final = (_SCHEDULER, _CHIPS, _DEVICES)
+NEEDED: Final = (*_CONFIGURATION, "nodes", "pods")
 
 # Takes what a ConfigMap says; True if the configuration is another one now.
 Take = Callable[[ConfigMap | None], bool]
@@ -78,7 +79,9 @@ class Following:
         self._take: Final = take
         self._documents: Final[dict[str, Reflector[Any]]] = {}
         # The devices' ConfigMap that is followed, and by which task.
-        self._devices: tuple[tuple[str, str], asyncio.Task[None]] | None = None
+        self._devices: tuple[tuple[str, str], asyncio.Task[None] | None] | None = None
+        # Whether all of the configuration that is believed was listed.
+        self._followed = False
 
     async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what the configuration is made of; returns once all of it was listed."""
@@ -87,12 +90,17 @@ class Following:
             (_SCHEDULER, SCHEDULER_MAP, self._standing.take_scheduler),
             (_CHIPS, CHIPS_MAP, self._standing.take_chips),
         ):
+            if not self._standing.believes(where[0]):
+                continue
             self.reflectors[name] = found = config_map_reflector(
                 transport, self._inbox, *where, partial(self._take, take)
             )
             tasks.create_task(found.run(), name=f"reflect {name}")
             await found.synced.wait()
-        await self._follow_devices(tasks, transport).synced.wait()
+        devices = self._follow_devices(tasks, transport)
+        if devices is not None:
+            await devices.synced.wait()
+        self._followed = True
         tasks.create_task(self._keep_following(tasks, transport), name="follow")
 
     async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
@@ -112,6 +120,8 @@ class Following:
         found: list[str] = []
         for name in NEEDED:
             reflector = self.reflectors.get(name)
+            if reflector is None and self._followed and name in _CONFIGURATION:
+                continue  # in a namespace that is not believed
             if reflector is None:
                 found.append(f"{name}: not listed yet")
             elif reflector.state:
@@ -157,12 +167,17 @@ class Following:
         """How many places of MindCluster's ConfigMaps may not be read."""
         return sum(map(_is_forbidden, self._documents.values()))
 
-    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any]:
+    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any] | None:
         """Follow the ConfigMap of the vGPU plugin that settings name now, and no other any more."""
-        if self._devices is not None:
+        if self._devices is not None and self._devices[1] is not None:
             self._devices[1].cancel()
         where = self._devices_map()
         take = partial(self._take, self._standing.take_devices)
+        if not self._standing.believes(where[0]):
+            self.reflectors.pop(_DEVICES, None)
+            self._devices = (where, None)
+            self._inbox.put(partial(take, None))
+            return None
         found = self.reflectors[_DEVICES] = config_map_reflector(transport, self._inbox, *where, take)
         self._devices = (where, tasks.create_task(found.run(), name=f"reflect {_DEVICES}"))
         return found
@@ -177,22 +192,25 @@ class Following:
             if self._devices is None or self._devices[0] != self._devices_map():
                 self._follow_devices(tasks, transport)
 
+    def _places(self) -> list[Place]:
+        return [place for place in PLACES if self._standing.believes(place.namespace)]
+
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
 
         Nodes are to be read with it: without, a chip that is ill could be taken for a good one.
         """
-        for place in PLACES:
+        for place in self._places():
             found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
             self.reflectors[place.title] = found
             tasks.create_task(found.run(), name=f"reflect {place.title}")
-        for place in PLACES:
+        for place in self._places():
             found = self._documents[place.title]
             while not found.synced.is_set() and not _is_forbidden(found):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_FORBIDDEN_S):
                         await found.synced.wait()
-        closed = sorted(place.namespace for place in PLACES if _is_forbidden(self._documents[place.title]))
+        closed = sorted(place.namespace for place in self._places() if _is_forbidden(self._documents[place.title]))
         if closed:
             _log.warning(
                 "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",

@@ -157,6 +157,7 @@ class Controller:
             "controller serving",
             listen=str(listen),
             names=self._owner.planner.settings.scheduler_names,
+            trusted_namespaces=sorted(self._config.trusted) or "none",
         )
         try:
             await self._until(stop)

@@ -27,6 +27,7 @@ from controller.config import (
     read_texts,
 )
 from controller.deeds import Announce, Subject
+from controller.documents import PLACES
 from core.errors import ConfigError
 from core.settings import AscendTable, Settings, Tables
 from core.wire.config_maps import ConfigMap
@@ -37,6 +38,8 @@ _log: Final = structlog.get_logger()
 
 CHIPS_MAP: Final = ("kube-system", "hami-scheduler-device")
 _OWN_MAP: Final = ("cardshare-system", "cardshare-settings")
+# Namespaces that somebody else would make, or has, and of which objects are known by name.
+_OF_OTHERS: Final = frozenset({SCHEDULER_MAP[0], CHIPS_MAP[0], *(place.namespace for place in PLACES)})
 _DEVICE_KEY: Final = "device-config.yaml"
 _LAST_GOOD: Final = "the last good configuration stays in force"
 _VOLCANO: Final = "volcano.sh/"
@@ -162,6 +165,13 @@ class Standing:
             self._settle(CHIPS_MAP, e.problems)
             return False
         return self._took(CHIPS_MAP, before)
+
+    def believes(self, namespace: str) -> bool:
+        """Whether ConfigMaps of *namespace* are believed, which whoever makes such a namespace could write.
+
+        Another one than is known by default was named by the operator.
+        """
+        return namespace in self._config.trusted or namespace not in _OF_OTHERS
 
     @property
     def _device_map(self) -> tuple[str, str]:

@@ -30,6 +30,8 @@ Json = dict[str, Any]
 # The account that the product's own writes come from, and that admission trusts.
 NAMESPACE: Final = "cardshare-system"
 CONTROLLER_ACCOUNT: Final = "cardshare-controller"
+# Where the players' configuration stands; in the sandbox nobody else makes namespaces.
+TRUSTED_NAMESPACES: Final = "kube-system,volcano-system,mindx-dl"
 WEBHOOK_ACCOUNT: Final = "cardshare-webhook"
 # The sandbox has no scheduler of Volcano's, so that its pods can be placed here too.
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
@@ -158,7 +160,8 @@ async def _start_controller(processes: Processes, kubeconfig: Path, options: tup
     names = tuple(word for name in SCHEDULER_NAMES for word in ("--scheduler-name", name))
     # No controller ran before this one, so that there is none whose writes have to be waited for.
     delay = ("--start-delay", "0")
-    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *delay, *names, *options)
+    trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
+    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *delay, *trusted, *names, *options)
     return await processes.start("controller", "controller", arguments), f"http://{listen}"
 
 

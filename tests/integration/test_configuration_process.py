@@ -68,3 +68,30 @@ async def test_the_configuration_of_volcanos_scheduler_switches_protocols(rig):
         changed = conf.replace("GPUNumberEnable", "VGPUEnable")
         await world.client.patch(f"{path}/volcano-scheduler-configmap", {"data": {"volcano-scheduler.conf": changed}})
         await world.phase("p")
+
+
+async def test_who_makes_a_namespace_that_is_not_trusted_configures_nothing(rig):
+    conf = "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.GPUNumberEnable: true\n"
+    async with rig(nodes=[MIG_NODE]) as world:
+        await world.client.create("/api/v1/namespaces", {"metadata": {"name": "volcano-system"}})
+        path = "/api/v1/namespaces/volcano-system/configmaps"
+        squatted = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": conf}}
+        await world.client.create(path, squatted)
+        await world.controller("--trust-namespaces", "kube-system")
+        await world.add(pod("p", SLICE, annotations=MIG))
+        await world.phase("p")
+        # Nor does a namespace with the device plugins' name for their configuration, nor a text that nobody could read.
+        torn = {"data": {"volcano-scheduler.conf": "tiers: 3"}}
+        await world.client.patch(f"{path}/volcano-scheduler-configmap", torn)
+        await world.add(pod("q", SLICE, annotations=MIG))
+        await world.phase("q")
+        assert "cardshare_configuration_refused 0.0" in (await world.http("/metrics"))[1]
+
+
+async def test_without_a_trusted_namespace_nothing_of_others_is_read(rig):
+    async with rig(nodes=[MIG_NODE]) as world:
+        await world.controller("--trust-namespaces", "")
+        kinds = (await world.http("/metrics"))[1]
+        assert 'cardshare_lists_total{kind="pods"}' in kinds
+        for kind in ("scheduler-config", "chip-config", "device-config", "chip-states", "node-states"):
+            assert f'kind="{kind}"' not in kinds

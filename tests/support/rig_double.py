@@ -10,7 +10,7 @@ from typing import Any
 from sandbox.api.users import service_account
 from sandbox.cluster import ADMIN, Cluster, ClusterSettings, running_cluster
 from sandbox.demo.processes import Processes, free_port
-from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, install_rights
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, TRUSTED_NAMESPACES, install_rights
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
 from tests.support.controller_rig import NODES, Rig
@@ -40,7 +40,8 @@ class DoubleRig(Rig):
     async def _start_controller(self, name, flags):
         kubeconfig, listen = self.folder / "controller.kubeconfig", f"127.0.0.1:{free_port()}"
         await asyncio.to_thread(kubeconfig.write_text, await self.kubeconfig())
-        options = ("--listen", listen, "--kubeconfig", str(kubeconfig), *flags)
+        trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
+        options = ("--listen", listen, "--kubeconfig", str(kubeconfig), *trusted, *flags)
         return await self.processes.start(name, "controller", options), f"http://{listen}"
 
 

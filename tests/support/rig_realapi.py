@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes
-from sandbox.demo.product import CONTROLLER_ACCOUNT
+from sandbox.demo.product import CONTROLLER_ACCOUNT, TRUSTED_NAMESPACES
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.records import Records
 from tests.support import request_log
@@ -44,7 +44,8 @@ class RealRig(Rig):
         return {(each.verb, each.group, each.resource) for each in asked if each.account == CONTROLLER_ACCOUNT}
 
     async def _start_controller(self, name, flags):
-        running, ports = await self._runner.start(name, self._workload, flags)
+        trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
+        running, ports = await self._runner.start(name, self._workload, (*trusted, *flags))
         return running, f"http://127.0.0.1:{ports['plain']}"
 
 

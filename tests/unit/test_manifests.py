@@ -570,3 +570,23 @@ def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         (subject,) = binding["subjects"]
         assert one(subject["kind"], subject["name"], subject["namespace"])
+
+
+# Whose configuration is believed
+
+
+@pytest.mark.parametrize(
+    ("folder", "trusted"),
+    [("default", {"kube-system"}), ("volcano-name", {"kube-system", "volcano-system"})],
+)
+def test_only_an_overlay_says_whose_configuration_is_believed_and_each_whose(folder: str, trusted: set[str]):
+    name = "CARDSHARE_TRUST_NAMESPACES"
+    (base_value,) = [one["value"] for one in container("Deployment cardshare-controller")["env"] if one["name"] == name]
+    assert controller_config.parse([], {name: base_value}).trusted == frozenset()
+    patch = yaml.safe_load((DEPLOY / "overlays" / folder / "trust.yaml").read_text())
+    (patched,) = patch["spec"]["template"]["spec"]["containers"]
+    (set_here,) = patched["env"]
+    assert set_here["name"] == name
+    assert controller_config.parse([], {name: set_here["value"]}).trusted == trusted
+    listed = yaml.safe_load((DEPLOY / "overlays" / folder / "kustomization.yaml").read_text())["patches"]
+    assert {"path": "trust.yaml"} in listed

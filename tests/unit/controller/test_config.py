@@ -92,3 +92,10 @@ def test_a_pod_is_named_with_its_namespace(text):
         parse(["--pod", text], {})
     assert parse([], {"CARDSHARE_POD": "n/p"}).pod == ("n", "p")
     assert parse([], {}).pod is None
+
+
+def test_namespaces_to_trust_are_read_and_none_is_by_default():
+    assert parse([], {}).trusted == frozenset()
+    assert parse(["--trust-namespaces", "kube-system, mindx-dl"], {}).trusted == {"kube-system", "mindx-dl"}
+    with pytest.raises(ConfigError, match=r"--trust-namespaces .*: found '\*'; write names of namespaces"):
+        parse([], {"CARDSHARE_TRUST_NAMESPACES": "kube-system,*"})
