@@ -353,7 +353,7 @@ class Ledger:
         dialect = self.catalog.dialects[name]
         if assignment is None or not isinstance(dialect, Scaled):
             return None
-        now = entry.scales[name] if entry is not None else dialect.scale((), self.tables)
+        now = entry.scales[name] if entry is not None else dialect.scale(None, (), self.tables)
         since = before.scale if before is not None and before.dialect is name else None
         since = dialect.scale_read(pod, assignment) if since is None else since
         if since is None or since is now:
@@ -380,16 +380,18 @@ class Ledger:
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})
-            scales = self._scales(empty)
+            scales = self._scales(node, empty)
             entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales)
         else:
             entry = self._own(node.name)
+            if entry.empty != empty or entry.node.annotations != node.annotations:
+                entry.scales = self._scales(node, empty)
             entry.node = node
             if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
                 return False
             facts = old.facts if old.facts == facts else facts
             if entry.empty != empty:
-                entry.empty, entry.scales, entry.aside = empty, self._scales(empty), ""
+                entry.empty, entry.aside = empty, ""
             entry.complaints = complaints
         self._put(node.name, self._rebuilt(facts, entry))
         return True
@@ -415,7 +417,7 @@ class Ledger:
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
             entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
-            entry.scales, entry.aside = self._scales(entry.empty), ""
+            entry.scales, entry.aside = self._scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
                 yield
@@ -458,9 +460,9 @@ class Ledger:
             self._entries[name] = entry
         return entry
 
-    def _scales(self, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, Hashable]:
+    def _scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, Hashable]:
         return {
-            name: dialect.scale(empty.get(name, ()), self.tables)
+            name: dialect.scale(node, empty.get(name, ()), self.tables)
             for name, dialect in self.catalog.dialects.items()
             if isinstance(dialect, Scaled)
         }

@@ -370,8 +370,8 @@ class Scaled(Protocol):
     nothing new of the dialect until everything that was counted in the other one is gone.
     """
 
-    def scale(self, cards: Sequence[Any], tables: Tables) -> Hashable:
-        """What figures mean on *cards*, none where the node offers none just now."""
+    def scale(self, node: Node | None, cards: Sequence[Any], tables: Tables) -> Hashable:
+        """What figures mean on *node*, which is gone if None, with *cards*: none where it offers none just now."""
         ...
 
     def rescaled(self, assignment: Any, since: Hashable, now: Hashable) -> tuple[Hashable, str]:

@@ -347,7 +347,8 @@ class World:
         """Somebody else binds a pod, as he likes, and writes what he likes."""
         site = self._site()
         running = sorted(site.running)
-        if not running:
+        # Where a register cannot be read, no scheduler binds by it.
+        if not running or site.garbled:
             return
         chosen = [self.chance.choice(running)]
         if self.chance.random() < 0.15:

@@ -85,9 +85,9 @@ class Vgpu:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
-    def scale(self, cards: Sequence[Card], tables: Tables) -> Scale:
-        """What amounts of memory mean on *cards*."""
-        return _scale.of_cards(cards, tables)
+    def scale(self, node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
+        """What amounts of memory mean on *node*."""
+        return _scale.of_node(node, cards, tables)
 
     def rescaled(self, assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, str]:
         """(the scale to keep beside *assignment*, counted by *since*; why it cannot be counted by *now*)."""

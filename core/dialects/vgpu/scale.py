@@ -7,9 +7,12 @@ their amounts as they are. Of cards in mode mig slices count, whatever the unit.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from core.dialects.vgpu.cards import Card
+from core.dialects.vgpu import keys
+from core.dialects.vgpu.cards import Card, cards_of
+from core.dialects.vgpu.register import decode_register
 from core.dialects.vgpu.usage import Assignment
-from core.model import Pod
+from core.errors import InvalidRequestError
+from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT
 from core.settings import Tables
 from core.units import MAX_INT32
@@ -26,10 +29,19 @@ class Scale(NamedTuple):
     cards: tuple[tuple[str, int], ...] = ()
 
 
-def of_cards(cards: Sequence[Card], tables: Tables) -> Scale:
-    """What amounts mean on *cards*."""
+def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
+    """What amounts mean on *node*, by its register also where its plugin is away and it offers no *cards*."""
+    if not cards and node is not None:
+        cards = _registered(node, tables)
     known = tuple([(card.fixed.uuid, card.fixed.memory) for card in cards if not card.fixed.layout])
     return Scale(max(tables.vgpu.memory_factor, 1), known)
+
+
+def _registered(node: Node, tables: Tables) -> Sequence[Card]:
+    try:
+        return cards_of(decode_register(node.annotations.get(keys.REGISTER, ":")), tables.vgpu)
+    except InvalidRequestError:
+        return ()
 
 
 def rescaled(assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, str]:
