@@ -41,7 +41,8 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed | N
         if picked is None:
             return None
         entries += picked.entries
-        score += picked.score
+        # Slices may fill a card beyond what its driver reports; no bound of several containers knows by how much.
+        score += min(picked.score, 100.0 * ask.number)
         # Without group and rules: a pod does not keep itself from its own cards.
         filled = usage.take(filled, Assignment(tuple(picked.entries)))
     return Placed(Assignment(tuple(entries), request.group, request.rules), score)
@@ -52,7 +53,7 @@ def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy) -> 
     number, percent, need = ask.number, ask.percent, ask.memory
     for slot, card in enumerate(cards):
         # The commonest obstacle first, without a call: this loop is where decisions spend their time.
-        if not percent and card.fixed.memory - card.used_memory < need:
+        if not percent and card.fixed.memory - card.used_memory < need and not card.fixed.layout:
             continue
         if refusal(card, ask, request) is None:
             if policy is _BINPACK:
@@ -138,7 +139,8 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     if groups and request.group and request.group in groups:
         return Reason.GROUP
     need = ask.memory if not ask.percent else wanted(ask, fixed)
-    if fixed.memory - used_memory < need:
+    # The slices of a cut card may be larger together than what its driver reports: they alone decide.
+    if fixed.memory - used_memory < need and not _has_slice(fixed, slices, need):
         return Reason.MEMORY
     cores = ask.cores
     if used_cores + cores > 100:
@@ -150,6 +152,12 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     if fixed.layout and mig.choose(fixed.layout, slices, need * fixed.kind.factor) is None:
         return Reason.LAYOUT
     return None
+
+
+def _has_slice(fixed: Fixed, slices: tuple[mig.Slice, ...], need: int) -> bool:
+    if not fixed.layout or (slices and mig.conflicting(slices)):
+        return False
+    return mig.choose(fixed.layout, slices, need * fixed.kind.factor) is not None
 
 
 def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
@@ -278,7 +286,7 @@ def want(request: Request, kind: Hashable) -> Want | None:
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
     needs = [_need(ask, kind) for ask in request.asks]
-    if max(needs) > kind.memory:
+    if max(needs) > max(kind.memory, mig.largest_mib(kind.layout) // kind.factor):
         return None
     spare = min(ask.cores for ask in request.asks)
     if len(needs) > 1:
@@ -290,7 +298,8 @@ def want(request: Request, kind: Hashable) -> Want | None:
         if not sizes:
             return None
         # The slice may be larger than the request.
-        charge = max(sizes)
+        # What is free of it may be told higher than its memory leaves: see `usage.room`.
+        charge = max(sizes) + max(mig.most_charged(kind.layout) - kind.memory, 0)
     return Want(needs[0], spare, number * (kind.memory + charge), kind.memory)
 
 
@@ -303,7 +312,8 @@ def _want_of_sliced(request: Request, sliced: Sliced) -> Want | None:
     chosen = mig.choose(kind.layout, slices, rough.free * kind.factor)
     if chosen is None or rough.free > free:
         return None
-    return Want(free, rough.spare, request.asks[0].number * (kind.memory + chosen.charge), kind.memory)
+    used = mig.charged(kind.layout, slices)
+    return Want(free, rough.spare, request.asks[0].number * (used + free + chosen.charge), kind.memory)
 
 
 def _need(ask: Ask, kind: Kind) -> int:

@@ -84,6 +84,31 @@ def charges(layout: Layout, memory_mib: int) -> list[int]:
     return active if idle is None else [idle.charge, *active]
 
 
+def largest_free(layout: Layout, used: tuple[Slice, ...]) -> int:
+    """What the largest slice takes of a card that could still be given where *used* are taken; 0 if none."""
+    active = used[0][0] if used else ""
+    return max(
+        (
+            charge
+            for name, profiles, _ in layout
+            if not active or name == active
+            for _, charge, _, first, size in profiles
+            if any((name, position) not in used for position in range(first, first + size))
+        ),
+        default=0,
+    )
+
+
+def charged(layout: Layout, used: tuple[Slice, ...]) -> int:
+    """What *used*, which exist, take of their card."""
+    return sum(charge_of(layout, group, position) or 0 for group, position in used)
+
+
+def most_charged(layout: Layout) -> int:
+    """What all slices of a group take of a card at most."""
+    return max((sum(one.charge * one.size for one in group.profiles) for group in layout), default=0)
+
+
 def canonical(layout: Layout, used: tuple[Slice, ...]) -> tuple[Slice, ...]:
     """*used* with the first positions of every profile in place of those taken; what `choose` charges is the same."""
     groups = [group for group in layout if used and group.name == used[0][0]]

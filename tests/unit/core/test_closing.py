@@ -295,7 +295,13 @@ def test_a_unit_that_cannot_be_read_is_none(text):
 
 @pytest.mark.parametrize(
     ("model", "memory", "asked", "count"),
-    [("NVIDIA A100-SXM4-40GB", 40536, 15000, 2), ("NVIDIA A30", 24060, 5500, 4)],
+    [
+        ("NVIDIA A100-SXM4-40GB", 40536, 15000, 2),
+        ("NVIDIA A100-SXM4-40GB", 40536, 20480, 2),
+        ("NVIDIA A100-SXM4-40GB", 40536, 40960, 1),
+        ("NVIDIA A30", 24060, 5500, 4),
+        ("NVIDIA A30", 24060, 6144, 4),
+    ],
 )
 def test_slices_that_are_larger_together_than_a_driver_reports_are_placed(model, memory, asked, count):
     register = f"GPU-0,10,{memory},NVIDIA-{model},true,mig:"
