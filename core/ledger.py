@@ -4,7 +4,7 @@ The ledger is the one mutable thing in the core and belongs to one task. It neve
 Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -64,7 +64,7 @@ class Holding(NamedTuple):
     amounts: Amounts
     closes: str = ""
     also: tuple[Part, ...] = ()
-    scale: Hashable = None
+    scale: object = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -107,7 +107,7 @@ class _Entry:
     complaints: tuple[Complaint, ...]
     holders: dict[PodUid, Holding]
     owner: object
-    scales: Mapping[DialectName, Hashable]
+    scales: Mapping[DialectName, object]
     aside: str = ""
 
 
@@ -118,6 +118,8 @@ class Ledger:
         self.catalog: Final = catalog
         self.tables = tables
         self.settings = settings
+        # Which dialects are scaled: asked for every pod, and slow to find out.
+        self._scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
         self._learn(tables)
         self.states: dict[NodeName, NodeState] = {}
         self._entries: dict[NodeName, _Entry] = {}
@@ -336,7 +338,8 @@ class Ledger:
             shares = self._shares.get(name)
             if shares is None:
                 continue
-            asked = _asked(pod) if asked is None else asked
+            if asked is None:
+                asked = _asked(pod)
             if not shares.isdisjoint(asked) and self.catalog.gives_cards(name, pod, self.tables):
                 named = ", ".join(sorted(asked & shares))
                 closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
@@ -347,15 +350,15 @@ class Ledger:
         (name, assignment, closes), *also = found
         return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale)
 
-    def _scale(self, pod: Pod, found: list[Part], entry: _Entry | None, before: Holding | None) -> Hashable:
+    def _scale(self, pod: Pod, found: list[Part], entry: _Entry | None, before: Holding | None) -> object:
         """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
         name, assignment, _ = found[0]
-        dialect = self.catalog.dialects[name]
-        if assignment is None or not isinstance(dialect, Scaled):
+        dialect = self._scaled.get(name)
+        if assignment is None or dialect is None:
             return None
         now = entry.scales[name] if entry is not None else dialect.scale(None, (), self.tables)
         since = before.scale if before is not None and before.dialect is name else None
-        since = dialect.scale_read(pod, assignment) if since is None else since
+        since = dialect.scale_read(pod, assignment, now) if since is None else since
         if since is None or since is now:
             return now
         kept, why = dialect.rescaled(assignment, since, now)
@@ -366,8 +369,8 @@ class Ledger:
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
-        dialect, holding = self.catalog.dialects[placement.dialect], self.holding(placement.pod)
-        if holding is None or holding.scale is None or not isinstance(dialect, Scaled):
+        dialect, holding = self._scaled.get(placement.dialect), self.holding(placement.pod)
+        if dialect is None or holding is None or holding.scale is None:
             return {}
         return dialect.scale_told(placement.assignment, holding.scale)
 
@@ -460,12 +463,8 @@ class Ledger:
             self._entries[name] = entry
         return entry
 
-    def _scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, Hashable]:
-        return {
-            name: dialect.scale(node, empty.get(name, ()), self.tables)
-            for name, dialect in self.catalog.dialects.items()
-            if isinstance(dialect, Scaled)
-        }
+    def _scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
+        return {name: one.scale(node, empty.get(name, ()), self.tables) for name, one in self._scaled.items()}
 
     def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
         """The node's state from nothing: every holder is counted again on the cards as they are now."""
@@ -531,7 +530,11 @@ class Ledger:
         self, offers: Mapping[DialectName, tuple[Any, ...]], holding: Holding, *, back: bool
     ) -> Mapping[DialectName, tuple[Any, ...]]:
         """*offers* after what *holding* holds is in use on them, or given *back*."""
-        for name, assignment, _ in holding.parts:
+        if holding.dialect is None:
+            return offers
+        # Nearly all pods hold cards in one way.
+        parts = holding.parts if holding.also else ((holding.dialect, holding.assignment, ""),)
+        for name, assignment, _ in parts:
             if assignment is not None and name in offers:
                 dialect = self.catalog.dialects[name]
                 move: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = dialect.give_back if back else dialect.take
@@ -586,6 +589,8 @@ def _closed_by(
     Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
     others wait until nothing of it is held.
     """
+    if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
+        return closed
     for name, _, closes in holding.parts:
         if closes and name not in closed:
             closed = {**closed, name: closes}

@@ -370,20 +370,20 @@ class Scaled(Protocol):
     nothing new of the dialect until everything that was counted in the other one is gone.
     """
 
-    def scale(self, node: Node | None, cards: Sequence[Any], tables: Tables) -> Hashable:
+    def scale(self, node: Node | None, cards: Sequence[Any], tables: Tables) -> object:
         """What figures mean on *node*, which is gone if None, with *cards*: none where it offers none just now."""
         ...
 
-    def rescaled(self, assignment: Any, since: Hashable, now: Hashable) -> tuple[Hashable, str]:
+    def rescaled(self, assignment: Any, since: object, now: object) -> tuple[object, str]:
         """(the scale to keep beside *assignment*, which was counted by *since*; why it cannot be counted by *now*)."""
         ...
 
-    def scale_told(self, assignment: Any, scale: Hashable) -> Mapping[str, str]:
+    def scale_told(self, assignment: Any, scale: object) -> Mapping[str, str]:
         """What the Binding carries of *scale*, so that another process knows it."""
         ...
 
-    def scale_read(self, pod: Pod, assignment: Any) -> Hashable | None:
-        """The scale that bound *pod* tells of, None if it tells of none."""
+    def scale_read(self, pod: Pod, assignment: Any, now: object) -> object | None:
+        """The scale that bound *pod* tells of, *now* if that says the same of its cards; None if it tells of none."""
         ...
 
 

@@ -33,7 +33,8 @@ NPU_CORE: Final = "huawei.com/npu-core"
 SOLD_BY_CORE: Final = "Ascend310P"
 
 
-_ALLOCATED: Final = ("hami.io/", "-devices-allocated")
+PREFIX: Final = "hami.io/"
+_ALLOCATED: Final = (PREFIX, "-devices-allocated")
 
 
 def register(word: str) -> str:

@@ -66,7 +66,13 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
     A device that the node does not have is kept and counts on no card, as do those of a chip type that nobody
     configured. An entry that cannot be read closes the chip that it names, or the node if it names none.
     """
-    words = {word: text for key, text in pod.annotations.items() if (word := keys.word_of(key)) and _names_any(text)}
+    if not pod.annotations:
+        return None
+    words = {
+        word: text
+        for key, text in pod.annotations.items()
+        if key.startswith(keys.PREFIX) and (word := keys.word_of(key)) and _names_any(text)
+    }
     if not words:
         return None
     found = [(chip, words[chip.common_word]) for chip in chips_of(tables) if chip.common_word in words]

@@ -97,9 +97,9 @@ class Vgpu:
         """What the Binding carries of *scale*."""
         return _scale.told(assignment, scale)
 
-    def scale_read(self, pod: Pod, assignment: Assignment) -> Scale | None:
-        """The scale that bound *pod* tells of."""
-        return _scale.read(pod, assignment)
+    def scale_read(self, pod: Pod, assignment: Assignment, now: Scale) -> Scale | None:
+        """The scale that bound *pod* tells of, *now* if it says the same of the pod's cards."""
+        return _scale.read(pod, assignment, now)
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""

@@ -4,7 +4,7 @@ A plugin that starts with another factor registers its cards in another unit, wh
 their amounts as they are. Of cards in mode mig slices count, whatever the unit. Source: protocol reference, nvidia 4.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys
@@ -23,17 +23,17 @@ _LEAST_IN_20: Final = 16
 
 
 class Scale(NamedTuple):
-    """factor: MiB per unit as configured; cards: (uuid, memory in the units of its register), where they are known."""
+    """factor: MiB per unit as configured; cards: uuid -> memory in the units of its register, where it is known."""
 
     factor: int
-    cards: tuple[tuple[str, int], ...] = ()
+    cards: Mapping[str, int]
 
 
 def of_node(node: Node | None, cards: Sequence[Card], tables: Tables) -> Scale:
     """What amounts mean on *node*, by its register also where its plugin is away and it offers no *cards*."""
     if not cards and node is not None:
         cards = _registered(node, tables)
-    known = tuple([(card.fixed.uuid, card.fixed.memory) for card in cards if not card.fixed.layout])
+    known = {card.fixed.uuid: card.fixed.memory for card in cards if not card.fixed.layout}
     return Scale(max(tables.vgpu.memory_factor, 1), known)
 
 
@@ -46,14 +46,11 @@ def _registered(node: Node, tables: Tables) -> Sequence[Card]:
 
 def rescaled(assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, str]:
     """(the scale to keep beside *assignment*, counted by *since*; why it cannot be counted by *now*, or "")."""
-    if since == now:
-        return now, ""
     if since.factor != now.factor:
         return since, f"counts memory in units of {since.factor} MiB, and the configuration says {now.factor} MiB"
-    before, after = dict(since.cards), dict(now.cards)
     alike = True
     for entry in assignment.entries:
-        old, new = before.get(entry.uuid), after.get(entry.uuid)
+        old, new = since.cards.get(entry.uuid), now.cards.get(entry.uuid)
         alike = alike and old == new
         if old and new and entry.memory and not _LEAST_IN_20 * old <= 20 * new <= _MOST_IN_20 * old:
             return since, f"has {entry.memory} of the {old} units that {entry.uuid} had, and it has {new} now"
@@ -63,22 +60,27 @@ def rescaled(assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, s
 
 def told(assignment: Assignment, scale: Scale) -> dict[str, str]:
     """What the Binding carries of *scale*: the factor, and what each entry's card has in its register."""
-    memory = dict(scale.cards)
-    return {MEMORY_UNIT: f"{scale.factor}:" + ",".join(str(memory.get(entry.uuid, 0)) for entry in assignment.entries)}
+    return {MEMORY_UNIT: _text(assignment, scale)}
 
 
-def read(pod: Pod, assignment: Assignment) -> Scale | None:
-    """The scale that bound *pod* tells of; None if it tells of none, or of one that cannot be read."""
+def _text(assignment: Assignment, scale: Scale) -> str:
+    memory = [str(scale.cards.get(entry.uuid, 0)) for entry in assignment.entries]
+    return f"{scale.factor}:{','.join(memory)}"
+
+
+def read(pod: Pod, assignment: Assignment, now: Scale) -> Scale | None:
+    """The scale that bound *pod* tells of, *now* if it says the same; None if it tells of none that can be read."""
     text = pod.annotations.get(MEMORY_UNIT, "")
     if not text or len(text) > MAX_POD_ANNOTATION_BYTES:
         return None
+    if text == _text(assignment, now):
+        return now
     factor, _, rest = text.partition(":")
     figures = [_figure(piece) for piece in (factor, *rest.split(","))]
     if len(figures) != len(assignment.entries) + 1 or None in figures:
         return None
     first, *memory = (figure or 0 for figure in figures)
-    cards = {entry.uuid: amount for entry, amount in zip(assignment.entries, memory, strict=True) if amount}
-    return Scale(first, tuple(cards.items()))
+    return Scale(first, {one.uuid: amount for one, amount in zip(assignment.entries, memory, strict=True) if amount})
 
 
 def _figure(text: str) -> int | None:
