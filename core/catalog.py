@@ -14,6 +14,7 @@ from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.errors import InvalidRequestError
+from core.inventory import node_of
 from core.model import Node, Pod
 from core.names import MAX_CARD_CONTAINERS
 from core.port import Complaint, Counting, Dialect, Marking, Offer, Violation
@@ -148,6 +149,17 @@ class Catalog:
                 case None:
                     pass
         return offers, tuple(complaints)
+
+    def problems_of_kinds(self, tables: Tables, settings: Settings) -> tuple[str, ...]:
+        """What keeps the kinds of nodes that *settings* describe from being read as nodes with cards."""
+        found: list[str] = []
+        for kind in settings.node_kinds:
+            offers, complaints = self.offers(node_of(kind), tables, settings)
+            place = f"node_kinds.{kind.name}"
+            found += [f"{place}: {one.field}: {one.problem}" for one in complaints]
+            if not offers and not complaints:
+                found.append(f"{place}: it has no cards; copy labels, annotations and capacity of a node that has")
+        return tuple(found)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

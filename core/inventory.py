@@ -1,24 +1,60 @@
 """The cards of the cluster by type, as nodes offer them with nothing in use: what can never fit, however long it waits.
 
-Nodes that offer alike are judged once: a handful of layouts stands for thousands of nodes. A verdict is only given
-where it is certain. What could be wrong tomorrow (a card that is unhealthy just now, a node whose data cannot be read)
-gives none: chips whose state stands in ConfigMaps, which nobody watches for admission, count as well.
+A pod that no node could ever take is one that none of them places, each taken at its best: nothing in use, every card
+well, as much allocatable as there is. That is asked of the dialect itself, on the cards of every node; nodes whose
+cards differ in nothing but their ids are asked once. Kinds of nodes that settings describe count like nodes: a pool
+that is scaled to zero is not gone. A verdict is only given where it is certain; a node whose data cannot be read
+gives none.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from core import names, selection
 from core.errors import InvalidRequestError, quoted
-from core.model import NodeName, Pod
-from core.port import Complaint, Dialect, Reason, Shortfall, Tally, Unseen, Violation
-from core.settings import DialectName, Policy
-from core.units import counted
+from core.model import Node, NodeName, Pod
+from core.port import Choosing, Complaint, Dialect, Reason, Shortfall, Typical, Violation
+from core.settings import DialectName, NodeKind, Policy, Tables
+from core.units import counted, parse_amount
 
 _MAX_SHOWN: Final = 6
+# What one review may cost: containers placed on kinds of nodes, some microseconds each. Beyond it nothing is said.
+_WORK_MAX: Final = 512
+# Several containers are tried under every policy and, where there are modes, in each: which is filled first decides.
+_TRIES: Final = 12
+# Begins the names of kinds, as no node's name does.
+_KIND: Final = "kind "
+
+
+def at_its_best(node: Node) -> Node:
+    """*node* with all that it has allocatable: what its plugin holds back today may be there tomorrow."""
+    best = dict(node.allocatable)
+    for resource, text in node.capacity.items():
+        if _is_less(best.get(resource, "0"), text):
+            best[resource] = text
+    return node if best == node.allocatable else replace(node, allocatable=best)
+
+
+def _is_less(text: str, other: str) -> bool:
+    try:
+        return parse_amount(text, "") < parse_amount(other, "")
+    except InvalidRequestError:
+        return False
+
+
+def node_of(kind: NodeKind) -> Node:
+    """A node of *kind*, if there were one."""
+    capacity = dict(kind.capacity)
+    return Node(
+        name=NodeName(f"{_KIND}{kind.name}"),
+        labels=dict(kind.labels),
+        annotations=dict(kind.annotations),
+        capacity=capacity,
+        allocatable=capacity,
+    )
 
 
 class Type(NamedTuple):
@@ -31,20 +67,16 @@ class Type(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sold:
-    """What the nodes of one protocol offer.
+    """What the nodes of one protocol offer, at their best.
 
-    layouts: the cards of one node for all that offer alike. nodes: on how many nodes a type is, cards: how many there
-    are of it. most: the cards of the node with most of them. read: whether every node could be read, well: whether all
-    cards can be used now. hidden: types of which no node is well, so that nobody can say what fits there.
+    layouts: the cards of one node for all that offer alike. nodes: on how many nodes a type is, those of kinds that
+    are only described left out. most: the cards of the node with most of them. read: whether every node could be read.
     """
 
     layouts: tuple[tuple[Any, ...], ...] = ()
     nodes: Mapping[Type, int] = field(default_factory=dict)
-    cards: Mapping[Type, int] = field(default_factory=dict)
     most: int = 0
     read: bool = True
-    well: bool = True
-    hidden: frozenset[Type] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +85,27 @@ class Stock:
 
     by_dialect: Mapping[DialectName, Sold]
 
-    def never_fits(self, dialect: Dialect, request: Any, pod: Pod, resource: str) -> Violation | None:
+    def never_fits(self, dialect: Dialect, request: Any, pod: Pod, tables: Tables, resource: str) -> Violation | None:
         """Why no node could ever take *pod*, which asks *request*, were it empty; None = one could, or who knows.
 
         resource: by which the pod asks, for people.
         """
         sold = self.by_dialect.get(dialect.name, _NOTHING)
-        if not sold.read:
+        several = len(pod.containers) + len(pod.init_containers)
+        if not sold.read or len(sold.layouts) * several * (_TRIES if several > 1 else 1) > _WORK_MAX:
             return None
         if not sold.layouts:
             return _no("CS405", f"no node of this cluster offers {resource}", "ask the cluster's operator")
-        return (
-            _unknown_type(pod, sold)
-            or _too_many(dialect.width(request), sold)
-            or _beyond(dialect.width(request), pod, sold)
-            or _too_large(dialect, request, pod, sold)
-        )
+        asked = _Asked(dialect, request, pod, tables, sold)
+        if _takes(asked):
+            return None
+        if _names_cards(pod):
+            # Layouts have no ids: what no node does whatever its cards are called, none does for those that are named.
+            unnamed = dialect.request(_unnamed(pod), tables)
+            asked = asked._replace(request=unnamed)
+            if unnamed is None or _is_wrong(unnamed) or _takes(asked):
+                return None
+        return _unknown_type(asked) or _too_many(asked) or _beyond(asked) or _too_large(asked)
 
     def types(self, dialect: Dialect) -> frozenset[str]:
         """What the cluster's cards are called."""
@@ -77,19 +114,29 @@ class Stock:
     def takes(self, dialect: Dialect, request: Any) -> bool | None:
         """Whether an empty node of this cluster takes *request*; None where that is not certain."""
         sold = self.by_dialect.get(dialect.name, _NOTHING)
-        return _takes(dialect, request, sold) if sold.read and sold.well else None
+        if not sold.read or len(sold.layouts) > _WORK_MAX:
+            return None
+        return any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in sold.layouts)
 
 
 _NOTHING: Final = Sold()
 
 
-class _Offered(NamedTuple):
-    """What nodes that offer alike offer in one protocol: *layout* is what makes them alike."""
+class _Asked(NamedTuple):
+    """What no node takes: *request* of *pod*, its ids of cards left out."""
 
-    layout: Hashable
+    dialect: Dialect
+    request: Any
+    pod: Pod
+    tables: Tables
+    sold: Sold
+
+
+class _Offered(NamedTuple):
+    """What nodes that offer alike offer in one protocol."""
+
     cards: tuple[Any, ...]
     types: tuple[Type, ...]
-    well: bool
 
 
 class Inventory:
@@ -99,7 +146,7 @@ class Inventory:
         self._offered: dict[NodeName, dict[DialectName, _Offered]] = {}
         self._unread: dict[NodeName, frozenset[DialectName]] = {}
         # One value for all nodes that offer alike: thousands of nodes have hardly more than a few kinds of machines.
-        self._shared: dict[tuple[DialectName, Hashable], _Offered] = {}
+        self._shared: dict[tuple[DialectName, tuple[Any, ...]], _Offered] = {}
         self.version = 0
 
     def put(
@@ -112,8 +159,8 @@ class Inventory:
         """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster."""
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
         unread = frozenset(one.dialect for one in complaints)
-        before = self._offered.get(name, {})
-        if _alike(before, found) and self._unread.get(name, frozenset()) == unread:
+        before = self._offered.get(name)
+        if before == found and self._unread.get(name, frozenset()) == unread:
             return
         self.version += 1
         self._offered[name] = found
@@ -126,72 +173,95 @@ class Inventory:
         self._unread.pop(name, None)
 
     def keep(self, there: frozenset[NodeName]) -> None:
-        """No other nodes than *there* exist."""
-        for name in [name for name in self._offered if name not in there]:
+        """No other nodes than *there* exist; kinds that settings describe stay."""
+        for name in [name for name in self._offered if name not in there and not name.startswith(_KIND)]:
             self.remove(name)
 
     def _offered_alike(self, dialect: Dialect, cards: tuple[Any, ...]) -> _Offered:
-        offered = _offered(dialect, cards)
-        return self._shared.setdefault((dialect.name, offered.layout), offered)
+        if isinstance(dialect, Typical):
+            cards = dialect.at_best(cards)
+        known = self._shared.get((dialect.name, cards))
+        if known is None:
+            types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
+            known = self._shared[dialect.name, cards] = _Offered(cards, types)
+        return known
 
     def stock(self) -> Stock:
         """All nodes, summed up."""
-        used = {(name, one.layout) for offered in self._offered.values() for name, one in offered.items()}
+        used = {(name, one.cards) for offered in self._offered.values() for name, one in offered.items()}
         self._shared = {key: one for key, one in self._shared.items() if key in used}
         unread = frozenset[DialectName]().union(*self._unread.values())
-        found: dict[DialectName, list[_Offered]] = {name: [] for name in unread}
-        for offered in self._offered.values():
+        found: dict[DialectName, list[tuple[NodeName, _Offered]]] = {name: [] for name in unread}
+        for node, offered in self._offered.items():
             for name, one in offered.items():
-                found.setdefault(name, []).append(one)
+                found.setdefault(name, []).append((node, one))
         return Stock({name: _sold(some, name in unread) for name, some in found.items()})
 
 
-def _offered(dialect: Dialect, cards: tuple[Any, ...]) -> _Offered:
-    if isinstance(dialect, Unseen):
-        cards = dialect.at_best(cards)
-        types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
-        return _Offered(cards, cards, types, well=True)
-    rooms = dialect.room(cards).rooms
-    types = tuple(Type(one.label, one.total, one.unit) for one in dialect.tally(cards))
-    layout = (frozenset(Counter(room.kind for room in rooms).items()), frozenset(Counter(types).items()))
-    return _Offered(layout, cards, types, len(rooms) == len(cards))
-
-
-def _alike(one: Mapping[DialectName, _Offered], other: Mapping[DialectName, _Offered]) -> bool:
-    return one.keys() == other.keys() and all(one[name].layout == other[name].layout for name in one)
-
-
-def _sold(offered: Sequence[_Offered], unread: bool) -> Sold:
-    well = [one for one in offered if one.well]
-    known = {type_ for one in well for type_ in one.types}
+def _sold(offered: Sequence[tuple[NodeName, _Offered]], unread: bool) -> Sold:
+    nodes = Counter(type_ for name, one in offered if not name.startswith(_KIND) for type_ in set(one.types))
+    # A type of which there is no node yet has its name all the same.
+    described = {type_: 0 for name, one in offered if name.startswith(_KIND) for type_ in one.types}
     return Sold(
-        layouts=tuple({one.layout: one.cards for one in offered}.values()),
-        nodes=Counter(type_ for one in offered for type_ in set(one.types)),
-        cards=Counter(type_ for one in offered for type_ in one.types),
-        most=max((len(one.types) for one in offered), default=0),
+        layouts=tuple({one.cards: None for _, one in offered}),
+        nodes={**described, **nodes},
+        most=max((len(one.cards) for _, one in offered), default=0),
         read=not unread,
-        well=len(well) == len(offered),
-        hidden=frozenset(type_ for one in offered for type_ in one.types if type_ not in known),
     )
 
 
-def _unknown_type(pod: Pod, sold: Sold) -> Violation | None:
-    """CS402: of the types asked for there is no card; only where types are names that people could have written."""
-    text = pod.annotations.get(names.USE_GPU_TYPE, "")
+def _takes(asked: _Asked) -> bool:
+    """Whether an empty node takes what is asked, under some policy and in some way."""
+    dialect, request, layouts = asked.dialect, asked.request, asked.sold.layouts
+    if any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in layouts):
+        return True
+    if len(asked.pod.containers) + len(asked.pod.init_containers) == 1:
+        # What one container gets does not depend on what is filled first.
+        return False
+    ways = [way for _, way in dialect.ways(request)] if isinstance(dialect, Choosing) else []
+    return any(
+        dialect.place(cards, wished, policy) is not None
+        for cards in layouts
+        for wished in (request, *ways)
+        for policy in Policy
+    )
+
+
+def _names_cards(pod: Pod) -> bool:
+    """Whether *pod* says which cards it means by their ids."""
+    return any(_is_of_ids(key) for key in pod.annotations)
+
+
+def _is_of_ids(key: str) -> bool:
+    """Whether *key* holds ids of cards: keys of such lists end alike in all dialects."""
+    return key == names.AVOIDED_CARDS or "uuid" in key.rpartition("/")[2]
+
+
+def _unnamed(pod: Pod) -> Pod:
+    return replace(pod, annotations={key: text for key, text in pod.annotations.items() if not _is_of_ids(key)})
+
+
+def _is_wrong(found: object) -> bool:
+    return isinstance(found, tuple) and bool(found) and isinstance(found[0], Violation)
+
+
+def _unknown_type(asked: _Asked) -> Violation | None:
+    """CS402: of the types asked for there is no card; only where types are read, and are names that people write."""
+    text = asked.pod.annotations.get(names.USE_GPU_TYPE, "")
     key = f"annotation {names.USE_GPU_TYPE}"
-    labels = sorted({type_.label for type_ in sold.nodes})
+    labels = sorted({type_.label for type_ in asked.sold.nodes})
     try:
         patterns = selection.decode_types(text, key)
     except InvalidRequestError:
         return None
-    if not patterns:
+    if not patterns or not _is_heeded(asked, names.USE_GPU_TYPE):
         return None
     # A register says "NVIDIA-" before every type, so that a list may say it too.
     kinds = [selection.type_words(f"NVIDIA-{label}") for label in labels]
     if any(pattern.matches(words) for pattern in patterns for words in kinds):
         return None
-    asked = sorted(selection.decode_items(text, key))
-    meant = _close(asked[0], labels)
+    wanted = sorted(selection.decode_items(text, key))
+    meant = _close(wanted[0], labels)
     hint = f"did you mean {meant}? " if meant else ""
     return Violation(
         code="CS402",
@@ -201,99 +271,112 @@ def _unknown_type(pod: Pod, sold: Sold) -> Violation | None:
     )
 
 
-def _too_many(width: int, sold: Sold) -> Violation | None:
+def _is_heeded(asked: _Asked, key: str) -> bool:
+    """Whether *key* of the pod is read at all: without it another request is made."""
+    without = {one: text for one, text in asked.pod.annotations.items() if one != key and not _is_of_ids(one)}
+    return bool(asked.dialect.request(replace(asked.pod, annotations=without), asked.tables) != asked.request)
+
+
+def _too_many(asked: _Asked) -> Violation | None:
     """CS404: more cards of one node than any node has."""
-    if width <= sold.most or _counted_in_pools(sold):
+    width, most = asked.dialect.width(asked.request), asked.sold.most
+    if width <= most or _counted_in_pools(asked.sold):
         return None
-    return _no(
-        "CS404", f"no node has {counted(width, 'cards')}; the largest has {sold.most}", f"ask for {sold.most} or fewer"
-    )
+    what = f"no node has {counted(width, 'cards')}; the largest has {most}"
+    return _no("CS404", what, f"ask for {most} or fewer" if _eases(asked, Reason.CARD_COUNT, most) else "ask for less")
 
 
-def _beyond(width: int, pod: Pod, sold: Sold) -> Violation | None:
+def _beyond(asked: _Asked) -> Violation | None:
     """CS403: positions that no node has."""
     key = f"annotation {names.WISHED_INDICES}"
-    text = pod.annotations.get(names.WISHED_INDICES, "")
+    text = asked.pod.annotations.get(names.WISHED_INDICES, "")
     try:
         wished = selection.decode_indices(text, key)
     except InvalidRequestError:
         return None
-    there = [index for index in wished if index < sold.most]
-    if not wished or len(there) >= width:
+    width, most = asked.dialect.width(asked.request), asked.sold.most
+    there = [index for index in wished if index < most]
+    if not wished or len(there) >= width or not _is_heeded(asked, names.WISHED_INDICES):
         return None
     return Violation(
         code="CS403",
         field=key,
         found=quoted(text),
-        remedy=f"the node with the most cards has positions 0 to {sold.most - 1}; name at least {width} of these",
+        remedy=f"the node with the most cards has positions 0 to {most - 1}; name at least {width} of these",
     )
 
 
-def _too_large(dialect: Dialect, request: Any, pod: Pod, sold: Sold) -> Violation | None:
-    """CS401: more of one card than the largest has; CS405: whatever else no empty node can do."""
-    if _takes(dialect, request, sold):
-        return None
-    # Layouts stand for nodes with other ids and positions than theirs: of these nothing is known here.
-    if _names_cards(pod):
-        return None
-    short = [dialect.shortfalls(cards, request) for cards in sold.layouts]
-    tallies = [dialect.tally(cards) for cards in sold.layouts]
-    memory = _memory(short, tallies, sold)
-    if memory is not None or not sold.well:
-        return memory
-    return _too_few(short) or _impossible(short)
+def _too_large(asked: _Asked) -> Violation:
+    """CS401: more of one card than the largest has; CS404: too few; CS405: whatever else no empty node can do."""
+    short = [asked.dialect.shortfalls(cards, asked.request) for cards in asked.sold.layouts]
+    return _memory(asked, short) or _too_few(asked, short) or _impossible(short)
 
 
-def _too_few(short: Sequence[Sequence[Shortfall]]) -> Violation | None:
+def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
     """CS404, if it is their number that every node lacks."""
     # Nodes of other types are not asked.
-    asked = [some for some in short if any(one.reason is not Reason.TYPE for one in some)]
-    few = [one for some in asked for one in some if one.reason is Reason.CARD_COUNT]
-    if not few or len(few) != len(asked):
+    some_of_type = [some for some in short if any(one.reason is not Reason.TYPE for one in some)]
+    few = [one for some in some_of_type for one in some if one.reason is Reason.CARD_COUNT]
+    if not few or len(few) != len(some_of_type):
         return None
     best = max(few, key=lambda one: one.free)
     unit = best.unit.removeprefix("idle ")
     what = f"no node has {counted(best.wanted, unit)} that could take it; the most is {best.free}"
-    return _no("CS404", what, f"ask for {counted(best.free, unit)} or fewer" if best.free else "ask for less")
+    helps = best.free and _eases(asked, best.reason, best.free)
+    return _no("CS404", what, f"ask for {counted(best.free, unit)} or fewer" if helps else "ask for less")
 
 
 def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
-    told = ", ".join(dict.fromkeys(_reason(one) for some in short for one in some))
-    return _no("CS405", f"no node could take it, not even an empty one ({told})", "ask for less, or for other cards")
+    told = list(dict.fromkeys(_reason(one) for some in short for one in some))
+    listed = ", ".join(told[:_MAX_SHOWN]) + (f" and {len(told) - _MAX_SHOWN} more" if len(told) > _MAX_SHOWN else "")
+    return _no("CS405", f"no node could take it, not even an empty one ({listed})", "ask for less, or for other cards")
 
 
-def _takes(dialect: Dialect, request: Any, sold: Sold) -> bool:
-    """Whether an empty node takes *request*."""
-    return any(dialect.place(cards, request, Policy.BINPACK) is not None for cards in sold.layouts)
+class _Short(NamedTuple):
+    """A card that only its memory keeps from a pod: what of it can be had at once, how much is wanted, its type."""
+
+    free: int
+    wanted: int
+    type: Type
 
 
-def _memory(short: Sequence[Sequence[Shortfall]], tallies: Sequence[Sequence[Tally]], sold: Sold) -> Violation | None:
-    """CS401, if every card is refused by itself, and those that nothing else refuses for their memory."""
-    lacking: dict[str, Tally] = {}
-    wanted: list[int] = []
-    for some, tally in zip(short, tallies, strict=True):
+def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
+    """CS401, if every card is refused by itself, and some of them for their memory alone."""
+    small: list[_Short] = []
+    larger = False
+    for cards, some in zip(asked.sold.layouts, short, strict=True):
+        tallies = {one.card: one for one in asked.dialect.tally(cards)}
         refused = {one.card for one in some}
-        if any(one.card not in refused for one in tally):
+        if any(card not in refused for card in tallies):
             return None
-        small = {one.card for one in some if one.reason is Reason.MEMORY}
-        lacking |= {one.card: one for one in tally if one.card in small}
-        wanted += [one.wanted for one in some if one.reason is Reason.MEMORY]
-    if not lacking or any(type_.total >= min(wanted) for type_ in sold.hidden):
+        lacking = [(one, tallies[one.card]) for one in some if one.reason is Reason.MEMORY and one.card in tallies]
+        small += [_Short(one.free, one.wanted, Type(t.label, t.total, t.unit)) for one, t in lacking]
+        # A card that is large enough lacks what other containers of the pod take.
+        if any(t.total >= one.wanted for one, t in lacking):
+            return None
+        named = {one.card for one, _ in lacking}
+        least = min((one.wanted for one, _ in lacking), default=0)
+        larger = larger or any(t.total > least for card, t in tallies.items() if card not in named)
+    if not small:
         return None
-    best = max(lacking.values(), key=lambda one: (one.total, one.label))
-    count = sold.nodes.get(Type(best.label, best.total, best.unit), 0)
-    return _no(
-        "CS401",
-        f"no card has {min(wanted)} {best.unit}; the largest is {best.label} with {best.total} {best.unit} "
-        f"on {count} node{'' if count == 1 else 's'}",
-        f"ask for {best.total} {best.unit} or less",
-    )
+    best = max(small, key=lambda one: (one.free, one.type.total, one.type.label))
+    label, total, unit = best.type
+    count = asked.sold.nodes.get(best.type, 0)
+    where = f"on {counted(count, 'nodes')}" if count else "on nodes of a kind that is described in settings"
+    most = f"{total} {unit}" if best.free == total else f"{best.free} of {total} {unit}"
+    which = "no card that it accepts has" if larger else "no card has"
+    what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
+    helps = best.free and _eases(asked, Reason.MEMORY, best.free)
+    return _no("CS401", what, f"ask for {best.free} {unit} or less" if helps else "ask for less, or for other cards")
 
 
-def _names_cards(pod: Pod) -> bool:
-    """Whether it matters which cards are meant, beside how they are: keys of lists of ids end alike in all dialects."""
-    listed = (names.WISHED_INDICES, names.AVOIDED_CARDS)
-    return any(key in listed or "uuid" in key.rpartition("/")[2] for key in pod.annotations)
+def _eases(asked: _Asked, reason: Reason, amount: int) -> bool:
+    """Whether some node takes the pod if it asks for no more than *amount*: nothing else is proposed."""
+    for cards in asked.sold.layouts:
+        less = asked.dialect.eased(cards, asked.request, reason, amount)
+        if less is not None and _takes(asked._replace(request=less, sold=replace(asked.sold, layouts=(cards,)))):
+            return True
+    return False
 
 
 def _counted_in_pools(sold: Sold) -> bool:

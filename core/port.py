@@ -458,9 +458,9 @@ class Healing(Protocol):
 
 
 @runtime_checkable
-class Unseen(Protocol):
-    """What a dialect adds whose nodes say elsewhere, beside the node, which of their cards can be used."""
+class Typical(Protocol):
+    """What a dialect adds whose cards have names, or can be unwell: nodes are compared without that."""
 
     def at_best(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
-        """*cards*, nothing in use, as they are at their best: every one there and well."""
+        """*cards*, nothing in use, every one there and well, and named alike wherever they are alike."""
         ...

@@ -314,6 +314,19 @@ class NodeWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Nodes that the cluster may have although none is there now: what of a node tells of its cards, as it is written.
+
+    labels, annotations, capacity: key and value.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    capacity: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of both processes; the table in docs/settings.md says what each means.
 
@@ -335,6 +348,7 @@ class Settings:
     node_lock: bool = False
     metrics_per_pod: bool = False
     mode_preference: tuple[str, ...] = ()
+    node_kinds: tuple[NodeKind, ...] = ()
     admission: AdmissionSettings = AdmissionSettings()
     device_config_name: str = "volcano-vgpu-device-config"
     device_config_namespace: str = "kube-system"

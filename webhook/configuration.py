@@ -92,6 +92,9 @@ def judge(texts: Texts, catalog: Catalog, version: int) -> Judgement:
     except ConfigError as e:
         problems += _placed(texts.devices_place, DEVICE_KEY, e.problems)
         devices = decode_device_config("")
+    if not problems:
+        kinds = catalog.problems_of_kinds(conf.tables(devices, version), settings)
+        problems += _placed(texts.settings_place, SETTINGS_KEY, kinds)
     if problems:
         raise ConfigError(problems)
     notes = (

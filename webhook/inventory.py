@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from core.admission.rulebook import Rulebook
-from core.inventory import Inventory, Stock
+from core.inventory import Inventory, Stock, at_its_best, node_of
 from core.model import Node, NodeName
 from core.wire.nodes import decode_node
 from kube.credentials import choose_source
@@ -40,6 +40,8 @@ class Cards:
     def __init__(self, book: Rulebook) -> None:
         self.book: Final = book
         self.inventory: Final = Inventory()
+        for kind in book.settings.node_kinds:
+            self._put(node_of(kind))
 
     async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
         """These nodes, and no others, exist."""
@@ -59,7 +61,7 @@ class Cards:
 
     def _put(self, node: Node) -> None:
         catalog, book = self.book.catalog, self.book
-        offers, complaints = catalog.offers(node, book.tables, book.settings)
+        offers, complaints = catalog.offers(at_its_best(node), book.tables, book.settings)
         self.inventory.put(node.name, offers, complaints, catalog.dialects)
 
 

@@ -45,7 +45,7 @@ def never_fits(pod: Pod, asked: Asked, rules: Rulebook) -> Violation | None:
     if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
         return None
     dialect = rules.catalog.dialects[asked.dialect]
-    return rules.stock.never_fits(dialect, asked.request, pod, asked_resource(pod, rules))
+    return rules.stock.never_fits(dialect, asked.request, pod, rules.tables, asked_resource(pod, rules))
 
 
 def asked_resource(pod: Pod, rules: Rulebook) -> str:

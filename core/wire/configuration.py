@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from core.errors import InvalidRequestError
 from core.settings import (
     ALLOWABLE,
     SCHEDULER_NAME_REMEDY,
     AdmissionSettings,
     DialectName,
     NeverFits,
+    NodeKind,
     Policy,
     Settings,
     is_scheduler_name,
 )
+from core.units import parse_amount
 from core.wire import yaml_text
 from core.wire.checked import Checks
 
@@ -35,9 +38,11 @@ _FLAT: Final = (
     "audit_round_s",
     "node_lock",
     "mode_preference",
+    "node_kinds",
     "device_config_name",
     "device_config_namespace",
 )
+_MAX_KINDS: Final = 64
 _DAY_S: Final = 86_400.0
 
 
@@ -78,6 +83,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", MODES, MODES[0]) for i, mode in enumerate(checks.items(value, key))
         ),
+        "node_kinds": lambda value, key: _node_kinds(checks, value, key),
         "device_config_name": checks.text,
         "device_config_namespace": checks.text,
     }
@@ -88,6 +94,45 @@ def policy(checks: Checks, found: object, place: str) -> Policy:
     """A policy by its word; ``index`` is upstream's order."""
     word = checks.word(found, place, (Policy.BINPACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
     return Policy.INDEX if word == _INDEX_WORD else Policy(word)
+
+
+def _node_kinds(checks: Checks, found: object, place: str) -> tuple[NodeKind, ...]:
+    """By name, what of a node tells of its cards: labels, annotations and capacity, as a node has them."""
+    kinds = checks.mapping(found, place)
+    if len(kinds) > _MAX_KINDS:
+        checks.wrong(place, f"{len(kinds)} of them", f"describe no more than {_MAX_KINDS}")
+        return ()
+    return tuple(_node_kind(checks, name, one, f"{place}.{name}") for name, one in kinds.items())
+
+
+def _node_kind(checks: Checks, name: str, found: object, place: str) -> NodeKind:
+    parts = checks.mapping(found, place)
+    checks.unknown(parts, ("labels", "annotations", "capacity"), f"{place}.")
+    capacity = _texts(checks, parts.get("capacity"), f"{place}.capacity")
+    if not capacity:
+        checks.wrong(
+            f"{place}.capacity", parts.get("capacity"), "write what such a node has, as in its status.capacity"
+        )
+    for resource, text in capacity:
+        try:
+            parse_amount(text, f"{place}.capacity.{resource}")
+        except InvalidRequestError as error:
+            checks.wrong(error.field, text, error.remedy)
+    return NodeKind(
+        name=name,
+        labels=_texts(checks, parts.get("labels"), f"{place}.labels"),
+        annotations=_texts(checks, parts.get("annotations"), f"{place}.annotations"),
+        capacity=capacity,
+    )
+
+
+def _texts(checks: Checks, found: object, place: str) -> tuple[tuple[str, str], ...]:
+    """Key and value, the values as text; a number is one that was written without quotes."""
+    values = checks.mapping(found, place)
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            checks.wrong(f"{place}.{key}", value, "write a text, in quotes")
+    return tuple((key, str(value)) for key, value in values.items() if isinstance(value, str | int))
 
 
 def _per_pod(checks: Checks, found: Mapping[str, Any], base: Settings) -> bool:

@@ -17,7 +17,7 @@ from core.admission.subresources import judge_resize
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.inventory import Inventory
+from core.inventory import Inventory, at_its_best
 from core.model import Node, NodeName
 from core.wire.pods import PodObject
 from core.wire.reviews import decode_review
@@ -130,7 +130,7 @@ def book_of(rule: Rule) -> Rulebook:
     book = judge(texts, standard_catalog(), 0).book
     inventory = Inventory()
     for node in map(_node, NODES):
-        offers, complaints = book.catalog.offers(node, book.tables, book.settings)
+        offers, complaints = book.catalog.offers(at_its_best(node), book.tables, book.settings)
         inventory.put(node.name, offers, complaints, book.catalog.dialects)
     return book.with_stock(inventory.stock())
 

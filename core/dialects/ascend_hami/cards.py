@@ -231,6 +231,13 @@ def healed(card: Card) -> Card:
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
 
 
+def unnamed(card: Card, at: int) -> Card:
+    """*card*, the one at *at*, as chips like it on other nodes are; an id that cannot be used is kept."""
+    if card.fixed.fault is Reason.UNUSABLE:
+        return card
+    return card._replace(fixed=card.fixed._replace(uuid=f"chip {at}"))
+
+
 def _refused(node: Node, chip: AscendChip) -> str:
     """Why the register of *chip* counts for nothing on *node*, "" if it does."""
     if not _allocatable(node, chip.resource):

@@ -72,6 +72,10 @@ class Mode(ABC):
         """*cards* as they would be if the unhealthy ones were well."""
         return tuple(card._replace(fault=None) for card in cards)
 
+    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """The same: these cards have no names."""
+        return self.healed(cards)
+
     def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         del tables

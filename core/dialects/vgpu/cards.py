@@ -172,6 +172,13 @@ def healed(card: Card) -> Card:
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
 
 
+def unnamed(card: Card) -> Card:
+    """*card* as cards like it on other nodes are; an id that cannot be used is kept, because it says why."""
+    if card.fixed.fault is Reason.UNUSABLE:
+        return card
+    return card._replace(fixed=card.fixed._replace(uuid=f"card {card.fixed.position}"))
+
+
 def _allocatable(node: Node, resource: str) -> bool:
     text = node.allocatable.get(resource, "")
     try:

@@ -105,6 +105,10 @@ class Vgpu:
         """*cards* as they would be if the unhealthy ones were well."""
         return tuple(_cards.healed(card) for card in cards)
 
+    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* if all were well, named by their positions."""
+        return tuple(_cards.unnamed(_cards.healed(card)) for card in cards)
+
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
         """The cards that *request* gets under *policy*, or None."""
         return fit.place(cards, request, policy)

@@ -9,9 +9,9 @@ from core.admission import advice
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.inventory import Inventory
+from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import AdmissionSettings, NeverFits, Settings, Tables
+from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings, Tables
 from tests.support.cards import TABLES as MIG_TABLES
 
 CATALOG = standard_catalog()
@@ -70,7 +70,7 @@ def verdict(asked, found=None, policy=None, tables=None):
         ),
         pytest.param(
             pod({TYPES: "T4"}, number=1, memory=20000),
-            "CS401 cards: no card has 20000 MiB; the largest is Tesla T4 with 15360 MiB on 3 nodes; "
+            "CS401 cards: no card that it accepts has 20000 MiB; the largest is Tesla T4 with 15360 MiB on 3 nodes; "
             "ask for 15360 MiB or less",
             id="memory of the types that are accepted",
         ),
@@ -145,7 +145,7 @@ def test_an_ill_card_silences_only_what_it_could_serve():
     ill = vgpu_node("b0", "B200", 183000, health="false")
     assert verdict(pod(number=1, memory=200000), inventory(*CLUSTER, ill)).codes == ("CS401",)
     assert verdict(pod(number=9), inventory(*CLUSTER, ill)).codes == ("CS404",)
-    assert verdict(pod({"volcano.sh/vgpu-mode": "mig"}, number=1), inventory(*CLUSTER, ill)).message == ""
+    assert verdict(pod({"volcano.sh/vgpu-mode": "mig"}, number=1), inventory(*CLUSTER, ill)).codes == ("CS405",)
 
 
 def test_memory_is_not_blamed_where_cards_are_large_enough_but_too_few():
@@ -257,3 +257,50 @@ def test_cards_of_other_types_do_not_hide_that_too_many_are_asked_for():
     (never,) = said.violations
     assert never.code == "CS404"
     assert never.remedy == "no node has 9 cards that could take it; the most is 8; ask for 8 cards or fewer"
+
+
+def test_nodes_that_differ_in_nothing_but_how_often_they_split_are_told_apart():
+    once = vgpu_node("o", "A30", 24576)
+    register = once.annotations["volcano.sh/node-vgpu-register"].replace(",10,", ",1,")
+    once = replace(once, annotations={"volcano.sh/node-vgpu-register": register})
+    often = vgpu_node("p", "A30", 24576)
+    two = pod(number=2, memory=100)
+    two = replace(two, containers=(*two.containers, replace(two.containers[0], name="more")))
+    for nodes in ((once, often), (often, once)):
+        assert verdict(two, inventory(*nodes)).message == ""
+    assert not verdict(two, inventory(once)).allowed
+
+
+def test_the_largest_card_is_the_largest_of_those_that_are_too_small():
+    small, large = vgpu_node("s", "A30", 24576), vgpu_node("l", "NVIDIA A100-SXM4-80GB", 81920)
+    found = verdict(pod({TYPES: "A30"}, number=1, memory=50000), inventory(small, large)).message
+    assert "no card that it accepts has 50000 MiB; the largest is A30 with 24576 MiB on 1 node" in found
+
+
+def test_a_kind_of_node_that_settings_describe_counts_like_a_node():
+    there = vgpu_node("a", "H100-80GB", 81920)
+    kind = NodeKind(name="h", annotations=tuple(there.annotations.items()), capacity=tuple(there.capacity.items()))
+    found = inventory(vgpu_node("t", "Tesla T4", 15360), node_of(kind))
+    found.keep(frozenset({NodeName("t")}))
+    assert verdict(pod(number=1, memory=80000), found).message == ""
+    assert verdict(pod({TYPES: "H100"}, number=2), found).message == ""
+    assert verdict(pod(number=1, memory=90000), found).message == (
+        "CS401 cards: no card has 90000 MiB; the largest is H100-80GB with 81920 MiB on nodes of a kind that is "
+        "described in settings; ask for 81920 MiB or less"
+    )
+
+
+def test_with_more_kinds_of_nodes_than_are_judged_nothing_is_said():
+    many = [vgpu_node(f"n{at}", "A30", 1000 + at) for at in range(513)]
+    assert verdict(pod(number=1, memory=90000), inventory(*many[:512])).codes == ("CS401",)
+    assert verdict(pod(number=1, memory=90000), inventory(*many)).message == ""
+    crowd = pod(number=1, memory=90000)
+    crowd = replace(crowd, containers=tuple(replace(crowd.containers[0], name=f"c{at}") for at in range(43)))
+    assert verdict(crowd, inventory(*many[:1])).message == ""
+
+
+def test_what_a_plugin_holds_back_today_counts():
+    node = vgpu_node("a", "A30", 24576)
+    silent = at_its_best(replace(node, allocatable=dict.fromkeys(node.allocatable, "0")))
+    assert verdict(pod(number=2), inventory(silent)).message == ""
+    assert at_its_best(node) is node

@@ -69,3 +69,19 @@ def test_the_problems_of_all_texts_are_told_at_once():
         judge(Texts(settings="x: 1", scheduler="tiers: 5", devices="nvidia: 5"), standard_catalog(), 1)
     places = [problem.partition(":")[0] for problem in caught.value.problems]
     assert places == ["volcano-scheduler.conf", "cardshare.yaml", "device-config.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "problem"),
+    [
+        ("{}", "node_kinds.a: it has no cards; copy labels, annotations and capacity of a node that has"),
+        ("{volcano.sh/node-vgpu-register: x}", "node_kinds.a: annotation volcano.sh/node-vgpu-register: found 'x'; "),
+    ],
+)
+def test_a_kind_of_node_that_nobody_can_read_is_a_problem_of_the_settings(annotations, problem):
+    have = "{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 1, volcano.sh/vgpu-cores: 1}"
+    text = f"node_kinds: {{a: {{annotations: {annotations}, capacity: {have}}}}}"
+    with pytest.raises(ConfigError) as caught:
+        judge(Texts(settings=text), standard_catalog(), 0)
+    (told,) = caught.value.problems
+    assert problem in told

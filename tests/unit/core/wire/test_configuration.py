@@ -417,3 +417,41 @@ def test_notes_and_problems_beyond_200_are_counted():
     with pytest.raises(ConfigError) as caught:
         decode_settings("".join(f"k{i}: 1\n" for i in range(1000)))
     assert (len(caught.value.problems), caught.value.problems[-1]) == (201, "and 800 more")
+
+
+KINDS = """
+node_kinds:
+  a100-pool:
+    labels: {pool: a100}
+    annotations: {volcano.sh/node-vgpu-register: "GPU-0,10,81920,NVIDIA-A100,true,hami-core:"}
+    capacity: {volcano.sh/vgpu-number: 10, volcano.sh/vgpu-memory: "80Ki", volcano.sh/vgpu-cores: 100}
+"""
+
+
+def test_kinds_of_nodes_are_read_as_nodes_are_written():
+    (kind,) = decode_settings(KINDS).node_kinds
+    assert (kind.name, kind.labels) == ("a100-pool", (("pool", "a100"),))
+    assert kind.annotations[0][1].startswith("GPU-0,10,")
+    assert dict(kind.capacity)["volcano.sh/vgpu-number"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("node_kinds: [a]", "node_kinds: found 'a list'; write a mapping"),
+        ("node_kinds: {a: {}}", "node_kinds.a.capacity: found ''; write what such a node has"),
+        ("node_kinds: {a: {capacity: {x: ten}}}", "node_kinds.a.capacity.x: found 'ten'; write a whole number"),
+        ("node_kinds: {a: {capacity: {x: true}}}", "node_kinds.a.capacity.x: found 'True'; write a text, in quotes"),
+        (
+            "node_kinds: {a: {capcity: {x: 1}}}",
+            "node_kinds.a.capcity: there is no such setting; did you mean 'capacity'?",
+        ),
+        (
+            f"node_kinds: {{{','.join(f'k{i}: {{}}' for i in range(65))}}}",
+            "node_kinds: found '65 of them'; describe no more",
+        ),
+    ],
+)
+def test_a_kind_of_node_that_is_none_is_told(text, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        decode_settings(text)
