@@ -14,6 +14,10 @@ _LOOK_S: Final = 0.05
 _CHANGES: Final = 500
 # What survived so many collections is looked at once more, and then left alone.
 _YOUNGEST_ONLY: Final = 5
+# Before the first sync nothing is collected, and without an API server that can be for days.
+_FAILURES: Final = 16
+# What was still in use in one of these rounds has grown old in it.
+_ROUNDS: Final = 8
 
 
 class Garbage:
@@ -24,6 +28,7 @@ class Garbage:
         changes: Callable[[], int],
         collector: Callable[[int], object] = gc.collect,
         is_enabled: Callable[[], bool] = gc.isenabled,
+        failures: Callable[[], int] = lambda: 0,
     ) -> None:
         """Begin now.
 
@@ -31,15 +36,24 @@ class Garbage:
             changes: how many there have been.
             collector: takes the generation up to which to collect.
             is_enabled: whether anything is to be collected now.
+            failures: how many calls have failed; each leaves cycles of some KiB behind, whatever is enabled.
         """
         self._changes: Final = changes
         self._collector: Final = collector
         self._is_enabled: Final = is_enabled
         self._seen = changes()
         self._times = 0
+        self._failures: Final = failures
+        self._failed = 0
+        self._rounds = 0
 
     def look(self) -> None:
         """Collect if it is time."""
+        failed = self._failures()
+        if failed - self._failed >= _FAILURES:
+            self._failed = failed
+            self._rounds += 1
+            self._collector(0 if self._rounds % _ROUNDS else 2)
         now = self._changes()
         if now - self._seen < _CHANGES:
             return

@@ -40,8 +40,20 @@ class TimeLock:
         del node
         return ""
 
+    @property
+    def lock_key(self) -> str:
+        """See `core.port.Locking`."""
+        return self._key
+
     def lock(
-        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
         """See `core.port.Locking`; one pod of ours at a time is in flight on a node."""
         del tables
@@ -52,9 +64,9 @@ class TimeLock:
             return LockStep(key=self._key, value=None) if ours and other is None else None
         if other is not None:
             return LockWait(reason="the device plugin is serving another pod")
-        taken_s = 0 if value is None or ours else _taken_s(value)
-        # A time far ahead of ours is as wrong as an old one: it would lock the node until then.
-        if abs(now_s - taken_s) < _EXPIRES_S:
+        # A time that is ahead of ours locks the node for no longer than from when it was first seen.
+        taken_s = 0 if value is None or ours else min(_taken_s(value), now_s if seen_s is None else seen_s)
+        if now_s - taken_s < _EXPIRES_S:
             reason = f"annotation {self._key} of the node is held by another scheduler"
             return LockWait(reason=reason, until_s=taken_s + _EXPIRES_S)
         time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -18,6 +18,7 @@ from core.settings import DialectName
 _LOCK_REST_S: Final = 30.0
 # Who waits no longer than this need not be told.
 _SHORT_S: Final = 2.0
+_SAID_SPARE: Final = 64
 
 
 class NodeLocks:
@@ -37,6 +38,8 @@ class NodeLocks:
         self._wall: Final = wall
         # Nodes whose lock is being put right, and whether to look again after that.
         self._tending: Final[dict[tuple[NodeName, DialectName], bool]] = {}
+        # What each lock says, and since when we have seen it say so, monotonic.
+        self._said: Final[dict[tuple[NodeName, DialectName], tuple[str, float]]] = {}
         # Node -> pods that rest because it is locked for another.
         self._locked_out: Final[dict[NodeName, dict[PodUid, None]]] = {}
 
@@ -112,7 +115,24 @@ class NodeLocks:
             named.node_name == node.name or not (named.node_name or self._pending.is_ours(named))
         ):
             pods.setdefault(named.uid, named)
-        return lock.lock(node, list(pods.values()), int(self._wall()), self._planner.ledger.tables, wanted)
+        now_s, tables = int(self._wall()), self._planner.ledger.tables
+        seen_s = now_s - self._seen_for_s(name, node.name, node.annotations.get(lock.lock_key))
+        return lock.lock(node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s)
+
+    def _seen_for_s(self, name: DialectName, node: NodeName, text: str | None) -> int:
+        """For how long, by our own clock, the lock of *node* was seen to say *text*."""
+        key = (node, name)
+        if text is None:
+            self._said.pop(key, None)
+            return 0
+        if len(self._said) > 2 * len(self._planner.ledger.states) + _SAID_SPARE:
+            for gone in [one for one in self._said if one[0] not in self._planner.ledger.states]:
+                del self._said[gone]
+        said, since_s = self._said.get(key, ("", 0.0))
+        if said != text:
+            since_s = self._clock()
+            self._said[key] = (text, since_s)
+        return int(self._clock() - since_s)
 
     def tend(self, name: NodeName) -> None:
         """Have the locks of a node put right, if anything is wrong with them."""

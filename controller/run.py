@@ -172,7 +172,7 @@ class Controller:
                 tasks.create_task(self._measure_lag(), name="lag"),
                 tasks.create_task(self._report(), name="report"),
                 tasks.create_task(self._watch_settings(), name="settings"),
-                tasks.create_task(Garbage(lambda: self._owner.ledger.cursor).run(), name="garbage"),
+                tasks.create_task(self._garbage().run(), name="garbage"),
                 tasks.create_task(self._serve_previews(), name="previews"),
             ]
             await stop.wait()
@@ -180,6 +180,13 @@ class Controller:
             await self._end_writes()
             for task in running:
                 task.cancel()
+
+    def _garbage(self) -> Garbage:
+        reflectors = self._following.reflectors
+        return Garbage(
+            lambda: self._owner.ledger.cursor,
+            failures=lambda: sum(one.counters.failures for one in reflectors.values()),
+        )
 
     async def _end_writes(self) -> None:
         """Begin nothing more, and let what is under way end, within less than a pod is given to end in."""

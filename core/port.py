@@ -330,10 +330,25 @@ class Locking(Protocol):
         """namespace/name of the pod for which the node is locked, "" if it is for none, or for nobody known."""
         ...
 
+    @property
+    def lock_key(self) -> str:
+        """The node annotation that is the lock."""
+        ...
+
     def lock(
-        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing."""
+        """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing.
+
+        seen_s: since when the lock says what it says, by the clock of *now_s*: a later time in it is wrong.
+        """
         ...
 
 

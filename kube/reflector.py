@@ -107,6 +107,7 @@ class Counters:
     watch_restarts: int = 0
     undecodable: int = 0
     expired: int = 0
+    failures: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -366,6 +367,7 @@ class Reflector(Generic[_T]):
     async def _fail(self, doing: str, error: Exception | None) -> None:
         """Say what is wrong, then wait: longer each time, and as long as the server asks."""
         self._waited = True
+        self.counters.failures += 1
         wait_s = self._requests.next_s()
         if error is None:
             self.state = f"failing: {doing} {self._kind}: each ends at once"

@@ -35,6 +35,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,
     "test_controller_process::test_a_token_of_the_pod_that_is_not_there_yet_is_waited_for": _NEVER_ASKS,
     "test_demo": "the demo is about a cluster of its own, the embedded one",
+    "test_failed_calls": _NEVER_ASKS,
     "test_floods": _HOSTILE,
     "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
     "test_kube_transport": "the server that it speaks to fails on demand, in the middle of answers too",

@@ -174,8 +174,20 @@ class AscendHami:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""
         return lock.owner(node)
 
+    @property
+    def lock_key(self) -> str:
+        """See `core.port.Locking`."""
+        return keys.LOCK
+
     def lock(
-        self, node: Node, pods: Sequence[Pod], now_s: int, tables: Tables, wanted: Pod | None = None
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
         """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
-        return lock.step(node, pods, now_s, wanted, tables)
+        return lock.step(node, pods, lock.Now(now_s, seen_s), wanted, tables)

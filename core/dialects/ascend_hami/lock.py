@@ -25,6 +25,22 @@ class _Lock(NamedTuple):
     taken_s: int
 
 
+class Now(NamedTuple):
+    """Unix seconds, and since when the lock says what it says, by the same clock; None: that is not known."""
+
+    now_s: int
+    seen_s: int | None = None
+
+    def holds(self, lock: _Lock) -> bool:
+        """Whether the time of *lock* is not over."""
+        return self.now_s < self.until_s(lock)
+
+    def until_s(self, lock: _Lock) -> int:
+        """When it is over; a lock from the future was taken when it was first seen."""
+        taken_s = lock.taken_s if self.seen_s is None else min(lock.taken_s, self.seen_s)
+        return taken_s + EXPIRES_S
+
+
 # What cannot be read fails every call of the plugin until somebody removes it (ascend 2.2 step 1).
 _BROKEN: Final = _Lock("", 0)
 
@@ -35,30 +51,26 @@ def owner(node: Node) -> str:
     return lock.owner if lock is not None else ""
 
 
-def step(node: Node, pods: Sequence[Pod], now_s: int, wanted: Pod | None, tables: Tables) -> LockStep | LockWait | None:
+def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, tables: Tables) -> LockStep | LockWait | None:
     """What is to be done with the lock of *node*; see `core.port.Locking.lock`."""
     lock = _read(node)
-    return _tend(lock, pods, now_s, tables) if wanted is None else _take(lock, pods, now_s, wanted, tables)
+    return _tend(lock, pods, now.now_s, tables) if wanted is None else _take(lock, pods, now, wanted, tables)
 
 
-def _take(
-    lock: _Lock | None, pods: Sequence[Pod], now_s: int, wanted: Pod, tables: Tables
-) -> LockStep | LockWait | None:
+def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod, tables: Tables) -> LockStep | LockWait | None:
     busy = next((pod for pod in pods if pod.uid != wanted.uid and _waits(pod, tables)), None)
     if busy is not None:
         return LockWait(reason="the device plugin is serving another pod")
     if lock is None:
-        return _step(wanted, now_s)
-    fresh = now_s - lock.taken_s < EXPIRES_S
+        return _step(wanted, now.now_s)
+    fresh = now.holds(lock)
     if lock.owner == wanted.key:
-        return None if fresh else _step(wanted, now_s)
+        return None if fresh else _step(wanted, now.now_s)
     if fresh and (not lock.owner or _holds(lock.owner, pods, tables)):
         # The pod that it names may be of another namespace than the one that is told.
         holder = "another pod" if lock.owner else "a scheduler that does not say for which pod"
-        return LockWait(
-            reason=f"annotation {keys.LOCK} of the node is held for {holder}", until_s=lock.taken_s + EXPIRES_S
-        )
-    return _step(wanted, now_s)
+        return LockWait(reason=f"annotation {keys.LOCK} of the node is held for {holder}", until_s=now.until_s(lock))
+    return _step(wanted, now.now_s)
 
 
 def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int, tables: Tables) -> LockStep | None:

@@ -148,7 +148,8 @@ def test_the_lock_of_volcanos_scheduler_is_taken_where_that_is_asked_for(on):
         ("2027-01-15T07:56:00Z", False),
         ("2027-01-15T15:56:00+08:00", False),
         ("2027-01-15T07:55:00Z", True),
-        ("2027-01-15T08:06:00Z", True),
+        ("2027-01-15T08:06:00Z", False),
+        ("2099-01-01T00:00:00Z", False),
         ("soon", True),
         ("", True),
     ],
@@ -157,6 +158,31 @@ def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
     lock, one = TimeLock("gpu"), node("n1", annotations={"gpu": value})
     found = lock.lock(one, (), START_UNIX_S, Tables(), pod("a"))
     assert isinstance(found, LockStep) is free
+
+
+@pytest.mark.parametrize("time", ["2027-01-15T08:04:00Z", "2099-01-01T00:00:00Z"])
+def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(time):
+    for lock, locked in (
+        (TimeLock("gpu"), node("n1", annotations={"gpu": time})),
+        (ascend.DIALECT, npu_node(**{keys.LOCK: time})),
+    ):
+        for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 299, False), (START_UNIX_S - 300, True)):
+            found = lock.lock(locked, (), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)
+            assert isinstance(found, LockStep) is free
+            assert free or (isinstance(found, LockWait) and found.until_s == seen_s + 300)
+
+
+def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does():
+    world = World(npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"}))
+    world.adds(npu_pod("a"))
+    world.plan()
+    (deed,) = world.deeds(Lock)
+    locked = npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"})
+    assert isinstance(judged(world, deed, locked), LockWait)
+    world.passes(299.0)
+    assert isinstance(judged(world, deed, locked), LockWait)
+    world.passes(2.0)
+    assert isinstance(judged(world, deed, locked), LockStep)
 
 
 def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_never():
