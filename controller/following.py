@@ -16,6 +16,8 @@ from controller.mirror import (
     PODS_PATH,
     config_map_reflector,
     documents_reflector,
+    forgiving_nodes,
+    forgiving_pods,
     nodes_reflector,
     pods_reflector,
 )
@@ -55,6 +57,7 @@ class Following:
 
     Attributes:
         reflectors: those that run, by what they follow.
+        nodes_read, pods_read: their decoders, which count what could not be read.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Following:
             take: has one of the configuration's ConfigMaps taken, in the owner's turn.
         """
         self.reflectors: Final[dict[str, Reflector[Any]]] = {}
+        self.nodes_read: Final = forgiving_nodes(owner)
+        self.pods_read: Final = forgiving_pods(owner)
         self._owner: Final = owner
         self._inbox: Final = inbox
         self._standing: Final = standing
@@ -108,8 +113,8 @@ class Following:
         await self._follow_documents(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (
-            ("nodes", nodes_reflector(transport, self._owner, self._inbox)),
-            ("pods", pods_reflector(transport, self._owner, self._inbox)),
+            ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
+            ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read)),
         ):
             self.reflectors[name] = reflector
             tasks.create_task(reflector.run(), name=f"reflect {name}")

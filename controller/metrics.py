@@ -57,6 +57,9 @@ class Metrics:
             "watch_age_seconds", "Seconds since what is followed was last known to be complete.", ("kind",)
         )
         self.leading: Final = self._gauge("leading", "1 in the process that decides, 0 in one that stands by.")
+        self.unreadable: Final = self._counter(
+            "unreadable_objects", "Times that an object could not be read.", ("kind",)
+        )
         self.lists: Final = self._counter("lists", "Full lists fetched.", ("kind",))
         self.configuration_refused: Final = self._gauge(
             "configuration_refused", "1 while an edit of the configuration is refused and the last good one in force."

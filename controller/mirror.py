@@ -5,24 +5,66 @@ Lists and watches are `kube.reflector`'s; here stands only which kinds there are
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+import structlog
+
+from controller.deeds import Announce, Subject, about_pod
 from controller.documents import Place
 from controller.inbox import Inbox
 from controller.owner import Owner
+from core.errors import InvalidRequestError
 from core.model import Node, NodeName, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
-from core.wire.nodes import decode_node
-from core.wire.pods import decode_pod
+from core.wire.nodes import decode_node, salvage_node
+from core.wire.pods import decode_pod, salvage_pod
 from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Pace, Reflector, Source
 
+_log: Final = structlog.get_logger()
+
+_T = TypeVar("_T")
+
 PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
+
+
+class Forgiving(Generic[_T]):
+    """A decoder that hands over what is left of an object that cannot be read, so that it keeps no other from being.
+
+    Attributes:
+        salvaged: how many times.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], _T],
+        salvage: Callable[[bytes], _T],
+        tell: Callable[[_T, InvalidRequestError], None],
+    ) -> None:
+        """Prepare; *tell*: what is left, and why there is no more of it."""
+        self.salvaged = 0
+        self._decode: Final = decode
+        self._salvage: Final = salvage
+        self._tell: Final = tell
+
+    def __call__(self, text: bytes) -> _T:
+        """The object in *text*.
+
+        Raises:
+            InvalidRequestError: not even which it is can be read.
+        """
+        try:
+            return self._decode(text)
+        except InvalidRequestError as e:
+            found = self._salvage(text)
+            self.salvaged += 1
+            self._tell(found, e)
+            return found
 
 
 class PodSink:
@@ -100,13 +142,43 @@ class DocumentsSink:
         await self._inbox.put_in_time(partial(self._owner.nodes.documents_changed, self._place, value, gone=gone))
 
 
-def pods_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Pod]:
+def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
+    """Reads pods for *owner*."""
+
+    def salvage(text: bytes) -> Pod:
+        tables = owner.ledger.tables
+        return salvage_pod(
+            text, {name for one in owner.ledger.catalog.dialects.values() for name in one.resources(tables)}
+        )
+
+    def tell(pod: Pod, error: InvalidRequestError) -> None:
+        _log.warning("a pod cannot be read", pod=pod.key, reason=str(error))
+        rest = "its node takes no new shares of what it names" if pod.node_name else "it is not placed"
+        message = f"cannot be read by cardshare, and {rest}: {error}"
+        owner.planner.deeds.append(Announce(about=about_pod(pod), reason="ObjectUnreadable", message=message))
+
+    return Forgiving(decode_pod, salvage, tell)
+
+
+def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
+    """Reads nodes for *owner*."""
+
+    def tell(node: Node, error: InvalidRequestError) -> None:
+        _log.warning("a node cannot be read", node=node.name, reason=str(error))
+        about = Subject(kind="Node", name=node.name, uid=node.uid)
+        message = f"cannot be read by cardshare, and nothing is placed there: {error}"
+        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+
+    return Forgiving(decode_node, salvage_node, tell)
+
+
+def pods_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod]) -> Reflector[Pod]:
     """Keeps the owner told of every pod of the cluster."""
     return Reflector(
         source,
         PODS_PATH,
-        decode_list=page_decoder(decode_pod),
-        decode_event=event_decoder(decode_pod),
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
         sink=PodSink(owner, inbox),
         pace=_PACE,
     )
@@ -123,13 +195,13 @@ async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
     return (await listing.list_all(source, PODS_PATH, page_decoder(decode_pod), selectors=selectors)).items
 
 
-def nodes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Node]:
+def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
     """Keeps the owner told of every node."""
     return Reflector(
         source,
         NODES_PATH,
-        decode_list=page_decoder(decode_node),
-        decode_event=event_decoder(decode_node),
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
         sink=NodeSink(owner, inbox),
         pace=_PACE,
     )

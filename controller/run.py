@@ -463,6 +463,8 @@ class Controller:
             show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
             show(metrics.lists.labels(name), reflector.counters.lists)
             metrics.watch_age_s.labels(name).set(self._following.age_s(name))
+        for kind, read in (("nodes", self._following.nodes_read), ("pods", self._following.pods_read)):
+            show(metrics.unreadable.labels(kind), read.salvaged)
         metrics.leading.set(self._leading is not None and self._leading.phase is Phase.LEADING)
 
     async def _report(self) -> None:

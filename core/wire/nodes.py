@@ -79,3 +79,28 @@ node_from_object: Final = reading.converter("node", NodeObject, node_of)
 def _ready(conditions: tuple[_Condition, ...] | None) -> bool:
     # A node that says nothing about itself yet is judged by its taints alone, as kube-scheduler does.
     return all(one.status == "True" for one in conditions or () if one.type == _READY)
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What of a node is left where the rest cannot be read."""
+
+    metadata: _HeadMeta
+
+
+_decode_head: Final = reading.reader("node", _Head, lambda found: found)
+
+
+def salvage_node(text: bytes) -> Node:
+    """A node that `decode_node` cannot read: it is there, and offers nothing.
+
+    Raises:
+        InvalidRequestError: not even its name can be read.
+    """
+    meta = _decode_head(text).metadata
+    return Node(name=NodeName(meta.name), uid=meta.uid, resource_version=meta.resource_version, unschedulable=True)

@@ -5,7 +5,7 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -598,3 +598,51 @@ def _present_in_container(found: ContainerObject, name: str) -> Present:
         return Present(3, ())
     amounts = resources.limits if name == "limits" else resources.requests
     return Present(4, ()) if amounts is None else Present(5, amounts)
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    uid: str
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _HeadSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str | None = ""
+
+
+class _HeadStatus(msgspec.Struct, frozen=True, gc=False):
+    phase: str | None = ""
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What of a pod is left where the rest cannot be read."""
+
+    metadata: _HeadMeta
+    spec: _HeadSpec | None = None
+    status: _HeadStatus | None = None
+
+
+_decode_head: Final = reading.reader("pod", _Head, lambda found: found)
+
+
+def salvage_pod(text: bytes, resources: Collection[str]) -> Pod:
+    """A pod that `decode_pod` cannot read: which it is, where it runs, and what of *resources* it speaks of.
+
+    Nobody's to place; on its node it counts as one that nobody knows the cards of.
+
+    Raises:
+        InvalidRequestError: not even that can be read.
+    """
+    head = _decode_head(text)
+    spec, status = head.spec or _HeadSpec(), head.status or _HeadStatus()
+    named = {resource: "1" for resource in resources if resource.encode() in text}
+    return Pod(
+        uid=PodUid(head.metadata.uid),
+        namespace=head.metadata.namespace,
+        name=head.metadata.name,
+        resource_version=head.metadata.resource_version,
+        node_name=spec.node_name or "",
+        phase=_PHASES.get(status.phase or "", Phase.PENDING),
+        containers=(Container(name="", limits=named),) if named else (),
+    )
