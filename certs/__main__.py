@@ -1,9 +1,10 @@
-"""``python -m certs ensure|rotate|status``: the webhook's certificate files, made, kept and judged."""
+"""``python -m certs ensure|rotate|run|status``: the webhook's certificate files, made, kept and judged."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +13,8 @@ from typing import Final, assert_never
 
 from certs.cluster import Kept, keep
 from certs.files import ensure, publish, read, why_not_written
-from certs.options import Ensure, EnsureInCluster, Status, parse
+from certs.keeper import Keeper
+from certs.options import Ensure, EnsureInCluster, Run, Status, parse
 from certs.pair import describe, judge
 from core.errors import ConfigError
 from kube.calls import Calls
@@ -38,6 +40,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
                 return _ensure(options, now)
             case EnsureInCluster():
                 return _ensure_in_cluster(options, environ, now)
+            case Run():
+                return _run(options, environ)
             case Status():
                 return _status(options, now)
             case _:
@@ -85,6 +89,39 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
     for problem in kept.problems:
         _tell(problem)
     return 0 if stands.serves and not kept.problems else 1
+
+
+def _run(options: Run, environ: Mapping[str, str]) -> int:
+    if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
+        _tell(mistake)
+        return 2
+    try:
+        asyncio.run(_keep_on(options, environ))
+    except CredentialsError as e:
+        _tell(str(e))
+        return 1
+    return 0
+
+
+async def _keep_on(options: Run, environ: Mapping[str, str]) -> None:
+    """Keep until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
+    async with Transport(source, user_agent="cardshare-certs") as transport, asyncio.TaskGroup() as tasks:
+        keeper = Keeper(
+            Calls(transport),
+            options.place,
+            options.wanted,
+            every_s=options.every_s,
+            clock=lambda: datetime.now(UTC),
+            tell=_tell,
+        )
+        running = tasks.create_task(keeper.run(), name="keep")
+        await stop.wait()
+        running.cancel()
 
 
 async def _keep(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> Kept:

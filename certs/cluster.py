@@ -97,7 +97,7 @@ class _Run:
     place: Place
     wanted: Wanted
     now: datetime
-    will_do: Callable[[Stored, Verdict], bool]
+    will_do: Callable[[Stored], bool]
     renew: Callable[[Stored], Stored]
     settle: Callable[[], Awaitable[object]]
 
@@ -142,13 +142,15 @@ async def keep(
     now: datetime,
     *,
     rotate: bool = False,
+    remembered: Stored | None = None,
     settle_s: float = SETTLE_S,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     tell: Callable[[str], object] = lambda line: None,
 ) -> Kept:
     """Keep a good pair in the Secret, or make one; and let every bundle trust it before it is served.
 
-    With *rotate* the authority and the pair are made anew, once, whatever is there. What another writer changed
+    With *rotate* the authority and the pair are made anew, once, whatever is there. A good pair that is *remembered* is
+    put back instead of making one: it is what is served, and trusted, still. What another writer changed
     meanwhile, or what may have been written, is read again and judged anew; *tell* takes a line before each time.
 
     Raises:
@@ -162,13 +164,15 @@ async def keep(
 
     @cache
     def renew(stored: Stored) -> Stored:
+        if remembered is not None and not rotate and _is_good(remembered, wanted, now):
+            return remembered
         fresh = renewed(stored, wanted, now, new_signer=rotate)
         made.add(fresh)
         return fresh
 
-    def will_do(stored: Stored, found: Verdict) -> bool:
+    def will_do(stored: Stored) -> bool:
         # Found again after an answer that was lost, what this run made is not to be made once more.
-        return found.state is State.GOOD and not authority_due(stored, now) and (not rotate or stored in made)
+        return _is_good(stored, wanted, now) and (not rotate or stored in made)
 
     run = _Run(
         calls=calls,
@@ -192,10 +196,15 @@ async def keep(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+def _is_good(stored: Stored, wanted: Wanted, now: datetime) -> bool:
+    found = judge(stored, now, wanted.dns_names, wanted.ip_addresses)
+    return found.state is State.GOOD and not authority_due(stored, now)
+
+
 async def _keep_once(run: _Run) -> Kept:
     stored, version = await _fetch_secret(run.calls, run.place)
     found = judge(stored, run.now, run.wanted.dns_names, run.wanted.ip_addresses)
-    good = run.will_do(stored, found)
+    good = run.will_do(stored)
     fresh = stored if good else run.renew(stored)
     patched, problems = await _trust(run, fresh.ca_pem)
     new_authority = fresh.ca_key_pem != stored.ca_key_pem

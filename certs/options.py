@@ -16,6 +16,8 @@ from core.errors import ConfigError
 
 DEFAULT_DAYS: Final = 90
 DEFAULT_CA_DAYS: Final = 1825
+DEFAULT_EVERY_S: Final = 3.0
+_MAX_EVERY_S: Final = 3600.0
 
 # RFC 1123, as the API server takes it for the name of a namespace or Service.
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -43,6 +45,16 @@ class EnsureInCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Keep a good pair for *wanted* in a Secret, trusted by the webhook configurations, looking every *every_s*."""
+
+    place: Place
+    wanted: Wanted
+    kubeconfig: str
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Judge what lies in *directory*, for the names given."""
 
@@ -51,7 +63,7 @@ class Status:
     ip_addresses: tuple[str, ...]
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInCluster | Status:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInCluster | Run | Status:
     """Read flags, and ``CARDSHARE_<FLAG>`` for those not given; lists are separated by commas there.
 
     Raises:
@@ -62,7 +74,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
     problems: list[str] = []
     directory = _one(flags, environ, "dir")
     secret = _one(flags, environ, "secret") if flags.command != "status" else ""
-    if not directory and not secret:
+    if flags.command == "run" and not secret:
+        problems.append("--secret (CARDSHARE_SECRET): missing; name the Secret that is to be kept")
+    elif not directory and not secret:
         problems.append("--dir (CARDSHARE_DIR): missing; name the directory of the certificate files")
     dns_names = (*_service_names(flags, environ, problems), *_dns_names(flags, environ, problems))
     addresses = _addresses(flags, environ, problems)
@@ -72,8 +86,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
         return Status(directory=Path(directory), dns_names=dns_names, ip_addresses=addresses)
     wanted = _wanted(flags, environ, dns_names, addresses, problems)
     place = _place(flags, environ, problems)
+    every_s = _seconds(flags, environ, problems) if flags.command == "run" else 0.0
     if problems:
         raise ConfigError(problems)
+    if flags.command == "run":
+        return Run(place=place, wanted=wanted, kubeconfig=_one(flags, environ, "kubeconfig"), every_s=every_s)
     if not secret:
         return Ensure(directory=Path(directory), wanted=wanted, rotate=flags.command == "rotate")
     return EnsureInCluster(
@@ -125,17 +142,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every flag may be given as CARDSHARE_<FLAG> (--ca-days: CARDSHARE_CA_DAYS); a flag wins. "
         "Exit status: 0 all is well, 1 it is not, 2 wrong flags.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | status")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | run | status")
     ensure = commands.add_parser("ensure", help="keep a good pair, or make one; safe to repeat")
     rotate = commands.add_parser("rotate", help="make a new authority and pair now; the old authority stays trusted")
+    run = commands.add_parser("run", help="keep a Secret and who trusts it good, until stopped")
     status = commands.add_parser("status", help="judge what is there; changes nothing")
     for command in (ensure, rotate, status):
         command.add_argument("--dir", metavar="D", help="directory of the files")
+    run.set_defaults(dir="")
+    run.add_argument("--every", metavar="S", help=f"seconds between two looks (default {DEFAULT_EVERY_S:g})")
+    for command in (ensure, rotate, run, status):
         command.add_argument("--service", metavar="S", help="Service in front of the webhook")
         command.add_argument("--namespace", metavar="N", help="namespace of that Service")
         command.add_argument("--dns", metavar="NAME", action="append", help="one more DNS name; may be repeated")
         command.add_argument("--ip", metavar="ADDRESS", action="append", help="an address; may be repeated")
-    for command in (ensure, rotate):
+    for command in (ensure, rotate, run):
         command.add_argument("--days", metavar="DAYS", help=f"life of the pair (default {DEFAULT_DAYS})")
         command.add_argument("--ca-days", metavar="DAYS", help=f"life of the authority (default {DEFAULT_CA_DAYS})")
         command.add_argument(
@@ -218,3 +239,13 @@ def _days(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, defa
         problems.append(f"--{flag} ({_variable(flag)}): found '{text}'; write whole days, 1 to 99999")
         return default
     return int(text)
+
+
+def _seconds(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> float:
+    text = _one(flags, environ, "every")
+    if not text:
+        return DEFAULT_EVERY_S
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) and 0.1 <= float(text) <= _MAX_EVERY_S:
+        return float(text)
+    problems.append(f"--every (CARDSHARE_EVERY): found '{text}'; write seconds, 0.1 to {_MAX_EVERY_S:g}")
+    return DEFAULT_EVERY_S

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from certs import options as certs_options
-from certs.options import EnsureInCluster
+from certs.options import EnsureInCluster, Run
 from controller import config as controller_config
 from controller.documents import PLACES
 from controller.run import DRAIN_S, RELEASE_S
@@ -74,9 +74,10 @@ def test_every_file_of_the_base_is_listed():
     assert {path.name for path in (DEPLOY / "base").iterdir()} == listed
 
 
-def test_workloads_are_the_four_that_there_should_be():
+def test_workloads_are_the_five_that_there_should_be():
     assert sorted(TEMPLATES) == [
         "CronJob",
+        "Deployment cardshare-certs-keeper",
         "Deployment cardshare-controller",
         "Deployment cardshare-webhook",
         "Job cardshare-certs",
@@ -502,10 +503,10 @@ def test_what_keeps_a_container_from_starting_is_shown_with_its_pod(title: str):
     assert container(title)["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-@pytest.mark.parametrize("title", ["Job cardshare-certs", "CronJob"])
+@pytest.mark.parametrize("title", ["Job cardshare-certs", "CronJob", "Deployment cardshare-certs-keeper"])
 def test_certificates_are_made_for_the_service_that_the_entries_name(title: str):
     options = certs_options.parse(arguments(title), {})
-    assert isinstance(options, EnsureInCluster)
+    assert isinstance(options, EnsureInCluster | Run)
     assert options.place.webhooks == ("cardshare",)
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "certs"]
     assert options.place.secret == volume["secret"]["secretName"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from certs.cluster import Place
-from certs.options import Ensure, EnsureInCluster, Status, parse
+from certs.options import Ensure, EnsureInCluster, Run, Status, parse
 from core.errors import ConfigError
 
 SERVED = ("web", "web.ns", "web.ns.svc", "web.ns.svc.cluster.local")
@@ -82,3 +82,15 @@ def test_a_secret_takes_the_place_of_the_directory_which_may_get_a_copy():
 
 def test_status_needs_a_directory_only():
     assert parse(["status", "--dir", "d"], {}) == Status(directory=Path("d"), dns_names=(), ip_addresses=())
+
+
+def test_what_is_kept_for_long_needs_a_secret_and_looks_every_few_seconds():
+    argv = ["run", "--service", "web", "--namespace", "ns", "--webhook", "a"]
+    with pytest.raises(ConfigError, match=r"--secret .*: missing; name the Secret that is to be kept"):
+        parse(argv, {})
+    options = parse([*argv, "--secret", "tls"], {"CARDSHARE_EVERY": "0.5"})
+    assert isinstance(options, Run)
+    assert (options.every_s, options.place.secret, options.wanted.dns_names) == (0.5, "tls", SERVED)
+    for text in ("0", "-1", "1e3", "4000", "x"):
+        with pytest.raises(ConfigError, match="--every"):
+            parse([*argv, "--secret", "tls", "--every", text], {})
