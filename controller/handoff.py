@@ -2,19 +2,20 @@
 
 A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
 is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
-closes its node for what it would confuse. Source: protocol reference, nvidia 2.8, 2.9; design 7.
+closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight.
+Source: protocol reference, nvidia 2.8, 2.9; design 7.
 """
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from controller.ghosts import Ghosts
+from controller.marks import Keys, Marks
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port import InFlight, Progress
 from core.settings import DialectName, Settings, Tables
-
-Keys = frozenset[Hashable]
 
 # Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
 _FIRST_GUESS_S: Final = 0.5
@@ -27,10 +28,14 @@ _IMPATIENT_AT_ONCE: Final = 8
 
 @dataclass(slots=True)
 class _Flight:
-    """One pod in flight. pod is None until the mirror has shown it with its annotations; ours: we saw it begin."""
+    """One pod in flight. pod is None until the mirror has shown it with its annotations; ours: we saw it begin.
+
+    begun_s: when its first Binding was sent, or it was first seen; since_s: when the last one was.
+    """
 
     node: NodeName
     keys: Keys
+    begun_s: float
     since_s: float
     pod: Pod | None = None
     ours: bool = False
@@ -78,16 +83,18 @@ class HandOff:
         self._catalog: Final = catalog
         self.tables = tables
         self.settings = settings
+        self.marks: Final = Marks()
+        self.ghosts: Final = Ghosts()
         self._nodes: dict[NodeName, _Node] = {}
         self._node_of: dict[PodUid, NodeName] = {}
         self._line_of: dict[PodUid, NodeName] = {}
         self._cleaning: dict[PodUid, str] = {}
+        self._orders: dict[NodeName, dict[DialectName, int]] = {}
         # Keys -> nodes whose line is too long for a pod with these keys, until something ends there.
         self._crowded: dict[Keys, set[NodeName]] = {}
         self._crowded_at: dict[NodeName, set[Keys]] = {}
         # Nodes where something ended since their line was looked at.
         self._ended: dict[NodeName, None] = {}
-        self._orders: dict[tuple[NodeName, DialectName], int] = {}
         self._mean_s = _FIRST_GUESS_S
         self._measured = 0
         # What was measured, and whether a silent plugin has spoken, since somebody looked; the reader clears them.
@@ -98,9 +105,9 @@ class HandOff:
 
     def observe(self, pod: Pod, now_s: float) -> Cleanup | None:
         """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None."""
-        seen = self._seen(pod)
+        name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
-        if seen is None:
+        if name is None or seen is None:
             if flight is not None and pod.node_name:
                 self._end(pod.uid, now_s, served=True)
             return None
@@ -108,30 +115,30 @@ class HandOff:
         if not node:
             return None
         if seen.progress is Progress.WAITING or (seen.cleanup and seen.confusable):
-            self._note(pod, node, seen, flight, now_s)
+            self._note(pod, node, Keys(name, seen.confusable), now_s, dead=seen.progress is Progress.FAILED)
         elif flight is not None:
             self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
         return self._cleanup(pod, seen)
 
-    def _seen(self, pod: Pod) -> InFlight | None:
-        for dialect in self._catalog.dialects.values():
+    def _seen(self, pod: Pod) -> tuple[DialectName, InFlight] | tuple[None, None]:
+        for name, dialect in self._catalog.dialects.items():
             seen = dialect.in_flight(pod, self.tables)
             if seen is not None:
-                return seen
-        return None
+                return name, seen
+        return None, None
 
-    def _note(self, pod: Pod, node: NodeName, seen: InFlight, flight: _Flight | None, now_s: float) -> None:
+    def _note(self, pod: Pod, node: NodeName, keys: Keys, now_s: float, *, dead: bool) -> None:
+        flight = self._flight(pod.uid)
         if flight is not None and flight.node != node:
             self._end(pod.uid, now_s, served=False)
             flight = None
         if flight is None:
-            dead = seen.progress is Progress.FAILED
-            self._add(pod.uid, _Flight(node, seen.confusable, now_s, pod, dead=dead))
+            self._add(pod.uid, _Flight(node, keys, now_s, now_s, pod, dead=dead))
             return
         flight.pod = pod
-        flight.dead = seen.progress is Progress.FAILED
-        if flight.keys != seen.confusable:
-            flight.keys = seen.confusable
+        flight.dead = dead
+        if flight.keys != keys:
+            flight.keys = keys
             self._ended[node] = None
 
     def _cleanup(self, pod: Pod, seen: InFlight) -> Cleanup | None:
@@ -152,14 +159,27 @@ class HandOff:
         self._cleaning.pop(uid, None)
 
     def forget(self, uid: PodUid, now_s: float) -> None:
-        """The pod is gone."""
+        """The pod is gone; kubelet may admit it all the same."""
         self._cleaning.pop(uid, None)
+        flight = self._flight(uid)
+        if flight is not None and not flight.dead:
+            expected_s = self._expected_s(self._nodes[flight.node])
+            seen = flight.pod is not None
+            self.ghosts.add(flight.node, uid, flight.keys, now_s, expected_s, seen=seen)
         self._end(uid, now_s, served=False)
         self.leave(uid)
+
+    def set_blind(self, node: NodeName, dialect: DialectName, blind: bool) -> None:
+        """Note whether the plugin of *dialect* on *node* may tell no pod from another."""
+        if self.marks.set_blind(node, dialect, blind=blind):
+            self._ended[node] = None
+            self.uncrowd(node)
 
     def node_gone(self, name: NodeName) -> None:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
         self.uncrowd(name)
+        self.marks.forget(name)
+        self._orders.pop(name, None)
         self._ended[name] = None
 
     # ------------------------------------------------------------------ what we do
@@ -171,16 +191,22 @@ class HandOff:
         if flight is not None:
             flight.since_s = now_s
             return
-        self._add(uid, _Flight(node, keys, now_s, ours=True))
+        self._add(uid, _Flight(node, keys, now_s, now_s, ours=True))
 
     def withdraw(self, uid: PodUid, now_s: float) -> None:
         """The Binding was certainly not written."""
         flight = self._flight(uid)
         if flight is not None and flight.pod is None:
             self._end(uid, now_s, served=False)
+        node = self.ghosts.withdraw(uid)
+        if node is not None:
+            self._reopen(node)
 
     def order(self, node: NodeName, name: DialectName, now_s: int) -> int:
         """The ordering stamp of the next Binding on *node*: above every one before it.
+
+        Of a protocol that counts seconds, more Bindings than seconds take it ahead of the clock, by one each; it falls
+        back by one in every second without a Binding. Plugins compare stamps with each other alone.
 
         Args:
             node: where the pod goes.
@@ -189,11 +215,9 @@ class HandOff:
         """
         found = self._nodes.get(node)
         pods = [flight.pod for flight in found.flights.values() if flight.pod is not None] if found else []
-        order = max(
-            self._catalog.dialects[name].next_order(pods, now_s),
-            self._orders.get((node, name), 0) + 1,
-        )
-        self._orders[node, name] = order
+        orders = self._orders.setdefault(node, {})
+        order = max(self._catalog.dialects[name].next_order(pods, now_s), orders.get(name, 0) + 1)
+        orders[name] = order
         return order
 
     def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
@@ -215,32 +239,40 @@ class HandOff:
     def busy(self, node: NodeName, keys: Keys) -> bool:
         """Whether something in flight on *node* could be mistaken for a pod with *keys*."""
         found = self._nodes.get(node)
-        return found is not None and any(not keys.isdisjoint(flight.keys) for flight in found.flights.values())
+        alike = self.marks.alike
+        if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
+            return True
+        return any(alike(node, keys, others) for others, _ in self.ghosts.of(node))
 
     def free(self, node: NodeName, keys: Keys) -> bool:
         """Whether a pod with *keys* that comes to *node* now need not wait, neither for a plugin nor in a line."""
+        if self.busy(node, keys):
+            return False
         found = self._nodes.get(node)
-        if found is None:
-            return True
-        return not self.busy(node, keys) and all(keys.isdisjoint(one.keys) for one in found.line.values())
+        return found is None or not any(self.marks.alike(node, keys, one.keys) for one in found.line.values())
 
     def wait_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
         """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
         found = self._nodes.get(node)
         if found is None:
-            return 0.0
-        ahead = sum(1 for one in found.line.values() if not keys.isdisjoint(one.keys))
-        return self._flights_s(found, keys, now_s) + self._expected_s(found) * ahead
+            return self._ghosts_s(node, keys, now_s)
+        ahead = sum(1 for one in found.line.values() if self.marks.alike(node, keys, one.keys))
+        return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
-    def _expected_s(self, node: _Node) -> float:
+    def _expected_s(self, node: _Node | None) -> float:
         """How long a hand-off takes there."""
-        return self._mean_s if node.mean_s is None else node.mean_s
+        return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
-    def _flights_s(self, node: _Node, keys: Keys, now_s: float) -> float:
+    def _ghosts_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+        """How long until no ghost counts that could be mistaken for a pod with *keys*."""
+        found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
+        return max(max(found, default=now_s) - now_s, 0.0)
+
+    def _flights_s(self, name: NodeName, node: _Node, keys: Keys, now_s: float) -> float:
         """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
-        mean_s, left_s = self._expected_s(node), 0.0
+        mean_s, left_s = self._expected_s(node), self._ghosts_s(name, keys, now_s)
         for flight in node.flights.values():
-            if not keys.isdisjoint(flight.keys):
+            if self.marks.alike(name, keys, flight.keys):
                 waited_s = now_s - flight.since_s
                 if waited_s >= self.settings.handoff_timeout_s:
                     return _NEVER
@@ -310,10 +342,20 @@ class HandOff:
         for uid, one in found.line.items():
             keys = one.keys
             if keys not in flights_s:
-                flights_s[keys] = self._flights_s(found, keys, now_s)
-            ahead = sum(count for others, count in before.items() if not keys.isdisjoint(others))
+                flights_s[keys] = self._flights_s(node, found, keys, now_s)
+            ahead = sum(count for others, count in before.items() if self.marks.alike(node, keys, others))
             yield uid, flights_s[keys] + self._expected_s(found) * ahead
             before[keys] = before.get(keys, 0) + 1
+
+    def next_s(self) -> float:
+        """When the next ghost may end, monotonic."""
+        return self.ghosts.next_s()
+
+    def look(self, now_s: float) -> None:
+        """End the ghosts that kubelet must have passed by now."""
+        busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
+        for node in self.ghosts.end(now_s, busy, self._mean_s):
+            self._reopen(node)
 
     def silent(self, now_s: float) -> list[Silent]:
         """The plugins that have become silent since this was last asked."""
@@ -378,9 +420,16 @@ class HandOff:
         self.reopened = self.reopened or flight.told
         if served and flight.ours:
             self._measure(node, now_s - flight.since_s)
+            self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))
         self._ended[name] = None
         self.uncrowd(name)
         self._drop_if_empty(name, node)
+
+    def _reopen(self, name: NodeName) -> None:
+        """Something that counted as in flight there does no more."""
+        self._ended[name] = None
+        self.uncrowd(name)
+        self.reopened = True
 
     def _measure(self, node: _Node, took_s: float) -> None:
         self.seconds.append(took_s)

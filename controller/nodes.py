@@ -1,9 +1,10 @@
 """What the mirror shows of nodes and of the ConfigMaps that speak of them, told to the ledger."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from controller.beats import Beats
 from controller.deeds import Announce, Subject
 from controller.documents import Documents, Place
 from controller.node_locks import NodeLocks
@@ -14,6 +15,7 @@ from core.wire.config_maps import ConfigMap
 
 # After so many, others may have their turn.
 SLICE: Final = 32
+_LOOK_S: Final = 5.0
 
 
 class Nodes:
@@ -23,11 +25,14 @@ class Nodes:
         complaints: what is wrong with the nodes set aside, wholly or in part.
     """
 
-    def __init__(self, planner: Planner, locks: NodeLocks) -> None:
+    def __init__(self, planner: Planner, locks: NodeLocks, clock: Callable[[], float]) -> None:
         self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
         self._planner: Final = planner
         self._locks: Final = locks
         self._documents: Final = Documents()
+        self._clock: Final = clock
+        self._beats: Final = Beats(planner.catalog, planner.handoff.set_blind)
+        self._looked_s = clock()
 
     def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
         """These nodes, and no others, exist. Yields where others may have their turn."""
@@ -48,7 +53,18 @@ class Nodes:
         if old is not None and old.resource_version == node.resource_version and old.resource_version:
             return
         documents = self._documents.of(node.name)
+        node = self._beats.shown(node, self._clock())
         self._set_node(replace(node, documents=documents) if documents else node)
+
+    def next_s(self) -> float:
+        """When to look again whether something has become old, monotonic."""
+        return self._looked_s + _LOOK_S
+
+    def look(self, now_s: float) -> None:
+        """Judge those nodes anew of which something has become old."""
+        self._looked_s = now_s
+        for node in self._beats.stale(self._planner.ledger.node, now_s):
+            self._set_node(node)
 
     def _set_node(self, node: Node) -> None:
         before = self._planner.ledger.node(node.name)
@@ -105,4 +121,5 @@ class Nodes:
         """A node is deleted."""
         self._planner.ledger.remove_node(name)
         self._planner.handoff.node_gone(name)
+        self._beats.forget(name)
         self.complaints.pop(name, None)

@@ -50,12 +50,19 @@ class Outcomes:
             self._life.failed(entry)
             self._sent.hear(uid, News.REFUSED)
             self._release(entry, rest_s=rest_s, text=text)
+        self._let_vanish(uid)
 
     def contradicted(self, uid: PodUid, attempt: int) -> None:
         """The API server says that the pod is not as it was thought to be: perhaps a Binding of ours is why."""
         entry = self._waiting_for(uid, attempt, State.SENT)
         if entry is not None:
             self._doubt(entry, "", delay_s=0.0)
+        self._let_vanish(uid)
+
+    def _let_vanish(self, uid: PodUid) -> None:
+        """The Binding was not written, and the pod may have gone meanwhile: then kubelet never heard of it."""
+        if self._life.get(uid) is None:
+            self._planner.handoff.withdraw(uid, self._clock())
 
     def lost(self, uid: PodUid, attempt: int, error: str) -> None:
         """The Binding was perhaps written: everything stays reserved until that is known."""

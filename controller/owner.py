@@ -56,7 +56,8 @@ class Owner:
         self.pending: Final = Pending(self.planner, clock)
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
-        self.nodes: Final = Nodes(self.planner, self.locks)
+        self.nodes: Final = Nodes(self.planner, self.locks, clock)
+        self.planner.chores.append(self.nodes)
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff

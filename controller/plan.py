@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple, assert_never
 
-from controller.handoff import HandOff, Keys
+from controller.handoff import HandOff
+from controller.marks import Keys
 from core import explain, names
 from core.candidates import Candidates
 from core.decide import Invalid, NotAsked, Unjudged, decide, shape_of

@@ -6,13 +6,14 @@ Synchronous, and the owner's alone to call: nothing here waits between a decisio
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import isinf
-from typing import Final
+from typing import Final, Protocol
 
 from controller import plan as steps
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
-from controller.handoff import HandOff, Keys
+from controller.handoff import HandOff
 from controller.lifecycle import Entry, Lifecycle
 from controller.locks import Locks
+from controller.marks import Keys
 from controller.metrics import Metrics
 from controller.refusals import Refusals
 from controller.settling import Attempts
@@ -44,6 +45,18 @@ _PLAIN: Final = NodeConstraints(
         for key in ("not-ready", "unreachable")
     )
 )
+
+
+class Chore(Protocol):
+    """What time alone brings about."""
+
+    def next_s(self) -> float:
+        """When it may do so next, monotonic."""
+        ...
+
+    def look(self, now_s: float) -> None:
+        """Do what is due."""
+        ...
 
 
 class Planner:
@@ -82,6 +95,7 @@ class Planner:
         self.ledger: Final = Ledger(catalog, tables, settings)
         self.life: Final = Lifecycle()
         self.handoff: Final = HandOff(catalog, tables, settings)
+        self.chores: Final[list[Chore]] = [self.handoff]
         self.locks: Final = Locks(catalog, settings)
         self.deeds: Final[deque[Deed]] = deque()
         self.untold: Final[dict[PodUid, None]] = {}
@@ -90,7 +104,7 @@ class Planner:
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
         self.sent: Final[Attempts[PodUid]] = Attempts()
-        self._catalog: Final = catalog
+        self.catalog: Final = catalog
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
@@ -153,6 +167,7 @@ class Planner:
             due_s.append(self._lines_s + _LINE_PAUSE_S)
         if self.handoff.in_flight:
             due_s.append(self._silence_s + _SILENCE_PAUSE_S)
+        due_s += [chore.next_s() for chore in self.chores]
         if self.life.is_refusing:
             due_s.append(self._retried_s + self.settings.refused_retry_s)
         return min(due_s)
@@ -224,7 +239,7 @@ class Planner:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
         unix_s = int(self._wall())
         uid, node = entry.pod.uid, placement.node
-        dialect = self._catalog.dialects[placement.dialect]
+        dialect = self.catalog.dialects[placement.dialect]
         stamp = Stamp(node=node, now_s=unix_s, order=self.handoff.order(node, placement.dialect, unix_s))
         self.life.bind(entry)
         self.sent.send(uid, entry.version)
@@ -248,9 +263,7 @@ class Planner:
         if had < _LONG_BYTES:
             return ""
         stamp = Stamp(node=placement.node, now_s=int(self._wall()), order=0)
-        assigned = self._catalog.dialects[placement.dialect].annotations(
-            placement.assignment, stamp, self.ledger.tables
-        )
+        assigned = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.ledger.tables)
         return steps.room_text(pod.annotations, had, steps.annotations_bytes({**pod.annotations, **assigned}))
 
     # ------------------------------------------------------------------ turns
@@ -328,6 +341,9 @@ class Planner:
         for took_s in self.handoff.seconds:
             self._metrics.handoff_s.observe(took_s)
         self.handoff.seconds.clear()
+        for chore in self.chores:
+            if chore.next_s() <= now_s:
+                chore.look(now_s)
         if now_s >= self._silence_s + _SILENCE_PAUSE_S:
             self._silence_s = now_s
             for one in self.handoff.silent(now_s):
@@ -387,7 +403,7 @@ class Planner:
         """
         tables = self.ledger.tables
         self._primed.clear()
-        for dialect in self._catalog.dialects.values():
+        for dialect in self.catalog.dialects.values():
             limits = dict.fromkeys(dialect.resources(tables), "1")
             probe = Pod(
                 uid=PodUid(""),
@@ -435,7 +451,7 @@ class Planner:
 
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""
-        return self._catalog.dialects[shape.dialect].confusable(shape.request)
+        return Keys(shape.dialect, self.catalog.dialects[shape.dialect].confusable(shape.request))
 
     def take_back(self, entry: Entry) -> None:
         """Free what is reserved for a pod that stays in the queue.

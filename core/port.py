@@ -369,6 +369,26 @@ class Rotating(Protocol):
 
 
 @runtime_checkable
+class Beating(Protocol):
+    """What a dialect adds whose device plugin, in some versions, writes to its node again and again.
+
+    Nothing here tells the time: who asks knows for how long a beat has been what it is.
+    """
+
+    def beat(self, node: Node) -> str:
+        """What such a version last wrote on *node*, "" where it wrote nothing: another text with every beat."""
+        ...
+
+    def without_beat(self, node: Node) -> Node:
+        """*node* as it counts when its beat is only left over from a version that is not there any more."""
+        ...
+
+    def is_blind(self, node: Node) -> bool:
+        """Whether the plugin of *node* may tell pods apart by nothing at all: any two are confusable."""
+        ...
+
+
+@runtime_checkable
 class Marking(Protocol):
     """What a dialect adds whose device plugin marks on a pod how far it is with it; the others have nothing of it."""
 

@@ -139,13 +139,13 @@ def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Map
 def oldest_by_time(pods: Sequence[Mapping[str, Any]], node_name: str) -> Mapping[str, Any] | None:
     """The pod that a plugin up to v1.11.0 takes: the smallest time of its node, however many devices it has left.
 
-    It begins with the first pod of the cluster, wherever that is, and stays with it where no time is smaller (P20).
+    Where none has a time of its own, it takes the first pod of the cluster, wherever that is (P20).
     """
-    found = pods[0] if pods else None
-    for pod in pods:
-        if annotations_of(pod).get(NODE) == node_name and found is not None:
-            found = pod if _time(annotations_of(pod)) < _time(annotations_of(found)) else found
-    return found
+    candidates = [pod for pod in pods if annotations_of(pod).get(NODE) == node_name]
+    timed = [pod for pod in candidates if _time(annotations_of(pod)) < DONE_TIME]
+    if not timed:
+        return pods[0] if pods else None
+    return min(timed, key=lambda pod: _time(annotations_of(pod)))
 
 
 def handshake(now: datetime) -> str:

@@ -1,6 +1,7 @@
 """The vGPU protocol behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from core import names
 from core.dialects.vgpu import cards as _cards
@@ -175,6 +176,19 @@ class Vgpu:
         """*pod* as the plugin sees it; None if it never serves it."""
         del tables
         return handoff.in_flight(pod)
+
+    def beat(self, node: Node) -> str:
+        """The handshake, which plugins up to v1.12.0 rewrite every 30 s."""
+        return node.annotations.get(keys.HANDSHAKE, "")
+
+    def without_beat(self, node: Node) -> Node:
+        """*node* without the handshake of a plugin that main has replaced."""
+        left = {key: value for key, value in node.annotations.items() if key != keys.HANDSHAKE}
+        return replace(node, annotations=left)
+
+    def is_blind(self, node: Node) -> bool:
+        """Up to v1.11.0 it goes by time alone; v1.12.0 does not, and writes the same to its node."""
+        return keys.HANDSHAKE in node.annotations
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""

@@ -1,12 +1,13 @@
 from dataclasses import replace
 
 from controller.handoff import HandOff
+from controller.marks import Keys
 from core.catalog import standard_catalog
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings, Tables
 from tests.support.world import World, node, pod
 
-ONE, TWO = frozenset({("vgpu devices", 1)}), frozenset({("vgpu devices", 2)})
+ONE, TWO = (Keys(DialectName.VGPU, frozenset({("vgpu devices", number)})) for number in (1, 2))
 N1 = NodeName("n1")
 
 
@@ -41,17 +42,17 @@ def test_a_pod_occupies_the_node_that_its_annotation_names_although_it_is_not_bo
     assert found.busy(N1, TWO)
 
 
-def test_a_pod_is_out_of_flight_once_served_started_or_gone():
-    for end in ("served", "started", "gone"):
+def test_a_pod_is_out_of_flight_once_served_or_started():
+    for end in ("served", "started"):
         found = handoff()
         found.observe(bound("p"), 0.0)
         if end == "served":
             found.observe(bound("p", devices=0, says="success"), 1.0)
-        elif end == "started":
-            found.observe(bound("p", started=True), 1.0)
         else:
-            found.forget("uid-p", 1.0)
+            found.observe(bound("p", started=True), 1.0)
         assert (end, found.busy(N1, ONE), found.in_flight) == (end, False, 0)
+        found.forget("uid-p", 2.0)
+        assert not found.busy(N1, ONE)
 
 
 def test_a_dead_pod_occupies_its_node_until_its_devices_are_known_to_be_cleared():

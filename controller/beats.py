@@ -1,0 +1,65 @@
+"""What device plugins of some versions write to their node again and again: whether it is still being written.
+
+The vGPU plugin up to v1.12.0 rewrites a handshake every 30 s, main writes none and leaves what is there. So its
+presence says nothing, its age does: our own time since it was last seen to change, never the clock of whoever wrote it.
+Just after a start nothing is known to be old, and what is there counts as alive.
+Source: protocol reference, nvidia 7.2, 7.3; facts 3.3, case 41.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from core.catalog import Catalog
+from core.model import Node, NodeName
+from core.port import Beating
+from core.settings import DialectName
+
+# Four times what the plugin takes between two of them, so that one or two may be lost.
+STALE_S: Final = 120.0
+
+
+class _Beat(NamedTuple):
+    value: str
+    since_s: float
+
+
+class Beats:
+    """The last beat of every node.
+
+    Attributes:
+        blind: told of every node shown: name, dialect, and whether its plugin tells no pod from another.
+    """
+
+    def __init__(self, catalog: Catalog, blind: Callable[[NodeName, DialectName, bool], None]) -> None:
+        self._dialects: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Beating)}
+        self._blind: Final = blind
+        self._last: Final[dict[NodeName, dict[DialectName, _Beat]]] = {}
+
+    def shown(self, node: Node, now_s: float) -> Node:
+        """*node* without the beats that nobody writes any more."""
+        for name, dialect in self._dialects.items():
+            value = dialect.beat(node)
+            known = self._last.get(node.name, {})
+            if not value:
+                known.pop(name, None)
+            elif name not in known or known[name].value != value:
+                known = self._last.setdefault(node.name, {})
+                known[name] = _Beat(value, now_s)
+            elif now_s >= known[name].since_s + STALE_S:
+                node = dialect.without_beat(node)
+            self._blind(node.name, name, dialect.is_blind(node))
+        return node
+
+    def forget(self, name: NodeName) -> None:
+        """The node is gone."""
+        self._last.pop(name, None)
+
+    def stale(self, nodes: Callable[[NodeName], Node | None], now_s: float) -> list[Node]:
+        """The nodes of *nodes* whose beat has become old since they were last shown, as they now count."""
+        found: list[Node] = []
+        for name, beats in self._last.items():
+            if any(now_s >= beat.since_s + STALE_S for beat in beats.values()):
+                node = nodes(name)
+                if node is not None and any(self._dialects[one].beat(node) for one in beats):
+                    found.append(self.shown(node, now_s))
+        return found

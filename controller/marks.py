@@ -1,0 +1,46 @@
+"""What a device plugin could mistake one pod for another by, on the node at hand.
+
+Source: protocol reference, nvidia 2.9, 5.2 (P1, P20), 7.2.
+"""
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+from core.model import NodeName
+from core.settings import DialectName
+
+
+class Keys(NamedTuple):
+    """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together."""
+
+    dialect: DialectName
+    marks: frozenset[Hashable]
+
+
+class Marks:
+    """Whom the plugin of each node can tell apart."""
+
+    def __init__(self) -> None:
+        # Nodes whose plugin goes by time alone: to it, all pods of the dialect are one.
+        self._blind: Final[set[tuple[NodeName, DialectName]]] = set()
+
+    def set_blind(self, node: NodeName, dialect: DialectName, *, blind: bool) -> bool:
+        """Note whether the plugin of *dialect* on *node* tells no pod from another; True if that is news."""
+        key = (node, dialect)
+        if blind == (key in self._blind):
+            return False
+        if blind:
+            self._blind.add(key)
+        else:
+            self._blind.discard(key)
+        return True
+
+    def forget(self, node: NodeName) -> None:
+        """The node is gone."""
+        self._blind.difference_update([key for key in self._blind if key[0] == node])
+
+    def alike(self, node: NodeName, one: Keys, other: Keys) -> bool:
+        """Whether the plugin on *node* could mistake a pod with keys *one* for a pod with keys *other*."""
+        if one.dialect is not other.dialect or not (one.marks and other.marks):
+            return False
+        return not one.marks.isdisjoint(other.marks) or (node, one.dialect) in self._blind
