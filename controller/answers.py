@@ -50,7 +50,9 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
     if entry.placement is not None:
         found |= where(owner, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
-        found["text"] = turn_text(entry.placement.node)
+        keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
+        why = owner.handoff.why_closed(entry.placement.node, keys) if keys is not None else ""
+        found["text"] = turn_text(entry.placement.node, why)
     elif entry.held:
         found["text"] = entry.held
     elif entry.stage is Stage.REFUSED and entry.shape is not None:

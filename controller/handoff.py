@@ -6,15 +6,16 @@ closes its node for what it would confuse. A pod that vanishes unserved leaves a
 Source: protocol reference, nvidia 2.8, 2.9; design 7.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from controller.ghosts import Ghosts
 from controller.marks import Keys, Marks
+from controller.rests import Rests
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
-from core.port import InFlight, Progress
+from core.port import Beating, InFlight, Progress
 from core.settings import DialectName, Settings, Tables
 
 # Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
@@ -22,6 +23,8 @@ _FIRST_GUESS_S: Final = 0.5
 # How much the newest hand-off counts in the running mean.
 _WEIGHT: Final = 0.2
 _NEVER: Final = float("inf")
+# What is left of a dead pod for a plugin that goes by time alone.
+_RETIRING: Final = frozenset({"retiring"})
 # Each of them is decided anew, all in one go.
 _IMPATIENT_AT_ONCE: Final = 8
 
@@ -85,6 +88,7 @@ class HandOff:
         self.settings = settings
         self.marks: Final = Marks()
         self.ghosts: Final = Ghosts()
+        self.rests: Final = Rests()
         self._nodes: dict[NodeName, _Node] = {}
         self._node_of: dict[PodUid, NodeName] = {}
         self._line_of: dict[PodUid, NodeName] = {}
@@ -114,11 +118,21 @@ class HandOff:
         node = NodeName(seen.node or pod.node_name)
         if not node:
             return None
-        if seen.progress is Progress.WAITING or (seen.cleanup and seen.confusable):
-            self._note(pod, node, Keys(name, seen.confusable), now_s, dead=seen.progress is Progress.FAILED)
+        rest = {**(seen.cleanup or {}), **self._retirement(pod, node, name, seen.progress)}
+        if seen.progress is Progress.WAITING or (rest and (seen.confusable or seen.progress is Progress.FAILED)):
+            marks = seen.confusable or _RETIRING
+            self._note(pod, node, Keys(name, marks), now_s, dead=seen.progress is Progress.FAILED)
         elif flight is not None:
             self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
-        return self._cleanup(pod, seen)
+        return self._cleanup(pod, rest)
+
+    def _retirement(self, pod: Pod, node: NodeName, name: DialectName, progress: Progress) -> Mapping[str, str]:
+        """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
+        over = progress is Progress.FAILED or (progress is Progress.DONE and pod.started)
+        if not over or not self.marks.is_blind(node, name):
+            return {}
+        dialect = self._catalog.dialects[name]
+        return dialect.retirement(pod) if isinstance(dialect, Beating) else {}
 
     def _seen(self, pod: Pod) -> tuple[DialectName, InFlight] | tuple[None, None]:
         for name, dialect in self._catalog.dialects.items():
@@ -141,11 +155,11 @@ class HandOff:
             flight.keys = keys
             self._ended[node] = None
 
-    def _cleanup(self, pod: Pod, seen: InFlight) -> Cleanup | None:
-        if not seen.cleanup or self._cleaning.get(pod.uid) == pod.resource_version:
+    def _cleanup(self, pod: Pod, rest: Mapping[str, str]) -> Cleanup | None:
+        if not rest or self._cleaning.get(pod.uid) == pod.resource_version:
             return None
         self._cleaning[pod.uid] = pod.resource_version
-        return Cleanup(pod=pod, annotations=tuple(seen.cleanup.items()))
+        return Cleanup(pod=pod, annotations=tuple(rest.items()))
 
     def cleaned(self, uid: PodUid, now_s: float) -> None:
         """The pod's annotations are known to be cleared: it can be mistaken for nothing any more."""
@@ -179,6 +193,7 @@ class HandOff:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
         self.uncrowd(name)
         self.marks.forget(name)
+        self.rests.forget(name)
         self._orders.pop(name, None)
         self._ended[name] = None
 
@@ -237,7 +252,9 @@ class HandOff:
     # ------------------------------------------------------------------ asking
 
     def busy(self, node: NodeName, keys: Keys) -> bool:
-        """Whether something in flight on *node* could be mistaken for a pod with *keys*."""
+        """Whether *node* rests, or something in flight there could be mistaken for a pod with *keys*."""
+        if self.rests.is_resting(node, keys.dialect):
+            return True
         found = self._nodes.get(node)
         alike = self.marks.alike
         if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
@@ -255,7 +272,7 @@ class HandOff:
         """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
         found = self._nodes.get(node)
         if found is None:
-            return self._ghosts_s(node, keys, now_s)
+            return self._closed_s(node, keys, now_s)
         ahead = sum(1 for one in found.line.values() if self.marks.alike(node, keys, one.keys))
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
@@ -263,14 +280,22 @@ class HandOff:
         """How long a hand-off takes there."""
         return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
-    def _ghosts_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
-        """How long until no ghost counts that could be mistaken for a pod with *keys*."""
+    def _closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+        """How long until it does not rest, and no ghost counts that could be mistaken for a pod with *keys*."""
         found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
-        return max(max(found, default=now_s) - now_s, 0.0)
+        return max(max(found, default=now_s) - now_s, self.rests.left_s(node, keys.dialect, now_s))
+
+    def why_closed(self, node: NodeName, keys: Keys) -> str:
+        """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
+        if why := self.rests.why(node, keys.dialect):
+            return why
+        if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
+            return "a pod was deleted there before it was served, and kubelet may still ask for its cards"
+        return ""
 
     def _flights_s(self, name: NodeName, node: _Node, keys: Keys, now_s: float) -> float:
         """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
-        mean_s, left_s = self._expected_s(node), self._ghosts_s(name, keys, now_s)
+        mean_s, left_s = self._expected_s(node), self._closed_s(name, keys, now_s)
         for flight in node.flights.values():
             if self.marks.alike(name, keys, flight.keys):
                 waited_s = now_s - flight.since_s
@@ -348,11 +373,13 @@ class HandOff:
             before[keys] = before.get(keys, 0) + 1
 
     def next_s(self) -> float:
-        """When the next ghost may end, monotonic."""
-        return self.ghosts.next_s()
+        """When the next rest ends, or ghost may end, monotonic."""
+        return min(self.ghosts.next_s(), self.rests.next_s())
 
     def look(self, now_s: float) -> None:
-        """End the ghosts that kubelet must have passed by now."""
+        """End what has lasted long enough."""
+        for node in self.rests.end(now_s):
+            self._reopen(node)
         busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
         for node in self.ghosts.end(now_s, busy, self._mean_s):
             self._reopen(node)

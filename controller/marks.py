@@ -35,6 +35,10 @@ class Marks:
             self._blind.discard(key)
         return True
 
+    def is_blind(self, node: NodeName, dialect: DialectName) -> bool:
+        """Whether the plugin of *dialect* on *node* tells no pod from another."""
+        return (node, dialect) in self._blind
+
     def forget(self, node: NodeName) -> None:
         """The node is gone."""
         self._blind.difference_update([key for key in self._blind if key[0] == node])

@@ -37,6 +37,18 @@ class Metrics:
         )
         self.nodes_silent: Final = self._gauge("nodes_silent", "Nodes whose device plugin does not answer.")
         self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
+        self.ghosts: Final = self._gauge(
+            "handoff_ghosts", "Pods that vanished before they were served, of which kubelet may still admit some."
+        )
+        self.turned_away: Final = self._counter(
+            "pods_turned_away", "Pods that kubelet did not admit for want of their cards, by protocol.", ("dialect",)
+        )
+        self.nodes_resting: Final = self._gauge(
+            "nodes_resting", "Nodes that rest after a pod was turned away, or a plugin came back.", ("dialect",)
+        )
+        self.nodes_avoided: Final = self._gauge(
+            "nodes_avoided", "Pairs of owner and node: its pods go elsewhere, for three in a row were turned away."
+        )
         self.nodes: Final = self._gauge("nodes", "Nodes known.")
         self.assignments_changed: Final = self._counter(
             "assignments_changed", "Times that a bound pod was seen to say of its cards what it was not bound with."

@@ -1,6 +1,6 @@
 """What the mirror shows of nodes and of the ConfigMaps that speak of them, told to the ledger."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,8 +9,10 @@ from controller.deeds import Announce, Subject
 from controller.documents import Documents, Place
 from controller.node_locks import NodeLocks
 from controller.planner import Planner
+from core.ledger import NodeState
 from core.model import Node, NodeName
-from core.port import Complaint
+from core.port import Complaint, Healing
+from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
 
 # After so many, others may have their turn.
@@ -33,6 +35,8 @@ class Nodes:
         self._clock: Final = clock
         self._beats: Final = Beats(planner.catalog, planner.handoff.set_blind)
         self._looked_s = clock()
+        # The most cards that a node ever had well at once, by protocol.
+        self._most: Final[dict[NodeName, dict[DialectName, int]]] = {}
 
     def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
         """These nodes, and no others, exist. Yields where others may have their turn."""
@@ -68,7 +72,9 @@ class Nodes:
 
     def _set_node(self, node: Node) -> None:
         before = self._planner.ledger.node(node.name)
+        cards = self._usable(node.name)
         changed = self._planner.ledger.set_node(node)
+        self._let_rest(node.name, cards)
         if before is None or before.annotations != node.annotations:
             self._locks.tend(node.name)
             if before is not None:
@@ -79,6 +85,25 @@ class Nodes:
         complaints = self._planner.ledger.states[node.name].complaints
         if complaints != self.complaints.get(node.name, ()):
             self._complain(node, complaints)
+
+    def _usable(self, name: NodeName) -> dict[DialectName, int]:
+        """How many cards of the node can be used, by protocol."""
+        state = self._planner.ledger.states.get(name)
+        return {} if state is None else {dialect: self._well(dialect, state) for dialect in state.offers}
+
+    def _well(self, name: DialectName, state: NodeState) -> int:
+        cards, dialect = state.offers[name], self._planner.catalog.dialects[name]
+        if not isinstance(dialect, Healing):
+            return len(cards)
+        return sum(one == healed for one, healed in zip(cards, dialect.healed(cards), strict=True))
+
+    def _let_rest(self, name: NodeName, before: Mapping[DialectName, int]) -> None:
+        """Let the node rest for a protocol of which cards came back: its plugin has just been started again."""
+        most = self._most.setdefault(name, {})
+        for dialect, count in self._usable(name).items():
+            if before.get(dialect, 0) < count <= most.get(dialect, 0):
+                self._planner.handoff.rests.returned(name, dialect, self._clock())
+            most[dialect] = max(most.get(dialect, 0), count)
 
     def _complain(self, node: Node, complaints: tuple[Complaint, ...]) -> None:
         known = self.complaints.pop(node.name, ())
@@ -122,4 +147,5 @@ class Nodes:
         self._planner.ledger.remove_node(name)
         self._planner.handoff.node_gone(name)
         self._beats.forget(name)
+        self._most.pop(name, None)
         self.complaints.pop(name, None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
 from controller.changes import holds_the_same
-from controller.deeds import Announce, Clear, about_pod, target_of
+from controller.deeds import Announce, Clear, Subject, about_pod, target_of
 from controller.lifecycle import UNSETTLED, Entry, Told
 from controller.metrics import Metrics
 from controller.node_locks import NodeLocks
@@ -17,6 +17,7 @@ from controller.nodes import SLICE, Nodes
 from controller.outcomes import Outcomes
 from controller.pending import Pending
 from controller.planner import Planner
+from controller.rests import turned_away
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings, Tables
@@ -66,6 +67,7 @@ class Owner:
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall
+        self._catalog: Final = catalog
         self._marks: Final = catalog.marks()
         # The newest version known of each pod, and those that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
@@ -142,6 +144,8 @@ class Owner:
             if pod.created_s:
                 self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
         known = self.carded.get(pod.uid)
+        if known is not None or entry is not None:
+            self._heed_kubelet(known, pod)
         if known is not None and entry is None and holds_the_same(known, pod, self._marks):
             return
         if pod.finished:
@@ -164,6 +168,28 @@ class Owner:
         if not as_bound:
             self._metrics.assignments_changed.inc()
             self.planner.deeds.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
+
+    def _heed_kubelet(self, known: Pod | None, pod: Pod) -> None:
+        """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
+        holding = self.ledger.holding(pod.uid)
+        if holding is None or holding.dialect is None:
+            return
+        now_s, rests = self._clock(), self.handoff.rests
+        if pod.started and not (known is not None and known.started):
+            rests.served(pod, holding.dialect, now_s)
+        elif turned_away(pod, self._catalog.dialects[holding.dialect].resources(self.ledger.tables)):
+            self._metrics.turned_away.labels(holding.dialect.value).inc()
+            self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
+
+    def _tell_rest(self, pod: Pod, rest_s: float) -> None:
+        if rest_s:
+            message = (
+                f"its kubelet turned pod {pod.key} away: {pod.status_message or pod.status_reason}; no pod of this "
+                f"kind is sent there for {rest_s:.0f} s, and longer if that happens again; see the device plugin's log"
+            )
+            node = self.ledger.node(NodeName(pod.node_name))
+            about = Subject(kind="Node", name=pod.node_name, uid=node.uid if node is not None else "")
+            self.planner.deeds.append(Announce(about=about, reason="PodTurnedAway", message=message))
 
     def _warn_of(self, pod: Pod, closes: str) -> None:
         if pod.node_name not in self.ledger.states:

@@ -58,11 +58,15 @@ Step = BindNow | WaitTurn | RefusePod
 
 
 class Wish(NamedTuple):
-    """A pod, all of it that decides where it fits, and what a plugin could mistake it by."""
+    """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
+
+    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits.
+    """
 
     pod: Pod
     shape: Shape
     keys: Keys
+    avoid: frozenset[NodeName] = frozenset()
 
 
 def read_wish(pod: Pod, ledger: Ledger) -> Shape | Waits:
@@ -141,8 +145,10 @@ def room_text(annotations: Mapping[str, str], had: int, comes_to: int) -> str:
     )
 
 
-def turn_text(node: NodeName) -> str:
-    """Why a pod that has its place is not bound yet."""
+def turn_text(node: NodeName, why: str = "") -> str:
+    """Why a pod that has its place is not bound yet; *why*: what is in the way besides a plugin that is busy."""
+    if why:
+        return f"has its place on {node} and waits until that node is tried again: {why}"
     return (
         f"has its place on {node} and waits until the device plugin there has served pods that it could mistake "
         "for this one"
@@ -157,14 +163,17 @@ def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float
     step = step_aside(wish, candidates, handoff, now_s)
     if step is not None:
         return step
-    return _step_in_a_crowd(wish, candidates, handoff, now_s) if handoff.crowded(wish.keys) else RefusePod()
+    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if handoff.crowded(wish.keys) else RefusePod()
+    if wish.avoid and isinstance(crowded, RefusePod):
+        return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
+    return crowded
 
 
 def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
     """The best node that is not known to be crowded, or None."""
-    pod, shape, keys = wish
+    pod, shape, keys, avoid = wish
     for _ in range(_NODES_TRIED):
-        placement = decide(candidates, pod, shape, handoff.crowded(keys))
+        placement = decide(candidates, pod, shape, handoff.crowded(keys) | avoid if avoid else handoff.crowded(keys))
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
@@ -177,9 +186,9 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
 
 def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
     """The best node of all, however long its line, but none whose plugin is silent."""
-    pod, shape, keys = wish
+    pod, shape, keys, avoid = wish
     silent: set[NodeName] = set()
-    while (placement := decide(candidates, pod, shape, silent)) is not None:
+    while (placement := decide(candidates, pod, shape, silent | avoid if avoid else silent)) is not None:
         if handoff.free(placement.node, keys):
             return BindNow(placement=placement)
         if isfinite(handoff.wait_s(placement.node, keys, now_s)):

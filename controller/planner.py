@@ -188,7 +188,12 @@ class Planner:
             self._refuse(entry, shape, self.refusals.silent.get(shape, ()))
             return
         keys = self.keys(shape)
-        step = steps.next_step(steps.Wish(entry.pod, shape, keys), self.candidates, self.handoff, now_s)
+        step = steps.next_step(
+            steps.Wish(entry.pod, shape, keys, self.handoff.rests.avoided(entry.pod, now_s)),
+            self.candidates,
+            self.handoff,
+            now_s,
+        )
         match step:
             case steps.BindNow(placement=placement):
                 self.reserve(entry, placement)
@@ -307,7 +312,7 @@ class Planner:
             return
         keys = self.keys(entry.shape)
         self.handoff.crowd(entry.placement.node, keys)
-        wish = steps.Wish(entry.pod, entry.shape, keys)
+        wish = steps.Wish(entry.pod, entry.shape, keys, self.handoff.rests.avoided(entry.pod, now_s))
         step = steps.step_aside(wish, self.candidates, self.handoff, now_s)
         if step is None:
             self._keep_waiting(entry, keys, entry.placement.node, now_s)
@@ -331,7 +336,7 @@ class Planner:
             self.take_back(entry)
             self.life.ready(entry)
         elif now_s >= entry.turn_s + _TELL_TURN_S and not entry.held:
-            self.life.hold_up(entry, steps.turn_text(node))
+            self.life.hold_up(entry, steps.turn_text(node, self.handoff.why_closed(node, keys)))
             self.untold[entry.pod.uid] = None
 
     # ------------------------------------------------------------------ waking

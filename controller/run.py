@@ -451,6 +451,10 @@ class Controller:
             metrics.nodes_set_aside.labels(dialect.value).set(count)
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
         metrics.in_flight.set(owner.handoff.in_flight)
+        metrics.ghosts.set(len(owner.handoff.ghosts))
+        for dialect in DialectName:
+            metrics.nodes_resting.labels(dialect.value).set(len(owner.handoff.rests.resting(dialect)))
+        metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances(time.monotonic())))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.configuration_refused.set(bool(self._standing.refused))
         metrics.configuration_notes.set(len(self._standing.notes))

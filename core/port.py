@@ -387,6 +387,10 @@ class Beating(Protocol):
         """Whether the plugin of *node* may tell pods apart by nothing at all: any two are confusable."""
         ...
 
+    def retirement(self, pod: Pod) -> Mapping[str, str]:
+        """What must stand on *pod*, which is served or dead, for a blind plugin to pass over it; {} if it does."""
+        ...
+
 
 @runtime_checkable
 class Marking(Protocol):

@@ -190,6 +190,10 @@ class Vgpu:
         """Up to v1.11.0 it goes by time alone; v1.12.0 does not, and writes the same to its node."""
         return keys.HANDSHAKE in node.annotations
 
+    def retirement(self, pod: Pod) -> Mapping[str, str]:
+        """The time that the plugin writes when it is done: the smallest is served, whatever else the pod says."""
+        return handoff.retirement(pod)
+
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""
         return usage.tally(cards)

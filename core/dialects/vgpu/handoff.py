@@ -20,6 +20,7 @@ from core.port import InFlight, Progress, Stamp
 
 # The plugin writes 2^64-1 when it is done; nothing that large is a time.
 _TIMES_END: Final = 2**62
+_DONE_TIME: Final = str(2**64 - 1)
 # Dialect and version of what is kept back, then segments as in ``devices-to-allocate``, each at its container's place.
 _QUEUE_HEAD: Final = "vgpu/1 "
 
@@ -109,6 +110,12 @@ def in_flight(pod: Pod) -> InFlight | None:
     if phase == keys.SUCCESS or pod.started or not marks:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)
     return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, node=node)
+
+
+def retirement(pod: Pod) -> Mapping[str, str]:
+    """What takes *pod* out of the candidates of a plugin that goes by time alone."""
+    timed = keys.NODE in pod.annotations and pod.annotations.get(keys.TIME, _DONE_TIME) != _DONE_TIME
+    return {keys.TIME: _DONE_TIME} if timed else {}
 
 
 def _split(text: str, place: int) -> tuple[str, str]:
