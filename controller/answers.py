@@ -51,7 +51,7 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
         found |= where(owner, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
-        why = owner.handoff.why_closed(entry.placement.node, keys) if keys is not None else ""
+        why = owner.handoff.why_closed(entry.placement.node, keys, in_full=True) if keys is not None else ""
         found["text"] = turn_text(entry.placement.node, why)
     elif entry.held:
         found["text"] = entry.held
@@ -65,6 +65,12 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
             found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
     else:
         found["text"] = _STAGES.get(entry.stage, "waits")
+    avoided = sorted(owner.handoff.rests.avoided(entry.pod))
+    if avoided:
+        found["avoided_nodes"] = avoided
+        found["text"] += (
+            f"\nIts owner's last pods were turned away by {', '.join(avoided)}: it goes elsewhere if it can."
+        )
     return found
 
 

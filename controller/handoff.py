@@ -285,9 +285,9 @@ class HandOff:
         found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
         return max(max(found, default=now_s) - now_s, self.rests.left_s(node, keys.dialect, now_s))
 
-    def why_closed(self, node: NodeName, keys: Keys) -> str:
+    def why_closed(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
         """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
-        if why := self.rests.why(node, keys.dialect):
+        if why := self.rests.why(node, keys.dialect, in_full=in_full):
             return why
         if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
             return "a pod was deleted there before it was served, and kubelet may still ask for its cards"

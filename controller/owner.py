@@ -184,7 +184,7 @@ class Owner:
     def _tell_rest(self, pod: Pod, rest_s: float) -> None:
         if rest_s:
             message = (
-                f"its kubelet turned pod {pod.key} away: {pod.status_message or pod.status_reason}; no pod of this "
+                f"its kubelet turned pod uid {pod.uid} away: {pod.status_message or pod.status_reason}; no pod of this "
                 f"kind is sent there for {rest_s:.0f} s, and longer if that happens again; see the device plugin's log"
             )
             node = self.ledger.node(NodeName(pod.node_name))

@@ -189,7 +189,7 @@ class Planner:
             return
         keys = self.keys(shape)
         step = steps.next_step(
-            steps.Wish(entry.pod, shape, keys, self.handoff.rests.avoided(entry.pod, now_s)),
+            steps.Wish(entry.pod, shape, keys, self.handoff.rests.avoided(entry.pod)),
             self.candidates,
             self.handoff,
             now_s,
@@ -312,7 +312,7 @@ class Planner:
             return
         keys = self.keys(entry.shape)
         self.handoff.crowd(entry.placement.node, keys)
-        wish = steps.Wish(entry.pod, entry.shape, keys, self.handoff.rests.avoided(entry.pod, now_s))
+        wish = steps.Wish(entry.pod, entry.shape, keys, self.handoff.rests.avoided(entry.pod))
         step = steps.step_aside(wish, self.candidates, self.handoff, now_s)
         if step is None:
             self._keep_waiting(entry, keys, entry.placement.node, now_s)

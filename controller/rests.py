@@ -117,28 +117,28 @@ class Rests:
         known = self._rests.get((node, dialect))
         return 0.0 if known is None or known.over else max(known.until_s - now_s, 0.0)
 
-    def why(self, node: NodeName, dialect: DialectName) -> str:
-        """Why *node* rests, for people; "" where it does not."""
+    def why(self, node: NodeName, dialect: DialectName, *, in_full: bool = False) -> str:
+        """Why *node* rests, for people; *in_full*: with kubelet's own words on somebody's pod; "" if it does not."""
         known = self._rests.get((node, dialect))
         if known is None or known.over:
             return ""
         if known.cause is Cause.RETURNED:
             return "its device plugin has just come back"
         again = f", {known.times} times in a row" if known.times > 1 else ""
-        return f"its kubelet turned a pod away{again}: {known.words or 'without a reason'}"
+        return f"its kubelet turned a pod away{again}" + (f": {known.words}" if in_full and known.words else "")
 
-    def avoided(self, pod: Pod, now_s: float) -> frozenset[NodeName]:
+    def avoided(self, pod: Pod) -> frozenset[NodeName]:
         """The nodes that turned away so many pods of *pod*'s owner in a row that it had better go elsewhere."""
         if not self._rows or not pod.owner:
             return frozenset()
         rows = self._rows.get((pod.namespace, pod.owner), {})
-        return frozenset(node for node, row in rows.items() if _is_avoided(row, now_s))
+        return frozenset(node for node, row in rows.items() if row.times >= STEERED_AT)
 
-    def avoidances(self, now_s: float) -> Iterator[tuple[str, str, NodeName, int, str]]:
+    def avoidances(self) -> Iterator[tuple[str, str, NodeName, int, str]]:
         """Every avoidance: namespace, owner, node, failures in a row, and what kubelet last said."""
         for (namespace, owner), rows in self._rows.items():
             for node, row in rows.items():
-                if _is_avoided(row, now_s):
+                if row.times >= STEERED_AT:
                     yield namespace, owner, node, row.times, row.words
 
     def resting(self, dialect: DialectName) -> list[NodeName]:
@@ -148,8 +148,10 @@ class Rests:
     # ------------------------------------------------------------------ time
 
     def next_s(self) -> float:
-        """When the next rest ends, monotonic; infinite without any."""
-        return min((rest.until_s for rest in self._rests.values() if not rest.over), default=_NEVER)
+        """When the next rest ends, or row is forgotten, monotonic; infinite without any."""
+        rests = (rest.until_s + (FORGOTTEN_S if rest.over else 0.0) for rest in self._rests.values())
+        rows = (row.last_s + FORGOTTEN_S for rows in self._rows.values() for row in rows.values())
+        return min(*rests, *rows, _NEVER, _NEVER)
 
     def end(self, now_s: float) -> list[NodeName]:
         """The nodes of which a rest has ended since this was last asked; what is long past is forgotten."""
@@ -166,10 +168,6 @@ class Rests:
             if not rows:
                 del self._rows[owner]
         return ended
-
-
-def _is_avoided(row: _Row, now_s: float) -> bool:
-    return row.times >= STEERED_AT and now_s < row.last_s + FORGOTTEN_S
 
 
 def turned_away(pod: Pod, resources: frozenset[str]) -> bool:

@@ -454,7 +454,7 @@ class Controller:
         metrics.ghosts.set(len(owner.handoff.ghosts))
         for dialect in DialectName:
             metrics.nodes_resting.labels(dialect.value).set(len(owner.handoff.rests.resting(dialect)))
-        metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances(time.monotonic())))
+        metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.configuration_refused.set(bool(self._standing.refused))
         metrics.configuration_notes.set(len(self._standing.notes))

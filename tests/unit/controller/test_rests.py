@@ -4,6 +4,7 @@ import pytest
 
 from controller.rests import FIRST_S, LAST_S
 from core.model import NodeName, Phase
+from core.settings import DialectName
 from tests.support.world import World, node, pod
 
 GONE = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices X, which is unexpected"
@@ -23,11 +24,17 @@ def send(world, name, **fields):
     return bind.node
 
 
-def why(world, name):
+def rest_s(world):
+    """For how long node n1, or else n2, rests still."""
+    found = [world.owner.handoff.rests.left_s(NodeName(name), DialectName.VGPU, world.now_s) for name in ("n1", "n2")]
+    return max(found)
+
+
+def why(world, name, *, in_full=False):
     """Why node n1 is closed to a pod that waits."""
     shape = world.entry(name).shape
     assert shape is not None
-    return world.owner.handoff.why_closed(NodeName("n1"), world.owner.planner.keys(shape))
+    return world.owner.handoff.why_closed(NodeName("n1"), world.owner.planner.keys(shape), in_full=in_full)
 
 
 def test_a_node_that_turned_a_pod_away_is_passed_over_while_another_is_free():
@@ -47,7 +54,8 @@ def test_where_nothing_else_fits_the_pod_waits_with_the_reason_and_is_sent_after
     world.adds(pod("p1"))
     assert world.binds() == []
     assert world.stage("p1") == "turn"
-    assert why(world, "p1").startswith("its kubelet turned a pod away: Allocate failed due to no healthy devices")
+    assert why(world, "p1") == "its kubelet turned a pod away"
+    assert why(world, "p1", in_full=True) == f"its kubelet turned a pod away: {GONE}"
     world.passes(FIRST_S - 0.5)
     assert world.binds() == []
     world.now_s += 1.0
@@ -60,14 +68,14 @@ def test_a_rest_doubles_with_every_failure_and_ends_with_a_pod_that_was_served()
     for at in range(9):
         send(world, f"p{at}")
         turn_away(world, f"p{at}")
-        rests.append(world.owner.handoff.rests.next_s() - world.now_s)
+        rests.append(rest_s(world))
         world.passes(rests[-1])
     assert rests == [min(FIRST_S * 2**at, LAST_S) for at in range(9)]
     send(world, "good")
     world.serves("good")
     send(world, "bad")
     turn_away(world, "bad")
-    assert world.owner.handoff.rests.next_s() - world.now_s == FIRST_S
+    assert rest_s(world) == FIRST_S
 
 
 def test_pods_that_fail_together_are_one_failure():
@@ -78,7 +86,7 @@ def test_pods_that_fail_together_are_one_failure():
         world.accepts(bind)
     for name in ("p1", "p2", "p3"):
         turn_away(world, name)
-    assert world.owner.handoff.rests.next_s() - world.now_s == FIRST_S
+    assert rest_s(world) == FIRST_S
 
 
 def test_replacements_of_pods_on_a_dead_plugin_are_few():
@@ -103,7 +111,7 @@ def test_what_a_node_has_too_little_of_counts_when_it_is_of_its_cards(reason):
     world = World(node("n1"))
     send(world, "p")
     turn_away(world, "p", reason)
-    assert world.owner.handoff.rests.next_s() - world.now_s == FIRST_S
+    assert rest_s(world) == FIRST_S
 
 
 @pytest.mark.parametrize("reason", ["OutOfcpu", "Evicted", "NodeAffinity", "", "OutOf"])
@@ -111,7 +119,7 @@ def test_other_ends_of_a_pod_say_nothing_of_its_cards(reason):
     world = World(node("n1"))
     send(world, "p")
     turn_away(world, "p", reason)
-    assert world.owner.handoff.rests.next_s() == float("inf")
+    assert rest_s(world) == 0.0
 
 
 def test_the_share_of_a_pod_that_was_turned_away_is_free_and_its_keys_are_cleared():
@@ -147,7 +155,7 @@ def failing_thrice(world, owner="ReplicaSet/web"):
     for at in range(3):
         where = send(world, f"p{at}", owner=owner)
         turn_away(world, f"p{at}")
-        world.passes(world.owner.handoff.rests.next_s() - world.now_s)
+        world.passes(rest_s(world))
     return where
 
 
@@ -156,11 +164,12 @@ def test_an_owners_pods_go_elsewhere_after_three_failures_in_a_row():
     where = [send(world, "p0", owner="ReplicaSet/web")]
     for at in range(1, 4):
         turn_away(world, f"p{at - 1}")
-        world.passes(world.owner.handoff.rests.next_s() - world.now_s)
+        world.passes(rest_s(world))
         where.append(send(world, f"p{at}", owner="ReplicaSet/web"))
     assert where[0] == where[1] == where[2] != where[3]
     assert send(world, "other", owner="ReplicaSet/other") == where[0]
-    (avoided,) = world.owner.handoff.rests.avoidances(world.now_s)
+    assert world.owner.handoff.rests.avoided(world.seen("p3")) == {where[0]}
+    (avoided,) = world.owner.handoff.rests.avoidances()
     assert avoided[:4] == ("default", "ReplicaSet/web", where[0], 3)
 
 
@@ -175,13 +184,21 @@ def test_a_pod_of_theirs_that_is_served_there_ends_it():
     failing_thrice(world)
     send(world, "p3", owner="ReplicaSet/web")
     world.serves("p3")
-    assert not list(world.owner.handoff.rests.avoidances(world.now_s))
+    assert not list(world.owner.handoff.rests.avoidances())
+
+
+def test_it_is_forgotten_after_ten_minutes():
+    world = World(node("n1"))
+    failing_thrice(world)
+    assert list(world.owner.handoff.rests.avoidances())
+    world.passes(600.0)
+    assert not list(world.owner.handoff.rests.avoidances())
 
 
 def test_pods_without_an_owner_avoid_nothing():
     world = World(node("n1"))
     failing_thrice(world, owner="")
-    assert not list(world.owner.handoff.rests.avoidances(world.now_s))
+    assert not list(world.owner.handoff.rests.avoidances())
 
 
 # ---------------------------------------------------------------------- a plugin that comes back
@@ -216,7 +233,7 @@ def test_a_plugin_that_comes_and_goes_rests_longer_each_time():
     for at in range(8):
         world.owner.nodes.changed(without_devices(version=f"2{at}0"))
         world.owner.nodes.changed(node("n1", version=f"2{at}1"))
-        rests.append(world.owner.handoff.rests.next_s() - world.now_s)
+        rests.append(rest_s(world))
         world.passes(rests[-1])
     assert rests == [min(FIRST_S * 2**at, LAST_S) for at in range(8)]
 
@@ -234,8 +251,8 @@ def test_a_card_that_falls_ill_lets_no_node_rest_and_one_that_flaps_lets_it_rest
     rests = []
     for at in range(4):
         world.owner.nodes.changed(ill(f"2{at}0", "n1-0"))
-        assert world.owner.handoff.rests.next_s() == float("inf")
+        assert rest_s(world) == 0.0
         world.owner.nodes.changed(ill(f"2{at}1"))
-        rests.append(world.owner.handoff.rests.next_s() - world.now_s)
+        rests.append(rest_s(world))
         world.passes(rests[-1])
     assert rests == [FIRST_S * 2**at for at in range(4)]
