@@ -101,13 +101,20 @@ def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
         return Complaint(dialect=_NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
     if not records:
         return Complaint(dialect=_NAME, field=f"annotation {keys.REGISTER}", problem="it names no card")
-    cards = cards_of(records, table, ordered=keys.HANDSHAKE not in node.annotations)
+    ordered = keys.HANDSHAKE not in node.annotations
+    cards = cards_of(records if ordered else _in_one_order(records), table, ordered=ordered)
     complaints = tuple(
         Complaint(dialect=_NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
         for card in cards
         if card.fixed.fault is Reason.UNUSABLE
     )
     return Offer(cards=cards, complaints=complaints)
+
+
+def _in_one_order(records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """*records* of a plugin that names them in another order every 30 s (P18): no change where no card has changed."""
+    by_uuid = sorted(records, key=lambda record: record.uuid)
+    return tuple(record._replace(position=at) for at, record in enumerate(by_uuid))
 
 
 def cards_of(records: tuple[Record, ...], table: VgpuTable, *, ordered: bool = True) -> tuple[Card, ...]:

@@ -1,7 +1,9 @@
 """A handshake that nobody rewrites says nothing; where it is rewritten, the plugin knows pods by time alone."""
 
+from dataclasses import replace
+
 from controller.beats import STALE_S
-from core.model import Node
+from core.model import Node, NodeName
 from tests.support.world import World, node, pod
 
 HANDSHAKE = "volcano.sh/node-vgpu-handshake"
@@ -72,3 +74,14 @@ def test_they_are_where_main_serves_beside_what_an_old_one_left():
         world.passes(STALE_S)
     world.adds(pod("one"), pod("two", number=2))
     assert len(world.binds()) == 2
+
+
+def test_a_register_in_another_order_is_no_change_while_the_plugin_writes_it_in_any():
+    world = World(old(cards=3))
+    before = world.ledger.states[NodeName("n1")]
+    made = old(cards=3, beat="Reported 2", version="2")
+    register = made.annotations["volcano.sh/node-vgpu-register"]
+    turned = ":".join(reversed(register.strip(":").split(":"))) + ":"
+    annotations = {**made.annotations, "volcano.sh/node-vgpu-register": turned}
+    world.owner.nodes.changed(replace(made, annotations=annotations))
+    assert world.ledger.states[NodeName("n1")].offers == before.offers

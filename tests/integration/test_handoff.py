@@ -1,0 +1,124 @@
+"""Real processes, kubelets that admit the dead, plugins that die and of three versions: nobody gets another's cards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
+from sandbox.players.vgpu_protocol import Version
+from tests.support.controller_rig import GPU, NODES, PODS, pod, share
+
+T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}
+WATCH = KubeletSettings(order=AdmissionOrder.WATCH)
+
+
+def numbered(name, number):
+    return pod(name, {GPU: str(number), "volcano.sh/vgpu-memory": "1000"})
+
+
+async def bound(world, name, deadline_s=30.0):
+    async def asked():
+        found = await world.get(name)
+        return found if found["spec"].get("nodeName") else None
+
+    return await world.until(asked, deadline_s)
+
+
+@pytest.mark.parametrize("resource", ["vgpu", "share"])
+async def test_a_pod_deleted_by_force_before_it_was_served_takes_nobodys_cards(rig, resource):
+    node, limits = (NODES[0], share(1000)) if resource == "vgpu" else (NODES[1], {"volcano.sh/gpu-memory": "1000"})
+    name = node["name"]
+    async with rig(nodes=[node], kubelet=WATCH) as world:
+        await world.controller()
+        world.kubelet.pause(name)
+        await world.add(pod("dead", limits))
+        await bound(world, "dead")
+        await world.client.delete(f"{PODS}/dead", grace_s=0)
+        await world.add(pod("a", limits), pod("b", limits))
+        await asyncio.sleep(1.0)
+        assert not [one for one in ("a", "b") if (await world.get(one))["spec"].get("nodeName")]
+        world.kubelet.resume(name)
+        for one in ("a", "b"):
+            await world.phase(one, deadline_s=40.0)
+        assert world.records.strangers() == []
+
+
+async def test_many_that_are_deleted_by_force_take_nobodys_cards(rig):
+    nodes = [{"name": f"t4-{at}", "plugin": {**T4, "delay_s": 0.2}} for at in range(3)]
+    async with rig(nodes=nodes, kubelet=WATCH) as world:
+        await world.controller()
+        for at in range(12):
+            await world.add(numbered(f"p{at}", 1 + at % 2))
+        await asyncio.sleep(0.4)
+        for at in range(0, 12, 3):
+            await world.client.delete(f"{PODS}/p{at}", grace_s=0)
+        for at in range(12):
+            if at % 3:
+                await world.phase(f"p{at}", deadline_s=60.0)
+        assert world.records.strangers() == []
+
+
+@pytest.mark.parametrize("version", [Version.V1_11_0, Version.V1_12_0, Version.MAIN])
+async def test_pods_of_different_numbers_all_get_their_own_cards_whatever_the_plugins_version(rig, version):
+    kubelet = KubeletSettings(order=AdmissionOrder.SHUFFLED, seed=5, admission_delay_s=0.1)
+    node = {"name": "t4-a", "plugin": {**T4, "version": version.value}}
+    async with rig(nodes=[node], kubelet=kubelet) as world:
+        await world.controller()
+        names = [f"p{at}" for at in range(8)]
+        await world.add(*(numbered(name, 1 + at % 4) for at, name in enumerate(names)))
+        for name in names:
+            await world.phase(name, deadline_s=60.0)
+        assert world.records.strangers() == []
+
+
+async def test_a_dead_plugin_swallows_few_replacements_while_another_node_is_free(rig):
+    nodes = [{"name": f"t4-{at}", "plugin": {**T4, "count": 8}} for at in ("a", "b")]
+    async with rig(nodes=nodes, kubelet=KubeletSettings(node_status_delay_s=8.0)) as world:
+        await world.controller()
+        await world.add(numbered("first", 1))
+        dead = (await world.phase("first"))["spec"]["nodeName"]
+        await world.kubelet.kill_plugins(dead)
+        failed, at = 0, 0
+        async with asyncio.timeout(60):
+            while at - failed < 10:
+                await world.add(numbered(f"p{at}", 1))
+                found = await world.until(lambda name=f"p{at}": ended(world, name), 30.0)
+                failed += found == "Failed"
+                at += 1
+        assert failed <= 2
+        text = (await world.http("/metrics"))[1]
+        assert f'cardshare_pods_turned_away_total{{dialect="vgpu"}} {float(failed)}' in text
+        await world.kubelet.revive_plugins(dead)
+
+
+async def ended(world, name):
+    phase = (await world.get(name))["status"].get("phase")
+    return phase if phase in ("Running", "Failed") else ""
+
+
+async def test_a_plugin_that_dies_under_a_call_costs_one_pod_and_its_node_serves_again(rig):
+    node = {"name": "t4-a", "plugin": {**T4, "delay_s": 0.5, "lists_step_s": 0.2}}
+    async with rig(nodes=[node], kubelet=KubeletSettings(node_status_delay_s=1.0)) as world:
+        await world.controller()
+        await world.add(numbered("under", 1))
+        await bound(world, "under")
+        await asyncio.sleep(0.2)
+        await world.kubelet.kill_plugins("t4-a")
+        await world.phase("under", "Failed")
+        await world.kubelet.revive_plugins("t4-a")
+        await world.add(numbered("next", 1))
+        await world.phase("next", deadline_s=60.0)
+        assert world.records.strangers() == []
+
+
+async def test_five_calls_a_second_are_enough_for_everybody_to_get_his_own(rig):
+    kubelet = KubeletSettings(order=AdmissionOrder.NEWEST_FIRST, plugin_calls_per_s=5.0)
+    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=kubelet) as world:
+        await world.controller()
+        names = [f"p{at}" for at in range(12)]
+        await world.add(*(numbered(name, 1 + at % 2) for at, name in enumerate(names)))
+        for name in names:
+            await world.phase(name, deadline_s=90.0)
+        assert world.records.strangers() == []
