@@ -85,7 +85,7 @@ class Trusted:
         return await self._answered(call, lambda: self._explain(key))
 
     async def _previewed(self, call: Call) -> dict[str, Any] | None:
-        return await self._preview(bytes(await call.body()))
+        return await self._preview(bytes(call.body))
 
     async def _audited(self) -> dict[str, Any] | None:
         return self._audit()

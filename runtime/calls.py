@@ -1,12 +1,12 @@
 """A call and its answer: the one way in which our ports speak HTTP, over ASGI, so that the server beneath is a library.
 
-A port's answers are a coroutine function of the call. What is no call for it is raised as `RefusedCallError`, which is
+A port's answers are a function of the whole call. What is no call for it is raised as `RefusedCallError`, which is
 counted by status; a `Reply` is an answer, whatever its status.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -48,76 +48,75 @@ class Reply(NamedTuple):
     content_type: str = JSON
 
 
-class Call:
-    """One call, of which the head is there. stranger: why who calls may not, "" for everybody who may."""
+class Call(NamedTuple):
+    """One call, whole. headers by name in lower case; stranger: why who calls may not, "" for everybody who may."""
 
-    __slots__ = ("_app", "_receive", "_scope", "method", "path", "query", "stranger")
-
-    def __init__(self, app: "App", scope: Scope, receive: Receive) -> None:
-        self._app = app
-        self._scope = scope
-        self._receive = receive
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self.stranger: str = scope["state"].get("stranger", "")
+    method: str
+    path: str
+    query: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes | bytearray
+    stranger: str
 
     def header(self, name: bytes) -> bytes | None:
-        """The first of the headers called *name*, in lower case; None without."""
-        for found, value in self._scope["headers"]:
+        """The first of the headers called *name*; None without."""
+        for found, value in self.headers:
             if found == name:
-                return bytes(value)
+                return value
         return None
 
-    async def body(self) -> bytes | bytearray:
-        """The whole body; asked for once."""
-        message = await self._receive()
-        if message["type"] != "http.request":
-            raise _GoneError
-        if not message["more_body"]:
-            return bytes(message["body"])
-        return await self._app.gathered(bytearray(message["body"]), self._receive)
+
+Answer = Callable[[Call], Reply | Awaitable[Reply]]
 
 
 class App:
     """An ASGI application around a port's *answer*; refused: calls that were none, by status."""
 
-    def __init__(self, answer: Callable[[Call], Awaitable[Reply]], refused: Counter[int]) -> None:
+    def __init__(self, answer: Answer, refused: Counter[int]) -> None:
         self._answer = answer
         self._refused = refused
         self._turns = asyncio.Semaphore(_LARGE_AT_A_TIME)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        allow = ""
+        message = await receive()
+        if message["type"] != "http.request":
+            return
+        body, allow = message["body"], b""
         try:
-            reply = await self._answer(Call(self, scope, receive))
+            if message["more_body"]:
+                body = await self._gathered(bytearray(body), receive)
+            found = self._answer(
+                Call(
+                    scope["method"],
+                    scope["path"],
+                    scope["query_string"],
+                    scope["headers"],
+                    body,
+                    scope["state"]["stranger"],
+                )
+            )
+            reply = found if isinstance(found, Reply) else await found
         except _GoneError:
             return
         except RefusedCallError as e:
             self._refused[e.status] += 1
-            reply, allow = Reply(f"{e}\n".encode(), e.status, TEXT), e.allow
+            reply, allow = Reply(f"{e}\n".encode(), e.status, TEXT), e.allow.encode()
         except Exception:  # noqa: BLE001 (the outermost frame of a call)
             _log.exception("call failed")
             self._refused[500] += 1
             reply = Reply(b"cardshare failed; see its log\n", 500, TEXT)
-        body = reply.body
-        if not isinstance(body, bytes) and scope["http_version"] == "1.0":
-            # Which knows no pieces.
-            body = b"".join([piece async for piece in body])
-        headers = [(b"content-type", reply.content_type.encode())]
+        text = reply.body
+        if not isinstance(text, bytes):
+            await _send_pieces(reply, text, scope, send)
+            return
+        headers = [_CONTENT_TYPES[reply.content_type], _length(text)]
         if allow:
-            headers.append((b"allow", allow.encode()))
-        if isinstance(body, bytes):
-            headers.append((b"content-length", b"%d" % len(body)))
+            headers.append((b"allow", allow))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        if not isinstance(body, bytes):
-            async for piece in body:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            body = b""
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": text})
 
-    async def gathered(self, body: bytearray, receive: Receive) -> bytearray:
+    async def _gathered(self, body: bytearray, receive: Receive) -> bytearray:
         """*body* and the rest of it; a large one waits for its turn."""
         more = True
         while more and len(body) <= LARGE_BYTES:
@@ -127,6 +126,27 @@ class App:
                 while more:
                     more = await _grow(body, receive)
         return body
+
+
+_CONTENT_TYPES: Final = {text: (b"content-type", text.encode()) for text in (JSON, TEXT, METRICS)}
+
+
+async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope, send: Send) -> None:
+    headers = [_CONTENT_TYPES[reply.content_type]]
+    if scope["http_version"] == "1.0":
+        # Which knows no pieces.
+        whole = b"".join([piece async for piece in pieces])
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*headers, _length(whole)]})
+        await send({"type": "http.response.body", "body": whole})
+        return
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _length(text: bytes) -> tuple[bytes, bytes]:
+    return b"content-length", b"%d" % len(text)
 
 
 async def _grow(body: bytearray, receive: Receive) -> bool:
@@ -152,7 +172,7 @@ class Plain:
         self._reasons = reasons
         self._exposition = exposition
 
-    async def answer(self, call: Call) -> Reply:
+    def answer(self, call: Call) -> Reply:
         """See `App`."""
         if call.method != "GET":
             raise RefusedCallError(405, "ask by GET", allow="GET")

@@ -16,8 +16,10 @@ class ServingFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families; called by the registry."""
-        yield self._gauge("connections", "Connections that stand or arrive.", ((one, one.held) for one in self._ports))
-        yield self._gauge("in_flight", "Calls being answered.", ((one, len(one.busy)) for one in self._ports))
+        yield self._gauge(
+            "connections", "Connections that stand or arrive.", ((one, len(one.connections)) for one in self._ports)
+        )
+        yield self._gauge("in_flight", "Calls being answered.", ((one, one.busy) for one in self._ports))
         for name, text in (
             ("dropped_connections", "Connections that were closed to make room, the one that idled longest first."),
             ("failed_handshakes", "Connections that ended before a session stood."),

@@ -6,12 +6,14 @@ first is answered. So it is given no more than one head, then that call's body, 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
+import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 MAX_HEAD_BYTES: Final = 8 * 1024
@@ -22,6 +24,8 @@ _HEAD_S: Final = 10.0
 _LINGER_S: Final = 5.0
 _WRITE_S: Final = 30.0
 _HEAD_END: Final = b"\r\n\r\n"
+# Of what is not 100 Continue.
+_FINAL_HEADS: Final = tuple(b"HTTP/1.1 %d" % first for first in range(2, 6))
 
 
 class Place(Protocol):
@@ -38,9 +42,6 @@ class Place(Protocol):
     def deadline_s(self, query: bytes) -> float:
         """How long a body may take to arrive."""
 
-    def began(self, one: "Guarded") -> None:
-        """The first bytes of a call came."""
-
     def ended(self, one: "Guarded") -> None:
         """The call is answered."""
 
@@ -52,7 +53,7 @@ class Place(Protocol):
 
 
 class Guarded(HttpToolsProtocol):
-    """One connection. since_s: since when it is idle, or its call under way, by the loop's clock."""
+    """One connection. has_begun: whether a call is under way; since_s: since when it is so, by the loop's clock."""
 
     transport: asyncio.Transport
 
@@ -62,45 +63,50 @@ class Guarded(HttpToolsProtocol):
         self._held = b""
         self._left = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._has_begun = False
+        self.has_begun = False
         self._is_over = False
+        self._is_gone = False
         self._saw_eof = False
-        self.arrival: asyncio.Task[None] | None = None
+        self._call: tuple[RequestResponseCycle, ASGI3Application] | None = None
+        self._called: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self.since_s = self.loop.time()
 
     # ------------------------------------------------------------------ what the transport says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        plain = transport.get_extra_info("sslcontext") is None
         # uvloop's transports are of the interface and not of the class.
-        found = cast(asyncio.Transport, _Lingering(transport, self._linger) if plain else transport)
-        super().connection_made(found)
+        self._out = _Out(cast(asyncio.Transport, transport), self._linger)
+        super().connection_made(cast(asyncio.Transport, self._out))
         self.app_state["stranger"] = self._place.why_not(transport.get_extra_info("peercert") or {})
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        self._is_over, self._held = True, b""
-        self._stop_timer()
+        self._is_gone = True
+        self._give_up()
         self._place.lost(self)
         super().connection_lost(exc)
+        self._wake()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._is_over:
             return
-        if not self._has_begun:
-            self._begin()
-        self._feed(self._held + data if self._held else data)
+        self._held = self._held + data if self._held else data
+        if self._is_answering:
+            self._bound()
+        else:
+            self._go_on()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # as asyncio has it
         """See `asyncio.Protocol`."""
-        if self._is_over or not self._has_begun:
+        if self._is_over or not self.has_begun:
             return None
         if self._is_answering:
             # Who sends no more may still read.
             self.cycle.keep_alive, self._saw_eof = False, True
-            return True
+            return self._out.lingers
         self._refuse(400, "the call ends before its body does")
         return None
 
@@ -116,45 +122,70 @@ class Guarded(HttpToolsProtocol):
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and cycle.more_body
 
-    def _begin(self) -> None:
-        self._has_begun = True
-        self.since_s = self.loop.time()
-        self._place.began(self)
-
-    def _feed(self, data: bytes) -> None:
-        """Give the parser what it may have of *data*, and hold the rest."""
-        at, size = 0, len(data)
-        while at < size and not self._is_over and not self._is_answering:
-            if self._is_in_body:
-                end = min(at + self._left, size)
-                self._left -= end - at
-                super().data_received(data[at:end])
-            else:
-                found = data.find(_HEAD_END, at)
-                end = found + len(_HEAD_END) if found >= 0 else size
-                if end - at > MAX_HEAD_BYTES:
-                    self._refuse(431, f"send a head of at most {MAX_HEAD_BYTES} bytes")
-                    return
-                if found < 0:
-                    break
-                super().data_received(data[at:end])
-                self._look_at_head()
-            at = end
-        self._held = b"" if self._is_over else data[at:]
-        if self._is_in_body:
-            if self._timer is None:
-                seconds = self._place.deadline_s(self.scope["query_string"])
-                self._timer = self.loop.call_later(seconds, self._refuse, 408, "the call did not arrive in time")
-        elif self._timer is not None and not self._is_over:
+    def _go_on(self) -> None:
+        """Give the parser one call of what is held, and hold the rest until that is answered."""
+        if self._is_over or not self._held or self._is_answering or self._out.is_closing():
+            return
+        data, cycle, at = self._held, self.cycle, 0
+        if not self.has_begun:
+            self.has_begun, self.since_s = True, self.loop.time()
+        if cycle is None or cycle.response_complete:
+            found = data.find(_HEAD_END)
+            at = found + len(_HEAD_END) if found >= 0 else len(data)
+            if at > MAX_HEAD_BYTES:
+                self._refuse(431, f"send a head of at most {MAX_HEAD_BYTES} bytes")
+                return
+            if found < 0:
+                return
+            self._parse(data[:at])
+            self._look_at_head()
+        if self._left and not self._is_over:
+            body = data[at : at + self._left]
+            at += len(body)
+            self._left -= len(body)
+            self._parse(body)
+        if self._is_over:
+            return
+        self._held = data[at:]
+        if self._left and self._timer is None:
+            seconds = self._place.deadline_s(self.scope["query_string"])
+            self._timer = self.loop.call_later(seconds, self._refuse, 408, "the call did not arrive in time")
+        elif not self._left and self._timer is not None:
             self._stop_timer()
-        if self._held and self._is_answering:
-            self._wait_for_answer()
+        self._bound()
 
-    def _wait_for_answer(self) -> None:
-        self.flow.pause_reading()
-        if len(self._held) > _MAX_AHEAD_BYTES:
-            self._held, self._is_over = b"", True
-            self.cycle.keep_alive = False
+    def _bound(self) -> None:
+        """Read nothing more while a call is being answered."""
+        if self._held and self._is_answering:
+            self.flow.pause_reading()
+            if len(self._held) > _MAX_AHEAD_BYTES:
+                self._held, self._is_over = b"", True
+                self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """In place of the library's, which makes a task for every call: the connection's own answers all of them."""
+        self._call = cycle, app
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._called is not None and not self._called.done():
+            self._called.set_result(None)
+
+    async def work(self) -> None:
+        """Answer the connection's calls, one after the other, until it is gone."""
+        while not self._is_gone:
+            if self._call is None:
+                self._called = self.loop.create_future()
+                await self._called
+            else:
+                (cycle, app), self._call = self._call, None
+                await cycle.run_asgi(app)
+
+    def _parse(self, piece: bytes) -> None:
+        try:
+            self.parser.feed_data(piece)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._refuse(400, "this is not HTTP/1.1")
 
     def _look_at_head(self) -> None:
         """Judge the length that was announced before any of it is taken."""
@@ -174,25 +205,16 @@ class Guarded(HttpToolsProtocol):
             self._refuse(413, f"send at most {self._place.max_body_bytes} bytes")
 
     def on_response_complete(self) -> None:
-        """Go on with what came meanwhile."""
-        super().on_response_complete()
-        if self.transport.is_closing() or self._is_over:
+        """Go on with what came meanwhile; in place of the library's, which keeps a timer for every call."""
+        self._out.flush()
+        if self._out.is_closing() or self._is_over:
             return
-        if self.cycle.more_body:
-            # Answered before it was whole: nothing can follow it on this connection.
-            self._linger()
-            return
-        self._has_begun = False
+        self.has_begun = False
         self.since_s = self.loop.time()
         self._place.ended(self)
+        self.flow.resume_reading()
         if self._held:
-            self._begin()
-            self._feed(self._held)
-
-    def send_400_response(self, msg: str) -> None:
-        """What the parser does not take."""
-        del msg
-        self._refuse(400, "this is not HTTP/1.1")
+            self._go_on()
 
     def _refuse(self, status: int, text: str) -> None:
         """Answer what is no call, or not a whole one; nothing can follow it on this connection."""
@@ -202,8 +224,8 @@ class Guarded(HttpToolsProtocol):
             started, cycle.disconnected = cycle.response_started, True
             cycle.message_event.set()
         self._place.refuse(status)
-        if not started and not self.transport.is_closing():
-            self.transport.write(
+        if not started and not self._out.is_closing():
+            self._out.inner.write(
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
                 f"Content-Length: {len(text) + 1}\r\nConnection: close\r\n\r\n{text}\n".encode()
             )
@@ -211,16 +233,19 @@ class Guarded(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """End the connection so that the answer arrives: who is still sending would meet a reset before it."""
-        self._is_over, self._held = True, b""
-        self._stop_timer()
+        self._give_up()
         if self._saw_eof:
             self.end()
             return
-        transport = self.transport
-        if transport.can_write_eof():
-            transport.write_eof()
+        if self._out.lingers:
+            self._out.inner.write_eof()
         self.flow.resume_reading()
         self._timer = self.loop.call_later(_LINGER_S, self.end)
+
+    def _give_up(self) -> None:
+        """Take nothing more."""
+        self._is_over, self._held = True, b""
+        self._stop_timer()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -229,43 +254,61 @@ class Guarded(HttpToolsProtocol):
 
     # ------------------------------------------------------------------ what the port does
 
-    def look(self, now_s: float) -> None:
-        """Refuse a call that has not its head for too long, or whose answer nobody reads."""
-        if self._is_over:
-            return
+    def look(self, now_s: float, keepalive_s: float) -> None:
+        """End what idles too long, has not its head for too long, or has an answer that nobody reads."""
         age_s = now_s - self.since_s
-        if self.flow.write_paused and age_s > _WRITE_S:
+        if self.transport is None or self._is_over:
+            return
+        if not self.has_begun:
+            if age_s > keepalive_s:
+                self.end()
+        elif self.flow.write_paused and age_s > _WRITE_S:
             self.abort()
         elif age_s > _HEAD_S and not self._is_in_body and not self._is_answering:
             self._refuse(408, "the call did not arrive in time")
 
     def end(self) -> None:
         """Close after what was written."""
-        self._transport_itself().close()
+        self._out.inner.close()
 
     def abort(self) -> None:
         """Close at once, also while the session is only being made."""
-        if self.transport is None:
-            if self.arrival is not None:
-                self.arrival.cancel()
-        else:
-            self._transport_itself().abort()
-
-    def _transport_itself(self) -> asyncio.Transport:
-        found = self.transport
-        return found.inner if isinstance(found, _Lingering) else found
+        if self.transport is not None:
+            self._out.inner.abort()
+        elif self.task is not None:
+            self.task.cancel()
 
 
-class _Lingering:
-    """A plain transport that does not end before its last words have arrived; TLS has a farewell of its own."""
+class _Out:
+    """The transport as the library sees it: the head of an answer leaves together with the body, in one TLS record.
 
-    def __init__(self, transport: asyncio.BaseTransport, linger: Any) -> None:
-        self.inner = cast(asyncio.Transport, transport)
+    A plain connection does not end before its last words have arrived; TLS has a farewell of its own.
+    """
+
+    def __init__(self, inner: asyncio.Transport, linger: Callable[[], None]) -> None:
+        self.inner = inner
+        self.lingers = inner.can_write_eof()
+        self.get_extra_info = inner.get_extra_info
+        self.pause_reading = inner.pause_reading
+        self.resume_reading = inner.resume_reading
+        self._write = inner.write
         self._linger = linger
+        self._head = b""
         self._is_closing = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    def write(self, data: bytes) -> None:
+        """See `asyncio.WriteTransport`."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_FINAL_HEADS):
+            self._head = data
+            return
+        self._write(data)
+
+    def flush(self) -> None:
+        """Write a head that no body follows."""
+        if self._head:
+            self.write(b"")
 
     def is_closing(self) -> bool:
         """See `asyncio.BaseTransport`."""
@@ -273,6 +316,11 @@ class _Lingering:
 
     def close(self) -> None:
         """See `asyncio.BaseTransport`."""
-        if not self.is_closing():
-            self._is_closing = True
+        if self.is_closing():
+            return
+        self._is_closing = True
+        self.flush()
+        if self.lingers:
             self._linger()
+        else:
+            self.inner.close()

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from core.errors import ConfigError
-from runtime.calls import App, Call, Reply
+from runtime.calls import Answer, App
 from runtime.guard import Guarded
 from runtime.listening import Address, bound, cannot_listen
 
@@ -45,7 +45,7 @@ class Port:
 
     Attributes:
         name: of the port, in figures and in the log.
-        idle, busy: connections without and with a call under way, each the oldest first.
+        connections: all of them, those that only arrive too; the one whose last call ended longest ago first.
         dropped_connections: those that were closed to make room; failed_handshakes: sessions that never stood.
         refused: what was no call, by status.
     """
@@ -53,7 +53,7 @@ class Port:
     def __init__(
         self,
         name: str,
-        answer: Callable[[Call], Awaitable[Reply]],
+        answer: Answer,
         context: ssl.SSLContext | None = None,
         *,
         max_connections: int,
@@ -75,8 +75,7 @@ class Port:
             keepalive_s: how long a connection may idle.
         """
         self.name = name
-        self.idle: OrderedDict[Guarded, None] = OrderedDict()
-        self.busy: OrderedDict[Guarded, None] = OrderedDict()
+        self.connections: OrderedDict[Guarded, None] = OrderedDict()
         self.dropped_connections = 0
         self.failed_handshakes = 0
         self.refused: Counter[int] = Counter()
@@ -108,9 +107,9 @@ class Port:
         self._emptied = asyncio.Event()
 
     @property
-    def held(self) -> int:
-        """How many connections there are, with those that only arrive."""
-        return len(self.idle) + len(self.busy)
+    def busy(self) -> int:
+        """How many connections have a call under way."""
+        return sum(one.has_begun for one in self.connections)
 
     async def start(self, address: Address, flag: str) -> Address:
         """Listen on *address*, which *flag* named, and say where: of port 0 the one that was given.
@@ -145,19 +144,19 @@ class Port:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-        for one in tuple(self.idle):
+        for one in tuple(self.connections):
             if one.transport is None:
                 one.abort()
+            elif one.has_begun:
+                one.shutdown()
             else:
                 one.end()
-        for one in self.busy:
-            one.shutdown()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                while self.held:
+                while self.connections:
                     self._emptied.clear()
                     await self._emptied.wait()
-        for one in (*self.idle, *self.busy):
+        for one in tuple(self.connections):
             one.abort()
 
     # ------------------------------------------------------------------ connections
@@ -175,29 +174,28 @@ class Port:
                 return
             except OSError as e:
                 _log.warning("connection not accepted", port=self.name, error=str(e), pause_s=_PAUSE_S)
-                self._make_room(self.held - 1)
+                self._make_room(len(self.connections) - 1)
                 loop.remove_reader(listening)
                 loop.call_later(_PAUSE_S, self._listen)
                 return
             self._make_room(self._max_connections - 1)
             one = Guarded(self)
-            self.idle[one] = None
-            one.arrival = loop.create_task(self._welcome(one, found), name="arrival")
+            self.connections[one] = None
+            one.task = loop.create_task(self._serve(one, found), name="connection")
 
     def _make_room(self, most: int) -> None:
         """Close connections until there are *most*: first those that are idle, the longest first."""
-        while self.held > max(most, 0):
-            one = next(iter(self.idle or self.busy))
+        while len(self.connections) > max(most, 0):
+            one = next((one for one in self.connections if not one.has_begun), None) or next(iter(self.connections))
             self.dropped_connections += 1
             self.lost(one)
             one.abort()
 
-    async def _welcome(self, one: Guarded, found: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+    async def _serve(self, one: Guarded, found: socket.socket) -> None:
         try:
             found.setblocking(False)
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(
+            await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: one,
                 found,
                 ssl=self._context,
@@ -209,12 +207,12 @@ class Port:
             self.failed_handshakes += 1
             found.close()
             self.lost(one)
+            return
         except asyncio.CancelledError:
             found.close()
             self.lost(one)
             raise
-        finally:
-            one.arrival = None
+        await one.work()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -222,31 +220,22 @@ class Port:
             await asyncio.sleep(_SWEEP_S)
             self._tell_date()
             now_s = loop.time()
-            for one in tuple(self.busy):
-                one.look(now_s)
-            while self.idle and now_s - (one := next(iter(self.idle))).since_s > self._keepalive_s:
-                self.lost(one)
-                one.abort()
+            for one in tuple(self.connections):
+                one.look(now_s, self._keepalive_s)
 
     def _tell_date(self) -> None:
         self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     # ------------------------------------------------------------------ what a connection says, see `guard.Place`
 
-    def began(self, one: Guarded) -> None:
-        """See `Place`."""
-        self.idle.pop(one, None)
-        self.busy[one] = None
-
     def ended(self, one: Guarded) -> None:
         """See `Place`."""
-        self.busy.pop(one, None)
-        self.idle[one] = None
+        if one in self.connections:
+            self.connections.move_to_end(one)
 
     def lost(self, one: Guarded) -> None:
         """See `Place`."""
-        self.idle.pop(one, None)
-        self.busy.pop(one, None)
+        self.connections.pop(one, None)
         self._emptied.set()
 
     def refuse(self, status: int) -> None:

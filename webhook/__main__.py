@@ -10,7 +10,6 @@ from runtime.process import configure_log, fast_loop
 from webhook.check import check
 from webhook.options import parse
 from webhook.run import Webhook
-from webhook.workers import Keeper, channel_of
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -20,13 +19,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return check(argv[1:], environ, sys.stdin)
     try:
         options = parse(argv, environ)
-        channel = channel_of(environ)
-        # Also where others will serve: what is wrong with the files is told once, before anything starts.
-        work: Webhook | Keeper = Webhook(options, channel)
-        if channel is None and options.workers > 1:
-            work = Keeper(options, argv, environ)
+        webhook = Webhook(options)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            runner.run(work.run())
+            runner.run(webhook.run())
     except ConfigError as e:
         for problem in e.problems:
             print(f"webhook: {problem}", file=sys.stderr)

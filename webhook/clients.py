@@ -15,7 +15,7 @@ _TELL_S: Final = 60.0
 
 
 class Clients:
-    """The callers whose certificates carry one of *names*."""
+    """The callers whose certificates carry one of *names*; all callers where there are none."""
 
     def __init__(self, names: frozenset[str], clock: Callable[[], float]) -> None:
         self._names = names
@@ -24,6 +24,8 @@ class Clients:
 
     def why_not(self, certificate: Mapping[str, Any]) -> str:
         """Why the owner of *certificate*, as `ssl.SSLSocket.getpeercert` has it, may not call; "" if it may."""
+        if not self._names:
+            return ""
         found = names_in(certificate)
         if not found.isdisjoint(self._names):
             return ""

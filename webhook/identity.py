@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -62,7 +62,7 @@ class Identity:
             return f"the certificate is about to end, at {ends.isoformat()}"
         return ""
 
-    async def look(self, now: datetime, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+    async def look(self, now: datetime, renew: Callable[[ssl.SSLContext], None]) -> None:
         """Take what changed in the files; *renew* is called with a context that has to replace the one in use."""
         await self._look_at_pair(now)
         if self._client_ca is not None:
@@ -88,7 +88,7 @@ class Identity:
         self._metrics.certificate_expires_s = pair.expires.timestamp()
         _log.info("certificate replaced", expires=pair.expires.isoformat())
 
-    async def _look_at_clients(self, path: Path, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+    async def _look_at_clients(self, path: Path, renew: Callable[[ssl.SSLContext], None]) -> None:
         try:
             clients = await asyncio.to_thread(serving.read_client_ca, path)
             if clients == self._clients:
@@ -102,7 +102,7 @@ class Identity:
             return
         self.context = context
         self._is_refusing = False
-        await renew(context)
+        renew(context)
         self._metrics.reloads["client_ca"] += 1
         _log.info("authority of clients replaced")
 

@@ -8,26 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import ConfigError, quoted
+from runtime.listening import Address, read_address
 
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
 _DRAIN_S: Final = "5"
 _MAX_CONNECTIONS: Final = "1024"
-_MAX_WORKERS: Final = 64
 # What the environment may say of the API server: see kube.credentials.
 _CLUSTER: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where to listen; an empty host is every address of the machine."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +38,6 @@ class Options:
     drain_s: float
     client_ca: Path | None = None
     client_names: frozenset[str] = frozenset()
-    workers: int = 1
     max_connections: int = int(_MAX_CONNECTIONS)
     preview_url: str = ""
     preview_ca: Path | None = None
@@ -85,7 +73,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
         client_ca=_path(flags, environ, "client_ca", problems),
         client_names=_names(flags, environ, problems),
-        workers=_whole(flags, environ, "workers", ("1", 1, _MAX_WORKERS), problems),
         max_connections=_whole(flags, environ, "max_connections", (_MAX_CONNECTIONS, 8, 65_536), problems),
         preview_url=_url(flags, environ, "preview_url", problems),
         # Both may come later than this process: the first certificate, and a token.
@@ -112,7 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device-config", help="device-config.yaml, as device plugins have it")
     parser.add_argument("--kubeconfig", help="where the API server is; only an inventory of cards needs it")
     parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
-    parser.add_argument("--workers", help="processes that share the port of reviews (default 1)")
     parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")
     parser.add_argument(
         "--client-name",
@@ -123,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-connections",
-        help=f"of one worker; with one more, the longest idle is closed (default {_MAX_CONNECTIONS})",
+        help=f"of reviews; with one more, the longest idle is closed (default {_MAX_CONNECTIONS})",
     )
     parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; none by default")
     parser.add_argument("--preview-ca", help="PEM that proves the controller; needed with --preview-url")
@@ -150,11 +136,10 @@ def _address(
     flags: argparse.Namespace, environ: Mapping[str, str], flag: str, default: str, problems: list[str]
 ) -> Address:
     text = _text(flags, environ, flag, default)
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+    found = read_address(text)
+    if found is None:
         problems.append(f"{_name(flag)}: found {quoted(text)}; write host:port such as '0.0.0.0:8443' or ':8081'")
-        return Address(host="", port=0)
-    return Address(host=host.strip("[]"), port=int(port))
+    return found or Address(host="", port=0)
 
 
 def _path(flags: argparse.Namespace, environ: Mapping[str, str], flag: str, problems: list[str]) -> Path | None:

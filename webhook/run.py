@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -14,20 +14,20 @@ from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
 from kube.calls import Calls
 from kube.credentials import mistake_in
-from runtime.listening import cannot_listen
-from webhook.app import Port
-from webhook.calls import PlainCalls, ReviewCalls
+from runtime.calls import Plain
+from runtime.figures import ServingFigures
+from runtime.process import connections_of, raise_file_limit
+from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
+from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
 from webhook.denials import Denials, connect
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
 from webhook.metrics import Metrics
-from webhook.options import Address, Options
+from webhook.options import Options
 from webhook.preview import ControllerSource, Previewer
 from webhook.reviews import Reviewer
-from webhook.sharing import Outlet
 from webhook.standing import Standing
-from webhook.workers import Channel, report
 
 _log: Final = structlog.get_logger()
 
@@ -40,12 +40,8 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 class Webhook:
     """What one process holds: the rulebook in force, what it shows to callers, and whether it is ready."""
 
-    def __init__(self, options: Options, channel: Channel | None = None) -> None:
+    def __init__(self, options: Options) -> None:
         """Read all files.
-
-        Args:
-            options: the flags.
-            channel: the descriptors that a keeper gave; without them, this process has a plain port of its own.
 
         Raises:
             ConfigError: with every problem of every file.
@@ -54,20 +50,24 @@ class Webhook:
         self._catalog: Catalog = standard_catalog()
         self._metrics = Metrics()
         self._draining = False
-        self._channel = channel
         self._standing, self._identity = self._load()
         self._denials = Denials(self._metrics)
         heard = self._denials.note if options.inventory else None
         self._reviewer = Reviewer(self._standing.book, self._metrics, heard)
         self._previewer = _previewer(options, self._metrics)
-        self._reviews = Port(
-            ReviewCalls(self._reviewer, self._previewer),
-            options.listen,
-            self._identity.context,
-            max_connections=options.max_connections,
-            outlet=None if channel is None else Outlet(channel.outlet),
-            why_not=Clients(options.client_names, time.monotonic).why_not if options.client_names else None,
+        self._plain = Port(
+            "plain", Plain(self._reasons, self._metrics.exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
+        names = Clients(options.client_names, time.monotonic)
+        self._reviews = Port(
+            "reviews",
+            ReviewCalls(self._reviewer, self._previewer).answer,
+            self._identity.context,
+            max_connections=_connections(options.max_connections),
+            deadline_s=body_deadline_s,
+            why_not=names.why_not,
+        )
+        self._metrics.registry.register(ServingFigures((self._plain, self._reviews)))
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain.
@@ -77,23 +77,20 @@ class Webhook:
         """
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._stray)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        plain = Port(PlainCalls(self._exposition, self._why_not_ready), self._options.metrics_listen)
         try:
-            listen = await start(self._reviews, "--listen")
-            if self._channel is None:
-                metrics_listen = await start(plain, "--metrics-listen")
-                _log.info("webhook serving", listen=str(listen), metrics_listen=str(metrics_listen))
+            listen = await self._reviews.start(self._options.listen, "--listen")
+            metrics_listen = await self._plain.start(self._options.metrics_listen, "--metrics-listen")
+            _log.info("webhook serving", listen=str(listen), metrics_listen=str(metrics_listen))
             self._freeze()
             await self._serve(stop)
         finally:
             await self._reviews.stop(_SHUTDOWN_S)
             if self._previewer is not None:
                 await self._previewer.close()
-            await plain.stop(1.0)
-        _log.info("webhook stopped" if self._channel is None else "worker stopped")
+            await self._plain.stop(1.0)
+        _log.info("webhook stopped")
 
     async def _serve(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -107,43 +104,17 @@ class Webhook:
                 )
                 watching.append(tasks.create_task(inventory.run(), name="inventory"))
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
-            if self._channel is not None:
-                watching.append(tasks.create_task(report(self._channel.report, self._told, stop.set), name="report"))
             await stop.wait()
             # Whoever routes calls to us hears of it only after a while: until then they are still answered.
             self._draining = True
             self._reviews.drain()
-            if self._channel is None:
-                _log.info("webhook draining", drain_s=self._options.drain_s)
+            _log.info("webhook draining", drain_s=self._options.drain_s)
             await asyncio.sleep(self._options.drain_s)
             for task in watching:
                 task.cancel()
 
     async def _calls(self, stack: AsyncExitStack) -> Calls:
         return await connect(stack, self._options.kubeconfig, self._options.cluster)
-
-    def _stray(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What ended outside of a call: mostly sessions that never stood, which the world tries all the time."""
-        if isinstance(context.get("exception"), OSError):
-            self._metrics.failed_handshakes += 1
-        else:
-            loop.default_exception_handler(context)
-
-    def _measure(self) -> None:
-        self._metrics.connections = len(self._reviews.connections)
-        self._metrics.dropped_connections = self._reviews.dropped
-
-    def _exposition(self) -> bytes:
-        self._measure()
-        return self._metrics.exposition()
-
-    def _told(self) -> dict[str, Any]:
-        self._measure()
-        return {
-            "figures": self._metrics.figures(),
-            "connections": self._reviews.held,
-            "why_not_ready": self._why_not_ready(),
-        }
 
     def _load(self) -> tuple[Standing, Identity]:
         problems: list[str] = []
@@ -163,10 +134,9 @@ class Webhook:
             raise ConfigError(problems)
         return standing, identity
 
-    def _why_not_ready(self) -> str:
-        if self._draining:
-            return "draining"
-        return self._identity.why_not_ready(datetime.now(UTC))
+    def _reasons(self) -> list[str]:
+        reason = "draining" if self._draining else self._identity.why_not_ready(datetime.now(UTC))
+        return [reason] if reason else []
 
     async def _watch(self) -> None:
         while True:
@@ -190,13 +160,9 @@ def _previewer(options: Options, metrics: Metrics) -> Previewer | None:
     return Previewer(source, metrics)
 
 
-async def start(port: Port, flag: str) -> Address:
-    """Have *port*, which *flag* named, listen.
-
-    Raises:
-        ConfigError: the address cannot be had.
-    """
-    try:
-        return await port.start()
-    except OSError as e:
-        raise ConfigError([cannot_listen(flag, port.address, e)]) from e
+def _connections(wanted: int) -> int:
+    files = raise_file_limit()
+    found = connections_of(wanted, files)
+    if found < wanted:
+        _log.warning("fewer connections than asked for; give the process more files", files=files, connections=found)
+    return found

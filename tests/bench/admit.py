@@ -8,16 +8,12 @@ review over ours, both read from /proc, so that the machine's speed and the load
 the same where every review is of a workload that was not seen before.
 
 --rate: an open loop of /mutate and /validate in turn, with an inventory of --nodes nodes; latencies from when a call
-was due, beside those of the echo. --workers: how many times the reviews of one worker several
-answer; the load shares the cores with them, and workers_limit is what the CPU time of both would allow if nothing else
-ran. workers_capacity_gain is how many times the reviews of one worker several could answer with a core each, by the
-CPU time of the busiest; workers_balance is the least used worker's CPU time over the most used one's.
+was due, beside those of the echo.
 --reviews: so many in one go, half of them of workloads that were not seen before, and what memory grew.
 """
 
 import argparse
 import gc
-import os
 import tempfile
 import time
 from array import array
@@ -31,7 +27,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from tests.bench import admission_load
-from tests.bench.admit_rig import Rig, children_of, cpu_s, rss_mib
+from tests.bench.admit_rig import Rig, cpu_s, rss_mib
 from tests.bench.callers import Callers
 from tests.bench.results import Result, quantile
 from tests.support.processes import Child
@@ -49,20 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--answers", type=int, default=20_000, help="answered in process (default 20000)")
     parser.add_argument("--rate", type=float, default=0.0, help="calls a second of an open loop, measured too")
     parser.add_argument("--nodes", type=int, default=1000, help="of 8 cards each, known at that rate (default 1000)")
-    parser.add_argument("--workers", type=int, default=1, help="measured beside one worker")
     parser.add_argument("--reviews", type=int, default=0, help="in one go, to see whether memory grows")
     parser.add_argument("--unseen", type=int, default=2_000, help="of these, pods of new workloads (default 2000)")
 
 
 @dataclass(slots=True)
 class _Load:
-    """What one server did over all rounds; by_process: the CPU time of each of its processes that answer."""
+    """What one server did over all rounds."""
 
     calls: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
     generator_s: float = 0.0
-    by_process: dict[int, float] = field(default_factory=dict)
     latencies_s: "array[float]" = field(default_factory=lambda: array("d"))
 
     @property
@@ -98,7 +92,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
 
 
 _Found = tuple[str, float, str]
-# More than a worker remembers: by the time the first comes again it is forgotten.
+# More than is remembered: by the time the first comes again it is forgotten.
 _UNSEEN_ON_THE_WIRE: Final = 12_000
 
 
@@ -111,8 +105,6 @@ def _figures(
         yield _at_rate(rig, args, bodies)
     if args.reviews:
         yield _growth(rig, args, calls)
-    if args.workers > 1:
-        yield _several(rig, args, calls)
 
 
 def _in_process(args: argparse.Namespace, bodies: Sequence[bytes]) -> Iterator[_Found]:
@@ -189,72 +181,27 @@ def _at_rate(rig: Rig, args: argparse.Namespace, bodies: Sequence[bytes]) -> Ite
 
 
 def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    webhook, port = rig.webhook(rig.cores[:1], args.workers)
-    workers = _workers_of(webhook)
+    webhook, port = rig.webhook(rig.cores[:1])
     turn = chain.from_iterable(zip(cycle(calls), admission_load.unseen_calls(), strict=False))
-    # What every worker remembers at most, and what a process keeps of its first reviews, is no growth.
-    rig.load(port, turn, reviews=max(args.reviews // 10, 2 * args.workers * _UNSEEN_ON_THE_WIRE))
-    before = {pid: rss_mib(pid) for pid in workers}
+    # What is remembered at most, and what a process keeps of its first reviews, is no growth.
+    rig.load(port, turn, reviews=max(args.reviews // 10, 2 * _UNSEEN_ON_THE_WIRE))
+    before_mib = rss_mib(webhook.pid)
     answered = len(rig.load(port, turn, reviews=args.reviews))
-    after = {pid: rss_mib(pid) for pid in workers}
+    after_mib = rss_mib(webhook.pid)
     rig.stop(webhook)
     yield "reviews", answered, "1"
-    yield "rss_before_mib", round(max(before.values()), 1), "MiB"
-    yield "rss_after_mib", round(max(after.values()), 1), "MiB"
-    yield "rss_growth_mib", round(max(after[pid] - before[pid] for pid in workers), 1), "MiB"
-
-
-def _several(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:
-    """One worker and several, each free to use all cores, beside a load that is too."""
-    started = [rig.webhook(rig.cores, workers) for workers in (1, args.workers)]
-    os.sched_setaffinity(0, rig.cores)
-    for _, port in started:
-        rig.load(port, cycle(calls), 0.5)
-    yield from _gain(rig, args, started, cycle(calls), "")
-    yield from _gain(rig, args, started, admission_load.unseen_calls(), "_unseen")
-    yield "largest_worker_rss_mib", round(max(rss_mib(pid) for pid in _workers_of(started[1][0])), 1), "MiB"
-    for child, _ in started:
-        rig.stop(child)
-
-
-def _gain(
-    rig: Rig, args: argparse.Namespace, started: Sequence[tuple[Child, int]], turn: Iterator[bytes], kind: str
-) -> Iterator[_Found]:
-    one, many = _Load(), _Load()
-    # In turn, so that what else the machine does slows both.
-    for _ in range(args.rounds):
-        for load, (child, port) in zip((one, many), started, strict=True):
-            _round(rig, load, child, port, turn, args.seconds)
-    busiest_s = max(many.by_process.values())
-    # One worker and the load have a core each; several share all cores with it.
-    limit = len(rig.cores) * max(one.cpu_us, one.generator_us) / (many.cpu_us + many.generator_us)
-    yield f"one_worker_per_s{kind}", round(one.per_s), "1/s"
-    yield f"workers_{args.workers}_per_s{kind}", round(many.per_s), "1/s"
-    yield f"workers_gain{kind}", round(many.per_s / one.per_s, 3), ""
-    yield f"workers_limit{kind}", round(limit, 3), ""
-    yield f"workers_capacity_gain{kind}", round(many.calls / busiest_s * one.cpu_us / 1e6, 3), ""
-    yield f"workers_balance{kind}", round(min(many.by_process.values()) / busiest_s, 3), ""
-    yield f"one_worker_cpu_us{kind}", round(one.cpu_us, 1), "us"
-    yield f"workers_{args.workers}_cpu_us{kind}", round(many.cpu_us, 1), "us"
-    yield f"workers_generator_us{kind}", round(many.generator_us, 1), "us"
-
-
-def _workers_of(child: Child) -> Sequence[int]:
-    return children_of(child.pid) or [child.pid]
+    yield "rss_before_mib", round(before_mib, 1), "MiB"
+    yield "rss_after_mib", round(after_mib, 1), "MiB"
+    yield "rss_growth_mib", round(after_mib - before_mib, 1), "MiB"
 
 
 def _round(rig: Rig, found: _Load, child: Child, port: int, calls: Iterable[bytes], seconds: float) -> None:
     gc.collect()
-    workers = _workers_of(child)
-    pids = {child.pid, *workers}
-    before = {pid: cpu_s(pid) for pid in pids}
+    before_s = cpu_s(child.pid)
     began, own_s = time.perf_counter(), time.process_time()
     latencies_s = rig.load(port, calls, seconds)
     found.seconds += time.perf_counter() - began
     found.generator_s += time.process_time() - own_s
-    used = {pid: cpu_s(pid) - before[pid] for pid in pids}
-    found.cpu_s += sum(used.values())
-    for pid in workers:
-        found.by_process[pid] = found.by_process.get(pid, 0.0) + used[pid]
+    found.cpu_s += cpu_s(child.pid) - before_s
     found.calls += len(latencies_s)
     found.latencies_s += latencies_s

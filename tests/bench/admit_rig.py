@@ -49,19 +49,17 @@ class Rig:
         asyncio.run(_populate(self._kubeconfig, nodes))
         return child, self._kubeconfig
 
-    def webhook(self, cores: Sequence[int], workers: int = 1, kubeconfig: Path | None = None) -> tuple[Child, int]:
+    def webhook(self, cores: Sequence[int], kubeconfig: Path | None = None) -> tuple[Child, int]:
         """A webhook that knows the cluster's cards, if one is named, and its port."""
         port, plain = _free_port(), _free_port()
         inventory = ["--no-inventory"] if kubeconfig is None else ["--kubeconfig", str(kubeconfig)]
         argv = [
             "-m", "webhook", "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{plain}",
-            "--cert-dir", str(self._certs), "--drain-s", "0", "--workers", str(workers), *inventory,
+            "--cert-dir", str(self._certs), "--drain-s", "0", *inventory,
         ]  # fmt: skip
-        child = self._start(f"webhook-{workers}", cores, argv, port)
-        wanted = [f"cardshare_webhook_workers {workers}.0"]
-        if kubeconfig is not None:
-            wanted.append("cardshare_webhook_inventory_known 1.0")
-        until("all workers", partial(_missing, plain, wanted), deadline_s=30, children=[child])
+        child = self._start("webhook", cores, argv, port)
+        wanted = "cardshare_webhook_inventory_known " + ("0.0" if kubeconfig is None else "1.0")
+        until("webhook", partial(_missing, plain, wanted), deadline_s=30, children=[child])
         return child, port
 
     def echo(self, cores: Sequence[int]) -> tuple[Child, int]:
@@ -95,11 +93,6 @@ def cpu_s(pid: int) -> float:
     return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
-def children_of(pid: int) -> list[int]:
-    """The processes that *pid* started."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-
-
 def rss_mib(pid: int) -> float:
     """The memory that *pid* has now."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
@@ -115,14 +108,14 @@ async def _populate(kubeconfig: Path, nodes: int) -> None:
         await stage.make_nodes(client, nodes)
 
 
-def _missing(plain_port: int, wanted: Sequence[str]) -> str:
-    """Which of the *wanted* figures do not show yet, or ""."""
+def _missing(plain_port: int, wanted: str) -> str:
+    """Why the figure *wanted* does not show yet, or ""."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{plain_port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
     except OSError as e:
         return str(e)
-    return ", ".join(f"no {one}" for one in wanted if one not in text)
+    return "" if wanted in text else f"no {wanted}"
 
 
 def _free_port() -> int:

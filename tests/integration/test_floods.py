@@ -77,7 +77,7 @@ class Flooded:
 
 
 @pytest.mark.parametrize("port", ["plain", "tls"])
-@pytest.mark.parametrize("module", ["controller"])
+@pytest.mark.parametrize("module", ["webhook", "controller"])
 def test_silent_connections_keep_nobody_out(tmp_path, module, port):
     children = Children(tmp_path / "logs")
     silent = []

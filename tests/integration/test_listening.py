@@ -52,8 +52,6 @@ def ended(folder, module, **listen):
     [
         ("webhook", "listen", {}),
         ("webhook", "metrics_listen", {"listen": "127.0.0.1:0"}),
-        ("webhook", "listen", {"workers": "2"}),
-        ("webhook", "metrics_listen", {"listen": "127.0.0.1:0", "workers": "2"}),
         ("controller", "listen", {}),
         ("controller", "preview_listen", {}),
         ("sandbox", "listen", {}),

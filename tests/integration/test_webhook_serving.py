@@ -1,4 +1,4 @@
-"""The webhook's processes: workers on one port, the end of a certificate, clients with one, slow ones, and a stop."""
+"""The webhook's process: the end of a certificate, clients with one, slow ones, and a stop."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ class Served:
             ready = self.ready()
         except OSError as e:
             return str(e)
-        return ready if "worker" in ready or "starting" in ready else ""
+        return "" if ready else "nothing said"
 
     def plain(self, path):
         try:
@@ -107,45 +107,8 @@ def wait_for(what, true):
     until(what, lambda: "" if true() else "not yet", deadline_s=30)
 
 
-def workers_of(keeper):
-    """The processes that *keeper* started. Source: proc(5), children."""
-    return [int(pid) for pid in Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()]
-
-
-def test_workers_share_a_port_and_their_figures_are_one(children, tmp_path):
-    served = Served(children, tmp_path, "--workers", 2)
-    wait_for("both workers", lambda: served.metric("cardshare_webhook_workers") == 2)
-    for i in range(40):
-        status, body = served.call(review(f"p{i}"))
-        assert (status, json.loads(body)["response"]["uid"]) == (200, f"p{i}")
-    assert served.metric("cardshare_webhook_reviews_total") == 40
-    assert served.metric("cardshare_webhook_review_seconds_count") == 40
-    assert len(workers_of(served.child)) == 2
-
-    os.kill(workers_of(served.child)[0], signal.SIGKILL)
-    wait_for("a restart", lambda: served.metric("cardshare_webhook_worker_restarts_total") == 1)
-    wait_for("both workers", lambda: served.metric("cardshare_webhook_workers") == 2)
-    assert served.ready() == "ok"
-    assert served.metric("cardshare_webhook_reviews_total") == 40, "what the dead one had counted is not lost"
-    for i in range(10):
-        assert served.call(review(f"q{i}"))[0] == 200
-    pids = workers_of(served.child)
-    assert children.stop(served.child, grace_s=20) == 0
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
-def test_workers_end_with_their_keeper(children, tmp_path):
-    served = Served(children, tmp_path, "--workers", 2, drain_s=0)
-    wait_for("both workers", lambda: served.metric("cardshare_webhook_workers") == 2)
-    pids = workers_of(served.child)
-    os.kill(served.child.pid, signal.SIGKILL)
-    wait_for("the workers' end", lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    children.stop(served.child)
-
-
-def test_a_stop_of_workers_loses_no_call(children, tmp_path):
-    served = Served(children, tmp_path, "--workers", 2, drain_s=2)
-    wait_for("both workers", lambda: served.metric("cardshare_webhook_workers") == 2)
+def test_a_stop_loses_no_call(children, tmp_path):
+    served = Served(children, tmp_path, drain_s=2)
     context, lost, answered = served.context(), [], []
     over = threading.Event()
 
@@ -250,7 +213,7 @@ def test_of_an_authority_only_clients_of_the_given_names_may_call(children, tmp_
         status, body = served.call(review(), client_context(served, authority, tmp_path, dns, common))[:2]
         assert status == 403
         assert b"no client of --client-name" in body
-    assert served.metric("cardshare_webhook_refused_calls_total") == 2
+    assert served.metric('cardshare_serving_refused_calls_total{port="reviews",status="403"}') == 2
     assert served.ready() == "ok"
     assert children.stop(served.child) == 0
 
@@ -274,8 +237,10 @@ async def test_slow_clients_harm_nobody_and_are_bounded(children, tmp_path):
     served = await asyncio.to_thread(Served, children, tmp_path, "--max-connections", 40)
     opened = await _slow(served, 60)
     try:
-        assert await asyncio.to_thread(served.metric, "cardshare_webhook_connections") <= 41
-        assert await asyncio.to_thread(served.metric, "cardshare_webhook_dropped_connections_total") >= 20
+        assert await asyncio.to_thread(served.metric, 'cardshare_serving_connections{port="reviews"}') <= 41
+        assert (
+            await asyncio.to_thread(served.metric, 'cardshare_serving_dropped_connections_total{port="reviews"}') >= 20
+        )
         began = time.monotonic()
         for _ in range(20):
             assert (await asyncio.to_thread(served.call, review()))[0] == 200

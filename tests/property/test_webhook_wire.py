@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
-from webhook.app import Port
+from runtime.listening import Address
+from runtime.serving import Port
 from webhook.calls import ReviewCalls
 from webhook.metrics import Metrics
-from webhook.options import Address
 from webhook.reviews import Reviewer
 
 PODS = {"group": "", "version": "v1", "kind": "Pod"}
@@ -79,9 +79,9 @@ class Wire:
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
         reviewer = Reviewer(rulebook(Settings(), Tables(), standard_catalog()), Metrics())
-        self.port = Port(ReviewCalls(reviewer), Address(host="127.0.0.1", port=0))
+        self.port = Port("reviews", ReviewCalls(reviewer).answer, max_connections=1024)
         self.metrics = reviewer.metrics
-        self.address = self.runner.run(self.port.start())
+        self.address = self.runner.run(self.port.start(Address(host="127.0.0.1", port=0), "--listen"))
 
     def close(self) -> None:
         self.runner.run(self.port.stop(1.0))
@@ -186,4 +186,4 @@ def test_bytes_of_any_kind_are_answered_or_waited_for_and_never_reset(wire: Wire
     answer = wire.exchange(*pieces)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer
     assert wire.post("/mutate", b"null")[0] == 400, "and the port goes on"
-    assert wire.metrics.in_flight == 0
+    assert wire.port.busy == 0

@@ -52,7 +52,6 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_webhook_process": _HOSTILE,
     "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
     "test_webhook_serving": _HOSTILE,
-    "test_webhook_sharing": _NO_SERVER,
 }
 
 

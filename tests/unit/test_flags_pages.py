@@ -53,7 +53,6 @@ def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path
     figures = {
         "--listen": str(options.listen),
         "--metrics-listen": str(options.metrics_listen),
-        "--workers": str(options.workers),
         "--max-connections": str(options.max_connections),
         "--drain-s": f"{options.drain_s:g}",
     }

@@ -17,4 +17,4 @@ from webhook.calls import deadline_s
     ],
 )
 def test_the_deadline_is_four_fifths_of_the_callers(query, seconds):
-    assert deadline_s(query) == pytest.approx(seconds)
+    assert deadline_s(query.encode()) == pytest.approx(seconds)

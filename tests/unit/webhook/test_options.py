@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError
-from webhook.options import Address, parse
+from runtime.listening import Address
+from webhook.options import parse
 
 
 def test_defaults_are_those_of_the_contract(tmp_path):
