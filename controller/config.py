@@ -60,7 +60,9 @@ class Config:
     ended. preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
     caller's token must have been made for. pod: the one that this process runs in, whose condition says whether the
     configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
-    believed. lease: None = no other process can run; timing: of the lease.
+    believed. last_good: directory of the settings that were in force last, for a start with settings that are refused;
+    keep_in: the ConfigMap in which they are kept, which is mounted there. lease: None = no other process can run;
+    timing: of the lease.
     """
 
     listen: Address
@@ -74,6 +76,8 @@ class Config:
     audience: str = AUDIENCE
     pod: PodName | None = None
     trusted: frozenset[str] = frozenset()
+    last_good: str = ""
+    keep_in: PodName | None = None
     lease: LeaseName | None = None
     timing: Timing = _TIMING
 
@@ -99,6 +103,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             )
     pod = _pod(given.pod, problems)
     trusted = _namespaces(given.trust_namespaces, problems)
+    keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
     if problems:
@@ -115,6 +120,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         audience=given.audience,
         pod=pod,
         trusted=trusted,
+        last_good=given.last_good,
+        keep_in=keep_in,
         lease=lease,
         timing=timing,
     )
@@ -188,6 +195,17 @@ def read_settings(config: Config) -> SchedulerConf:
     return decode_settings_of(config, read_texts(config), "")
 
 
+def read_last_good(config: Config) -> tuple[Texts, SchedulerConf] | None:
+    """The settings that were in force last, as they were kept; None where there are none that can be used."""
+    if not config.last_good or not Path(config.last_good, SETTINGS_KEY).exists():
+        return None
+    try:
+        texts = read_texts(replace(config, settings_file=config.last_good))
+        return texts, decode_settings_of(config, texts, "")
+    except ConfigError:
+        return None
+
+
 def lacks_settings(config: Config) -> bool:
     """Whether the settings are a directory in which there is no cardshare.yaml."""
     own, scheduler = _settings_paths(config.settings_file)
@@ -245,6 +263,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, volcano-system, "
         "mindx-dl; none by default",
     )
+    flag("--last-good", "", "directory of the last good settings, for a start with settings that cannot be used")
+    flag("--keep-last-good", "", "namespace/name of the ConfigMap to keep the settings in force in; none by default")
     flag("--identity", "", "who writes the events; the host's name by default")
     flag(
         "--start-delay",
@@ -301,12 +321,12 @@ def _namespaces(text: str, problems: list[str]) -> frozenset[str]:
     return found
 
 
-def _pod(text: str, problems: list[str]) -> PodName | None:
+def _pod(text: str, problems: list[str], flag: str = "--pod") -> PodName | None:
     namespace, _, name = text.partition("/")
     if namespace and name and "/" not in name:
         return PodName(namespace, name)
     if text:
-        problems.append(f"{_called('--pod')}: found {quoted(text, 256)}; write NAMESPACE/NAME")
+        problems.append(f"{_called(flag)}: found {quoted(text, 256)}; write NAMESPACE/NAME")
     return None
 
 

@@ -76,6 +76,10 @@ class Metrics:
         self.configuration_refused: Final = self._gauge(
             "configuration_refused", "1 while an edit of the configuration is refused and the last good one in force."
         )
+        self.settings_from_before: Final = self._gauge(
+            "settings_from_before",
+            "1 while settings are in force that an earlier process kept, the edited ones being refused.",
+        )
         self.configuration_notes: Final = self._gauge(
             "configuration_notes", "Parts of the configuration in force that are unknown or have no effect here."
         )

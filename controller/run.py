@@ -31,6 +31,7 @@ from controller.deeds import Announce
 from controller.following import Following
 from controller.garbage import Garbage
 from controller.inbox import Inbox
+from controller.last_good import LastGood
 from controller.leading import Gated, Leading, Phase
 from controller.metrics import Metrics, show
 from controller.mirror import pods_on
@@ -232,6 +233,9 @@ class Controller:
                 if self._config.pod is not None:
                     told = OwnCondition(calls, self._config.pod, lambda: self._standing.verdict, self._metrics)
                     tasks.create_task(told.run(), name="condition")
+                if self._config.keep_in is not None:
+                    keeping = LastGood(calls, self._config.keep_in, lambda: self._standing.good)
+                    tasks.create_task(keeping.run(), name="last good")
 
     def _may_lead(self, transport: Transport) -> Leading:
         """The gate before all that this process decides and writes."""
@@ -457,6 +461,7 @@ class Controller:
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.configuration_refused.set(bool(self._standing.refused))
+        metrics.settings_from_before.set(self._standing.from_before)
         metrics.configuration_notes.set(len(self._standing.notes))
         if self._audit is not None:
             for fault, count in self._audit.counts().items():

@@ -24,6 +24,7 @@ from controller.config import (
     Texts,
     decode_settings_of,
     lacks_settings,
+    read_last_good,
     read_texts,
 )
 from controller.deeds import Announce, Subject
@@ -63,18 +64,43 @@ class Standing:
         """
         self._config: Final = config
         self._tell: Final = tell
-        self._texts: Texts | None = read_texts(config)
+        self.refused: Final[dict[str, str]] = {}
+        # Whether these are settings of an earlier process, because those of now were refused from the start.
+        self.from_before = False
+        self._texts: Texts | None = None
+        # What of files is in force, to be kept for a start at which it is not any more.
+        self.good: Texts | None = None
         self._scheduler_text = ""
-        self.conf: SchedulerConf = decode_settings_of(config, self._texts, "")
+        self.conf: SchedulerConf = self._begin(config)
         self._named: DeviceConfig | None = None
         self._chips: DeviceConfig | None = None
         self._named_map = self._device_map
-        self.refused: Final[dict[str, str]] = {}
         self._noted: Final[set[str]] = set()
         self.version = 0
         if lacks_settings(config):
             _log.warning("no cardshare.yaml there; its defaults are in force", directory=config.settings_file)
         self._note()
+
+    def _begin(self, config: Config) -> SchedulerConf:
+        """Take the files, or what was in force before this process, where these cannot be used."""
+        try:
+            texts = read_texts(config)
+            conf = decode_settings_of(config, texts, "")
+        except ConfigError as e:
+            found = read_last_good(config)
+            if found is None:
+                raise
+            self.from_before = True
+            self.refused["/".join(_OWN_MAP)] = "; ".join(e.problems)
+            _log.error(
+                "SETTINGS REFUSED; this process runs on the last good ones, which were kept",
+                kept=config.last_good,
+                reason=str(e),
+            )
+            self._texts, conf = found
+            return conf
+        self._texts = self.good = texts
+        return conf
 
     @property
     def settings(self) -> Settings:
@@ -115,7 +141,8 @@ class Standing:
         """Whether all that was written is in force."""
         if self.refused:
             told = "; ".join(f"{name}: {why}" for name, why in sorted(self.refused.items()))
-            return Verdict(reason=Reason.REFUSED, message=f"{told}; {_LAST_GOOD}")
+            since = ", from before this process began" if self.from_before else ""
+            return Verdict(reason=Reason.REFUSED, message=f"{told}; {_LAST_GOOD}{since}")
         if self.notes:
             return Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(self.notes))
         return Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
@@ -131,7 +158,10 @@ class Standing:
         if texts == self._texts:
             return False
         self._texts = texts
-        return self._decide_settings()
+        before, self.from_before = self.from_before, False
+        changed = self._decide_settings()
+        self.from_before = before and bool(self.refused.get("/".join(_OWN_MAP)))
+        return changed
 
     def refuse_files(self, error: ConfigError) -> None:
         """The files cannot be read; once they can, they are judged anew, also if they say the same."""
@@ -190,7 +220,9 @@ class Standing:
             theirs = [problem for problem in e.problems if problem.startswith(CLUSTER_CONF)]
             self._settle(SCHEDULER_MAP, [problem.removeprefix(CLUSTER_CONF) for problem in theirs])
             return False
-        self._settle(_OWN_MAP, ())
+        if not self.from_before:
+            self._settle(_OWN_MAP, ())
+            self.good = self._texts
         self._settle(SCHEDULER_MAP, ())
         changed = conf != self.conf
         self.conf = conf

@@ -65,6 +65,16 @@ def read(settings: Path | None, device_config: Path | None) -> Texts:
     return texts
 
 
+def last_good(kept: Path | None, device_config: Path | None, catalog: Catalog) -> Judgement | None:
+    """The judgement by the settings that were *kept*, None where there are none that can be used."""
+    if kept is None or not (kept / SETTINGS_KEY).exists():
+        return None
+    try:
+        return judge(read(kept, device_config), catalog, 0)
+    except ConfigError:
+        return None
+
+
 def lacks_settings(settings: Path | None) -> bool:
     """Whether *settings* is a directory in which there is no cardshare.yaml."""
     return settings is not None and settings.is_dir() and not (settings / SETTINGS_KEY).exists()

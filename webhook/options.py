@@ -26,6 +26,7 @@ class Options:
     drain_s: how long to go on serving after SIGTERM, until no Service sends new calls. client_ca: who may call; None
     = anybody. client_names: which of these; empty = all. cluster: of the environment, what names the API server.
     preview_url: the controller's, or "" for none; preview_ca: whom to trust there; preview_token: what to show there.
+    last_good: where settings that were in force are kept, for a start with ones that cannot be used.
     """
 
     listen: Address
@@ -42,6 +43,7 @@ class Options:
     preview_url: str = ""
     preview_ca: Path | None = None
     preview_token: Path | None = None
+    last_good: Path | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,6 +70,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         cert_dir=Path(cert_dir),
         settings=_path(flags, environ, "settings", problems),
         device_config=_path(flags, environ, "device_config", problems),
+        last_good=_later(flags, environ, "last_good"),
         kubeconfig=_text(flags, environ, "kubeconfig"),
         inventory=not (flags.no_inventory or _switch(environ, "no_inventory", problems)),
         drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
@@ -97,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cert-dir", help="directory of tls.crt, tls.key and ca.crt; changes are picked up")
     parser.add_argument("--settings", help="cardshare.yaml, or a directory with it and volcano-scheduler.conf")
     parser.add_argument("--device-config", help="device-config.yaml, as device plugins have it")
+    parser.add_argument("--last-good", help="directory of the last good settings, for a start with bad ones")
     parser.add_argument("--kubeconfig", help="where the API server is; only an inventory of cards needs it")
     parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
     parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")

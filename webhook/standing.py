@@ -41,12 +41,32 @@ class Standing:
         self._refused = ""
         self._noted: frozenset[str] = frozenset()
         self.version = 0
-        self._texts: Texts | None = self._read()
-        judgement = configuration.judge(self._texts, catalog, self.version)
+        self._texts: Texts | None = None
+        judgement = self._begin()
         self.book: Rulebook = judgement.book
         if configuration.lacks_settings(options.settings):
             _log.warning("no cardshare.yaml there; its defaults are in force", directory=str(options.settings))
         self._note(judgement)
+
+    def _begin(self) -> Judgement:
+        """Judge by the files, or by what was kept before this process, where these cannot be used."""
+        try:
+            texts = self._read()
+            judgement = configuration.judge(texts, self._catalog, self.version)
+        except ConfigError as e:
+            found = configuration.last_good(self._options.last_good, self._options.device_config, self._catalog)
+            if found is None:
+                raise
+            self._settle(str(e))
+            self._metrics.reload_failures[_WHAT] += 1
+            _log.error(
+                "SETTINGS REFUSED; this process runs on the last good ones, which were kept",
+                kept=str(self._options.last_good),
+                error=str(e),
+            )
+            return found
+        self._texts = texts
+        return judgement
 
     async def look(self) -> bool:
         """Read the files again; whether something else is in force now."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from sandbox.demo.product import NAMESPACE
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.controller_rig import IDS, PODS, pod
 
@@ -95,3 +96,50 @@ async def test_without_a_trusted_namespace_nothing_of_others_is_read(rig):
         assert 'cardshare_lists_total{kind="pods"}' in kinds
         for kind in ("scheduler-config", "chip-config", "device-config", "chip-states", "node-states"):
             assert f'kind="{kind}"' not in kinds
+
+
+async def test_a_restart_with_refused_settings_runs_on_those_that_were_in_force(rig):
+    async with rig(nodes=[MIG_NODE]) as world:
+        await world.ensure("/api/v1/namespaces", NAMESPACE)
+        maps = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+        await world.ensure(maps, "cardshare-last-good")
+        settings, kept = world.folder / "edited", world.folder / "kept"
+        for folder in (settings, kept):
+            folder.mkdir()
+        file = settings / "cardshare.yaml"
+        file.write_text("scheduler_names: [cardshare, night]\n")
+        keep_in = f"{NAMESPACE}/cardshare-last-good"
+        flags = ("--settings", str(settings), "--last-good", str(kept), "--keep-last-good", keep_in)
+        first = await world.controller(*flags)
+
+        async def written():
+            found = await world.client.get(f"{maps}/cardshare-last-good")
+            return found.get("data", {}).get("cardshare.yaml")
+
+        # What a kubelet does with a mounted ConfigMap.
+        (kept / "cardshare.yaml").write_text(await world.until(written))
+        first.process.terminate()
+        await first.process.wait()
+
+        file.write_text("scheduler_names: [cardshare, night]\npolizy: spread\n")
+        await world.controller(*flags)
+        _, figures = await world.http("/metrics")
+        assert "cardshare_settings_from_before 1.0" in figures
+        assert "cardshare_configuration_refused 1.0" in figures
+        found = pod("p", SLICE, annotations=MIG)
+        found["spec"]["schedulerName"] = "night"
+        await world.add(found)
+        await world.phase("p")
+        assert await written() == "scheduler_names: [cardshare, night]\n"
+
+        file.write_text("scheduler_names: [cardshare, night, day]\n")
+
+        async def mended():
+            return "cardshare_settings_from_before 0.0" in (await world.http("/metrics"))[1]
+
+        await world.until(mended)
+
+        async def kept_again():
+            return "day" in (await written() or "")
+
+        await world.until(kept_again)

@@ -193,7 +193,7 @@ class Runner:
             f"{core}/configmaps", field_selector=f"metadata.name={volume['configMap']['name']}"
         )
         assert named or volume["configMap"].get("optional"), volume
-        data = named[0]["data"] if named else {}
+        data = named[0].get("data", {}) if named else {}
         return {key: text.encode() for key, text in data.items()}
 
     @staticmethod

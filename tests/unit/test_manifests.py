@@ -286,7 +286,7 @@ EXPECTED_RIGHTS = {
         ("", "pods", "get"), ("", "pods", "list"), ("", "pods", "watch"), ("", "pods", "patch"),
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
-        ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"),
+        ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
         ("scheduling.volcano.sh", "podgroups", "get"),
         ("coordination.k8s.io", "leases", "get"), ("coordination.k8s.io", "leases", "create"),
         ("coordination.k8s.io", "leases", "patch"),

@@ -230,3 +230,57 @@ def test_the_refusal_of_a_config_map_that_is_no_longer_named_is_over(standing):
     standing.take_scheduler(found("volcano-scheduler.conf", elsewhere))
     standing.take_devices(None)
     assert standing.verdict.accepted
+
+
+def kept_beside(tmp_path, text):
+    """(the settings' file, flags that name it and what was kept, in which *text* stands)."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "cardshare.yaml").write_text(text)
+    file = tmp_path / "cardshare.yaml"
+    return file, parse(["--settings", str(file), "--last-good", str(kept)], {})
+
+
+def test_a_start_with_settings_that_are_refused_runs_on_those_that_were_kept_and_says_so(tmp_path, told):
+    file, config = kept_beside(tmp_path, "policy: spread\n")
+    file.write_text("polizy: binpack\n")
+    with capture_logs() as logs:
+        standing = Standing(config, told.append)
+    assert (standing.settings.policy, standing.from_before, standing.good) == (Policy.SPREAD, True, None)
+    (line,) = [one for one in logs if one["log_level"] == "error"]
+    assert line["event"].startswith("SETTINGS REFUSED")
+    assert "polizy" in line["reason"]
+    assert not standing.verdict.accepted
+    assert "from before this process began" in standing.verdict.message
+    assert [one.reason for one in standing.announcements()] == ["ConfigurationRefused"]
+    # What else is followed does not pass for the operator's correction.
+    standing.take_scheduler(None)
+    assert (standing.from_before, standing.verdict.accepted) == (True, False)
+    assert not standing.take_files(read_texts(config))
+    assert (standing.settings.policy, standing.from_before) == (Policy.SPREAD, True)
+    file.write_text("policy: binpack\n")
+    assert standing.take_files(read_texts(config))
+    assert (standing.settings.policy, standing.from_before, standing.refused) == (Policy.BINPACK, False, {})
+    assert standing.good == read_texts(config)
+
+
+@pytest.mark.parametrize("kept", ["polizy: spread\n", None], ids=["bad", "none"])
+def test_a_start_without_any_good_settings_ends_with_every_problem(tmp_path, told, kept):
+    file, config = kept_beside(tmp_path, kept or "")
+    if kept is None:
+        (tmp_path / "kept" / "cardshare.yaml").unlink()
+    file.write_text("policy: 7\n")
+    with pytest.raises(ConfigError, match="policy"):
+        Standing(config, told.append)
+
+
+def test_good_settings_are_what_is_kept(tmp_path, told):
+    file, config = kept_beside(tmp_path, "policy: spread\n")
+    file.write_text("policy: binpack\n")
+    standing = Standing(config, told.append)
+    assert (standing.settings.policy, standing.from_before) == (Policy.BINPACK, False)
+    assert standing.good is not None
+    assert standing.good.own == "policy: binpack\n"
+    file.write_text("policy: [\n")
+    standing.take_files(read_texts(config))
+    assert standing.good.own == "policy: binpack\n"

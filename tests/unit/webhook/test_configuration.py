@@ -1,9 +1,15 @@
+import asyncio
+
 import pytest
+from structlog.testing import capture_logs
 
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.settings import Policy
 from webhook.configuration import Texts, judge, lacks_settings, read
+from webhook.metrics import Metrics
+from webhook.options import parse
+from webhook.standing import Standing
 
 
 def test_a_file_is_our_own_settings(tmp_path):
@@ -85,3 +91,36 @@ def test_a_kind_of_node_that_nobody_can_read_is_a_problem_of_the_settings(annota
         judge(Texts(settings=text), standard_catalog(), 0)
     (told,) = caught.value.problems
     assert problem in told
+
+
+def standing_of(tmp_path, *flags):
+    options = parse(["--cert-dir", "c", "--settings", str(tmp_path / "edited"), *flags], {})
+    metrics = Metrics()
+    return Standing(options, standard_catalog(), metrics), metrics
+
+
+def test_a_start_with_settings_that_are_refused_judges_by_those_that_were_kept_and_says_so(tmp_path):
+    edited, kept = tmp_path / "edited", tmp_path / "kept"
+    for folder, text in ((edited, "polizy: spread\n"), (kept, "scheduler_names: [night]\n")):
+        folder.mkdir()
+        (folder / "cardshare.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="polizy"):
+        standing_of(tmp_path)
+    with capture_logs() as logs:
+        standing, metrics = standing_of(tmp_path, "--last-good", str(kept))
+    (line,) = [one for one in logs if one["log_level"] == "error"]
+    assert (line["event"].startswith("SETTINGS REFUSED"), "polizy" in line["error"]) == (True, True)
+    assert (standing.book.settings.scheduler_names, metrics.configuration_refused) == (("night",), 1)
+    assert not asyncio.run(standing.look())
+    assert (standing.book.settings.scheduler_names, metrics.configuration_refused) == (("night",), 1)
+    (edited / "cardshare.yaml").write_text("scheduler_names: [day]\n")
+    assert asyncio.run(standing.look())
+    assert (standing.book.settings.scheduler_names, metrics.configuration_refused) == (("day",), 0)
+
+
+def test_what_was_kept_and_cannot_be_used_either_is_no_help(tmp_path):
+    for folder in ("edited", "kept"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "cardshare.yaml").write_text("polizy: spread\n")
+    with pytest.raises(ConfigError, match=r"edited/cardshare\.yaml"):
+        standing_of(tmp_path, "--last-good", str(tmp_path / "kept"))
