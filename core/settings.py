@@ -216,6 +216,17 @@ TRUSTED_ACCOUNTS: Final = (
 )
 
 
+# Of these, the device plugins: each has its own node's pods to write.
+PLUGIN_ACCOUNTS: Final = TRUSTED_ACCOUNTS[1:]
+
+
+class OnOtherNodes(StrEnum):
+    """What is done about a device plugin that writes the assignment of a pod that is not on its own node."""
+
+    WARN = "warn"
+    DENY = "deny"
+
+
 class NeverFits(StrEnum):
     """What is done about a pod that no node of the cluster could ever take."""
 
@@ -240,6 +251,8 @@ class AdmissionSettings:
     """What the webhook enforces.
 
     trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
+    plugin_accounts: those of them that are device plugins, by name or prefix.
+    plugins_on_other_nodes: what is done where such an account writes a pod that is not on the node of its token.
     default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
     allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits, everywhere.
     allow: codes of rules that let pass what they would deny, by namespace, ``*`` for all; of `ALLOWABLE` alone.
@@ -252,6 +265,8 @@ class AdmissionSettings:
     """
 
     trusted_accounts: tuple[str, ...] = TRUSTED_ACCOUNTS
+    plugin_accounts: tuple[str, ...] = PLUGIN_ACCOUNTS
+    plugins_on_other_nodes: OnOtherNodes = OnOtherNodes.WARN
     default_mode: Mapping[str, str] = field(default_factory=dict)
     allow_privileged: bool = False
     allow_limit_overrides: bool = False
@@ -287,6 +302,10 @@ class AdmissionSettings:
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
         return _is_named(user_name, self.trusted_accounts)
+
+    def is_of_a_node(self, user_name: str) -> bool:
+        """Whether *user_name* is a device plugin's, which has its own node's pods to write and no others."""
+        return _is_named(user_name, self.plugin_accounts)
 
 
 def _is_named(name: str, patterns: tuple[str, ...]) -> bool:

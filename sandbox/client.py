@@ -93,6 +93,12 @@ class ApiClient:
         """Another client of the same server, not opened yet, for whoever *token* stands for."""
         return type(self)(server=self._server, token=token, ca_pem=self._ca_pem, timeout_s=self._timeout_s)
 
+    def impersonating(self, name: str, group: str) -> Self:
+        """Another client of the same server, not opened yet, that acts as *name*; administrators may."""
+        found = type(self)(server=self._server, token="", ca_pem=self._ca_pem, timeout_s=self._timeout_s)
+        found._headers = {**self._headers, "Impersonate-User": name, "Impersonate-Group": group}
+        return found
+
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """Fetch one object (or a whole list with its metadata).
 

@@ -20,7 +20,7 @@ from certs.authority import Authority, Leaf, issue, new_authority
 from sandbox.api.incoming import Target
 from sandbox.api.registry import Call
 from sandbox.api.server import ApiServer
-from sandbox.api.users import ADMINS, NODES, User, service_account
+from sandbox.api.users import ADMINS, KUBELET, User, service_account
 from sandbox.client import ApiClient
 from sandbox.nodes.devices import DeviceLists
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
@@ -33,7 +33,6 @@ from sandbox.players.paced import pacing
 Json = dict[str, Any]
 
 ADMIN: Final = User(name="sandbox-admin", groups=(ADMINS,))
-KUBELET: Final = User(name="system:node:sandbox", groups=(NODES,))
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _CERTIFICATE_DAYS: Final = 30
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from sandbox.api.users import KUBELET, NODES
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.nodes.devices import DeviceLists
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings, PlayedNode
@@ -105,7 +106,9 @@ async def joined(
                     clients[account] = await stack.enter_async_context(await _client(admin, account))
                 plugins.append(registry.build(spec.kind, node.name, spec.options, paced(clients[account], devices)))
             played.append(PlayedNode(spec=node, plugins=tuple(plugins), devices=devices))
-        kubelet = Kubelet(admin, tuple(played), records, lambda: datetime.now(UTC), settings)
+        # As whom kubelets write decides what they may: they are no administrators.
+        kubelets = await stack.enter_async_context(admin.impersonating(KUBELET.name, NODES))
+        kubelet = Kubelet(kubelets, tuple(played), records, lambda: datetime.now(UTC), settings)
         await kubelet.register()
         yield kubelet
 

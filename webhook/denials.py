@@ -25,7 +25,8 @@ from webhook.metrics import Metrics
 _log: Final = structlog.get_logger()
 
 REASON: Final = "AssignmentWriteDenied"
-_CODE: Final = "CS301"
+# Who has no business with assignments, and the device plugin that writes other nodes' pods.
+_CODES: Final = frozenset({"CS301", "CS315"})
 _ACCOUNTS: Final = "system:serviceaccount:"
 # An account that tries again is told of again only after a while.
 _SAME_S: Final = 300.0
@@ -59,8 +60,8 @@ class Denials:
         """Tell soon of *verdict*, which denies *review*, if it is one that operators should hear of."""
         # A Binding may tell its pod's uid.
         found = review.object if review.is_binding else review.old_object
-        fields = ", ".join([one.field for one in verdict.violations if one.code == _CODE])
-        if found is None or not fields or review.dry_run or not review.user_name.startswith(_ACCOUNTS):
+        denied = [one for one in verdict.violations if one.code in _CODES]
+        if found is None or not denied or review.dry_run or not review.user_name.startswith(_ACCOUNTS):
             return
         pod = About("Pod", found.metadata.name, found.metadata.uid or "", review.namespace)
         key, now_s = (pod, review.user_name), self._clock()
@@ -70,7 +71,12 @@ class Denials:
             self._metrics.events["dropped"] += 1
             return
         self._remember(key, now_s)
-        text = f"{_CODE} {review.user_name[:128]} tried to write {fields}; only schedulers and device plugins may"
+        fields = ", ".join([one.field for one in denied])
+        text = (
+            f"{denied[0].code} {review.user_name[:128]} tried to write {fields}; only schedulers and device plugins may"
+        )
+        if denied[0].code == "CS315":
+            text = f"CS315 {review.user_name[:128]} tried to write a pod of another node than its own"
         self._waiting.append(_Denial(pod, text, self._wall()))
         self._filled.set()
 

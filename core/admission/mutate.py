@@ -12,9 +12,11 @@ from core.admission.subresources import judge_binding, judge_ephemeral, judge_re
 from core.admission.update import judge_change
 from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
-from core.errors import InvalidRequestError
+from core.errors import InvalidRequestError, quoted
 from core.model import Pod
 from core.port import Violation
+from core.remarks import Notice
+from core.settings import OnOtherNodes
 from core.wire.patches import encode_patch
 from core.wire.pods import pod_of, present_in
 from core.wire.reviews import Review
@@ -44,7 +46,8 @@ def validate(review: Review, book: Rulebook) -> Verdict:
     if found is not None and old is not None and review.is_resized_pod:
         return judge_resize(old, found, namespace, book)
     if review.is_changed_pod and found is not None and book.may_assign(review.user_name, pod_of(found)):
-        return NOTHING
+        # Said once, where it was judged first; denied here too, for the pod may be another one by now.
+        return NOTHING if old is None else replace(elsewhere(pod_of(old), review, book), notices=())
     judged = judge(review, book)
     return advice.spoken(judged._replace(verdict=final(judged.verdict, book)), book)
 
@@ -60,10 +63,35 @@ def judge(review: Review, book: Rulebook) -> Judged:
     if found is not None and review.is_new_pod:
         return judge_new(pod_of(found, namespace), review.user_name, book)
     if found is not None and old is not None and review.is_changed_pod:
-        return judge_change(pod_of(old, namespace), pod_of(found, namespace), review.user_name, book)
+        before, after = pod_of(old, namespace), pod_of(found, namespace)
+        judged = judge_change(before, after, review.user_name, book)
+        stray = elsewhere(before, review, book) if book.may_assign(review.user_name, before) else NOTHING
+        if stray is NOTHING:
+            return judged
+        edits = () if stray.violations else judged.verdict.edits
+        return judged._replace(verdict=replace(stray, edits=edits))
     if found is not None and review.is_binding:
         return Judged(judge_binding(found, review.user_name, book))
     return UNSPOKEN
+
+
+def elsewhere(old: Pod, review: Review, book: Rulebook) -> Verdict:
+    """CS315: a device plugin writes the pods of its own node, as far as its token tells which that is."""
+    node, settings = review.user_node, book.settings.admission
+    if not node or node == old.node_name or not settings.is_of_a_node(review.user_name):
+        return NOTHING
+    where = f"on node {quoted(old.node_name)}" if old.node_name else "on no node"
+    if settings.plugins_on_other_nodes is OnOtherNodes.WARN:
+        return Verdict(
+            notices=(Notice("CS315", f"a device plugin of node {quoted(node)} wrote a pod that is {where}"),)
+        )
+    violation = Violation(
+        code="CS315",
+        field="userInfo",
+        found=quoted(review.user_name),
+        remedy=f"its token is of node {quoted(node)}, the pod is {where}; a device plugin writes its own node's pods",
+    )
+    return Verdict(violations=(violation,))
 
 
 def final(verdict: Verdict, book: Rulebook) -> Verdict:

@@ -15,6 +15,7 @@ from core.settings import (
     DialectName,
     NeverFits,
     NodeKind,
+    OnOtherNodes,
     Policy,
     Settings,
     is_scheduler_name,
@@ -144,12 +145,14 @@ def _per_pod(checks: Checks, found: Mapping[str, Any], base: Settings) -> bool:
 def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings) -> AdmissionSettings:
     switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure", "hide_devices")
     lists = ("allow_variables", "known_schedulers")
-    others = ("trusted_accounts", "default_mode", "never_fits", "allow", "memory_required")
-    checks.unknown(found, (*others, *switches, *lists), "admission.")
+    accounts = ("trusted_accounts", "plugin_accounts")
+    others = ("plugins_on_other_nodes", "default_mode", "never_fits", "allow", "memory_required")
+    checks.unknown(found, (*others, *switches, *lists, *accounts), "admission.")
     modes = checks.mapping(found.get("default_mode"), "admission.default_mode")
     policies = checks.mapping(found.get("never_fits"), "admission.never_fits")
     read: dict[str, Any] = {key: checks.switch(found[key], f"admission.{key}") for key in switches if key in found}
     read |= {key: checks.texts(found[key], f"admission.{key}") for key in lists if key in found}
+    read |= {key: _accounts(checks, found[key], f"admission.{key}") for key in accounts if key in found}
     return replace(
         base,
         **read,
@@ -157,9 +160,14 @@ def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings
         memory_required=frozenset(checks.texts(found["memory_required"], "admission.memory_required"))
         if "memory_required" in found
         else base.memory_required,
-        trusted_accounts=_accounts(checks, found["trusted_accounts"])
-        if "trusted_accounts" in found
-        else base.trusted_accounts,
+        plugins_on_other_nodes=OnOtherNodes(
+            checks.word(
+                found.get("plugins_on_other_nodes", base.plugins_on_other_nodes),
+                "admission.plugins_on_other_nodes",
+                OnOtherNodes,
+                OnOtherNodes.WARN,
+            )
+        ),
         default_mode={
             namespace: checks.word(mode, f"admission.default_mode.{namespace}", MODES, MODES[0])
             for namespace, mode in modes.items()
@@ -187,8 +195,7 @@ def _allowed(checks: Checks, found: object) -> dict[str, frozenset[str]]:
     }
 
 
-def _accounts(checks: Checks, found: object) -> tuple[str, ...]:
-    place = "admission.trusted_accounts"
+def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
     accounts = checks.texts(found, place)
     for i, account in enumerate(accounts):
         # Every authenticated account of a cluster begins with one of these; a shorter prefix would trust all of them.

@@ -47,8 +47,13 @@ BINDING: Final = Kind(version="v1", kind="Binding")
 _WITH_ANNOTATIONS: Final = ("", "status")
 
 
+# The node of the pod that a token was made for (Kubernetes 1.30, ServiceAccountTokenPodNodeInfo).
+_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
+
+
 class _User(msgspec.Struct, frozen=True, gc=False):
     username: str = ""
+    extra: dict[str, tuple[str, ...] | None] | None = None
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
@@ -75,6 +80,11 @@ class Review(_Head, frozen=True, gc=False, rename="camel", kw_only=True):
     def user_name(self) -> str:
         """Who asks."""
         return self.user_info.username
+
+    @property
+    def user_node(self) -> str:
+        """The node of the pod that asks, "" where its token does not tell."""
+        return "".join((self.user_info.extra or {}).get(_NODE_NAME) or ())
 
     @property
     def is_new_pod(self) -> bool:

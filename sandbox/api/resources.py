@@ -126,6 +126,22 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
         "validatingwebhookconfigurations",
         namespaced=False,
     ),
+    # Kept, and not evaluated: nothing is denied by a policy here.
+    _of(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        namespaced=False,
+        sub=_STATUS,
+    ),
+    _of(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        namespaced=False,
+    ),
     _of("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     _of("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
     _of("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False),

@@ -29,6 +29,10 @@ class User:
         return {**info, "uid": self.uid} if self.uid else info
 
 
+# As whom the sandbox's kubelets write.
+KUBELET: Final = User(name="system:node:sandbox", groups=(NODES,))
+
+
 def service_account(namespace: str, name: str, uid: str = "") -> User:
     """The user that a service account's token stands for."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")

@@ -20,6 +20,7 @@ PLUGIN_ACCOUNTS: Final = {
 }
 DEVICE_CONFIG: Final = Path(__file__).parent / "vgpu-device-config.yaml"
 _ROLE: Final = "sandbox-device-plugins"
+_KUBELETS: Final = "sandbox-kubelets"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _RULES: Final[list[Json]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "update", "patch"]},
@@ -48,7 +49,15 @@ def documents() -> tuple[Json, ...]:
         "metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE},
         "data": {CONFIG_KEY: DEVICE_CONFIG.read_text(encoding="utf-8")},
     }
-    return (*(_account(account) for account in accounts), role, binding, config_map)
+    # What kubelets may, where no node authorizer judges them.
+    kubelets = {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": _KUBELETS},
+        "subjects": [{"kind": "Group", "apiGroup": _GROUP, "name": "system:nodes"}],
+        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": "system:node"},
+    }
+    return (*(_account(account) for account in accounts), role, binding, kubelets, config_map)
 
 
 def _account(name: str) -> Json:

@@ -8,13 +8,14 @@ import io
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+from multidict import CIMultiDict
 
 _T = TypeVar("_T")
 
@@ -101,13 +102,13 @@ async def eventually(ask: Callable[[], Awaitable[_T]], good: Callable[[_T], bool
 
 
 @asynccontextmanager
-async def connect(url: str, ca_file: Path, token: str) -> AsyncIterator[Rest]:
-    """Connect to *url* as the user of *token*."""
+async def connect(url: str, ca_file: Path, token: str, headers: Sequence[tuple[str, str]] = ()) -> AsyncIterator[Rest]:
+    """Connect to *url* as the user of *token*; *headers* are sent with every call."""
     context = await asyncio.to_thread(ssl.create_default_context, cafile=str(ca_file))
     connector = aiohttp.TCPConnector(ssl=context, limit=256)
     session = aiohttp.ClientSession(
         connector=connector,
-        headers={"Authorization": f"Bearer {token}"},
+        headers=CIMultiDict([("Authorization", f"Bearer {token}"), *headers]),
         timeout=aiohttp.ClientTimeout(total=60),
         read_bufsize=2**22,
     )

@@ -152,13 +152,15 @@ def _node(found: Json) -> Node:
     return Node(name=NodeName(found["name"]), annotations=annotations, capacity=amounts, allocatable=amounts)
 
 
-def _ask(operation: str, new: Json, old: Json | None, book: Rulebook) -> tuple[Verdict, bytes]:
+def _ask(
+    operation: str, new: Json, old: Json | None, book: Rulebook, user: Json | None = None
+) -> tuple[Verdict, bytes]:
     request = {
         "uid": "r",
         "kind": {"group": "", "version": "v1", "kind": new["kind"]},
         "operation": operation,
         "namespace": "default",
-        "userInfo": {"username": _USER},
+        "userInfo": user or {"username": _USER},
         "object": new,
         "oldObject": old,
     }
@@ -172,6 +174,13 @@ def _without_manifest(rule: Rule) -> Verdict:
         return unreadable(InvalidRequestError("AdmissionReview request.object", "Expected `object`", "send the pod"))
     import msgspec
 
+    if rule.code == "CS315":
+        served = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}, "more": {"nodeName": "t4-a"}})
+        written = json.loads(json.dumps(served))
+        written["metadata"].setdefault("annotations", {})["volcano.sh/bind-phase"] = "success"
+        node = {"authentication.kubernetes.io/node-name": ["t4-b"]}
+        user = {"username": "system:serviceaccount:kube-system:volcano-device-plugin", "extra": node}
+        return _ask("UPDATE", written, served, book_of(rule), user)[0]
     if rule.code == "CS220":
         crowded = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}, "more": {"containers": [{}] * 64}})
         return _ask("CREATE", crowded, None, book_of(rule))[0]

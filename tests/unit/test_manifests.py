@@ -20,7 +20,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
-from core.settings import CONTROLLER_ACCOUNT, TRUSTED_ACCOUNTS, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.configuration import decode_settings
 from core.wire.pods import decode_pod
@@ -155,8 +155,11 @@ def test_keys_protected_by_their_beginning_are_reviewed_by_it(entry: str):
 
 
 def test_writers_that_are_not_reviewed_are_those_that_the_settings_trust():
-    found = words(conditions("update.pods.cardshare.io")["writer-is-not-trusted"])
-    assert found == {account.removesuffix("*") for account in TRUSTED_ACCOUNTS}
+    expression = conditions("update.pods.cardshare.io")["writer-is-not-trusted-here"]
+    trusted, plugins = expression.split("\n|| ")
+    assert words(trusted) == {account.removesuffix("*") for account in TRUSTED_ACCOUNTS}
+    of_a_node = {account.removesuffix("*") for account in PLUGIN_ACCOUNTS}
+    assert words(plugins) - {""} == of_a_node | {"authentication.kubernetes.io/node-name"}
 
 
 def test_other_schedulers_write_unreviewed_only_where_the_core_lets_them():
@@ -177,6 +180,75 @@ def test_segments_are_handed_on_to_trusted_plugins_alone():
     assert words(found["segments-are-kept-back"]) - {""} == {names.SEGMENT_QUEUE}
 
 
+# Policies
+
+
+ACCOUNTS = one("ConfigMap", "cardshare-accounts", NAMESPACE)["data"]
+POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
+
+
+def policy(name: str) -> Json:
+    return dict(one("ValidatingAdmissionPolicy", name)["spec"])
+
+
+def policy_expressions(name: str) -> dict[str, str]:
+    """Every expression of a policy, on one line."""
+    spec = policy(name)
+    found = {each["name"]: each["expression"] for each in (*spec["matchConditions"], *spec.get("variables", ()))}
+    found |= {f"validation {i}": each["expression"] for i, each in enumerate(spec["validations"])}
+    return {key: " ".join(text.split()) for key, text in found.items()}
+
+
+def protected_words() -> set[str]:
+    return {*book().protected, CHIP, "hami.io/", "-devices-to-allocate", "-devices-allocated"}
+
+
+def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
+    from core.admission.rulebook import _OTHER_SCHEDULERS
+
+    trusted, plugins = ACCOUNTS["trusted-accounts"].split(), ACCOUNTS["plugin-accounts"].split()
+    assert [*trusted, *plugins] == list(TRUSTED_ACCOUNTS)
+    assert (trusted, plugins) == ([CONTROLLER_ACCOUNT], list(PLUGIN_ACCOUNTS))
+    assert ACCOUNTS["plugins-on-other-nodes"] == Settings().admission.plugins_on_other_nodes
+    pairs = [line.split("=", 1) for line in ACCOUNTS["scheduler-accounts"].split()]
+    assert dict(pairs) == _OTHER_SCHEDULERS
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_names_no_account_itself_and_reads_keys_that_the_parameters_have(name: str):
+    for expression in policy_expressions(name).values():
+        assert not [word for word in words(expression) if word.startswith("system:serviceaccount")]
+        assert set(re.findall(r"params\.\?data\[\?'([^']+)'\]", expression)) <= ACCOUNTS.keys()
+    bound = one("ValidatingAdmissionPolicyBinding", name)["spec"]
+    assert (bound["policyName"], "Deny" in bound["validationActions"]) == (name, True)
+    named = {"name": "cardshare-accounts", "namespace": NAMESPACE, "parameterNotFoundAction": "Allow"}
+    assert bound["paramRef"] == named
+
+
+def test_policies_protect_exactly_the_keys_that_the_core_protects():
+    pods, bindings = policy_expressions("pods.cardshare.io"), policy_expressions("bindings.cardshare.io")
+    assert words(pods["changed"]) == protected_words()
+    assert words(bindings["carries-an-assignment"]) == protected_words()
+
+
+def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
+    found = policy_expressions("pods.cardshare.io")
+    asked = found["writes-an-assignment-or-ends-a-pod-or-is-of-another-node"]
+    assert asked == " || ".join(f"({found[each]})" for each in ("changed", "ended", "elsewhere"))
+
+
+def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():
+    plain = {name for name in book().resources if not name.startswith(CHIP)}
+    assert words(policy_expressions("pods.cardshare.io")["cards"]) == {*plain, *book().protected, CHIP, ""}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_loops_over_nothing_of_an_object_before_its_size_was_asked(name: str):
+    for text in policy_expressions(name).values():
+        for found in LOOP.finditer(text):
+            assert f"{found[1]}.size() " in text[: found.start()], (found[1], text)
+
+
 # Entries of which a denial may be told by an event.
 TELLS_OF_ACCOUNTS = ("update.", "status.", "bind.")
 
@@ -195,7 +267,7 @@ def test_entries_hold_up_no_pod_of_the_system_and_answer_soon():
 
 def test_a_status_is_reviewed_only_if_it_writes_what_machines_write():
     found = conditions("status.pods.cardshare.io")
-    assert found["writer-is-not-trusted"] == conditions("update.pods.cardshare.io")["writer-is-not-trusted"]
+    assert found["writer-is-not-trusted-here"] == conditions("update.pods.cardshare.io")["writer-is-not-trusted-here"]
     parts = re.findall(r"k\.contains\('([^']+)'\)|k == '([^']+)'", found["touches-cards"])
     told = ("nvidia.com/", *(prefix or exact for prefix, exact in parts))
     assert [key for key in annotations() if not key.startswith(told)] == []
@@ -545,6 +617,11 @@ def test_the_overlay_for_volcanos_name_differs_in_that_name_alone():
         assert (change["path"], replaced["name"]) == (f"/webhooks/{i}/matchConditions/{j}/expression", condition)
         volcanos = {"volcano", "system:serviceaccount:volcano-system:volcano-scheduler"}
         assert words(change["value"]) == words(replaced["expression"]) - volcanos
+    change = found.pop("ConfigMap")[0]
+    assert (change["op"], change["path"]) == ("replace", "/data/scheduler-accounts")
+    assert set(change["value"].split()) == {
+        line for line in ACCOUNTS["scheduler-accounts"].split() if not line.startswith("volcano=")
+    }
     assert not found
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings, Tables
+from core.settings import AdmissionSettings, OnOtherNodes, Settings, Tables
 from kube.errors import ApiUnreachableError, CredentialsError
 from webhook.denials import Denials
 from webhook.metrics import Metrics
@@ -44,13 +44,13 @@ class Cluster:
 
 
 @asynccontextmanager
-async def telling(cluster):
+async def telling(cluster, book=BOOK):
     loop = asyncio.get_running_loop()
     metrics = Metrics()
     denials = Denials(metrics, clock=loop.time, wall=lambda: 1_800_000_000.0 + loop.time())
     task = asyncio.create_task(denials.run(cluster.open), name="denials")
     try:
-        yield Reviewer(BOOK, metrics, denials.note)
+        yield Reviewer(book, metrics, denials.note)
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -66,6 +66,18 @@ def forge(reviewer, *, user=ACCOUNT, uid="u1", key=IDS, **fields):
     }  # fmt: skip
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     return json.loads(reviewer.answer(Path.MUTATE, json.dumps(review).encode()))["response"]
+
+
+async def test_a_device_plugin_that_is_denied_the_pod_of_another_node_is_told_on_the_pod():
+    cluster = Cluster()
+    strict = Settings(admission=AdmissionSettings(plugins_on_other_nodes=OnOtherNodes.DENY))
+    plugin = "system:serviceaccount:kube-system:volcano-device-plugin"
+    asking = {"username": plugin, "extra": {"authentication.kubernetes.io/node-name": ["b"]}}
+    async with telling(cluster, rulebook(strict, Tables(), standard_catalog())) as reviewer:
+        assert not forge(reviewer, userInfo=asking)["allowed"]
+        await asyncio.sleep(1)
+        ((_, event),) = cluster.events
+    assert event["message"] == f"CS315 {plugin} tried to write a pod of another node than its own"
 
 
 async def test_a_denied_account_is_told_on_the_pod_after_the_answer():

@@ -11,7 +11,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, Settings, Tables
+from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, OnOtherNodes, Settings, Tables
 from core.wire.reviews import decode_review
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -665,3 +665,57 @@ def test_a_list_of_too_many_items_is_denied():
         assert create(pod(VGPU, annotations={key: ",".join(f"a{at}" for at in range(512))})).allowed
         answer = create(pod(VGPU, annotations={key: ",".join(f"a{at}" for at in range(513))}))
         assert "write no more than 512 items" in answer.message
+
+
+# Device plugins and nodes
+
+NODE_NAME = "authentication.kubernetes.io/node-name"
+STRICT = rulebook(
+    Settings(admission=AdmissionSettings(plugins_on_other_nodes=OnOtherNodes.DENY)), Tables(), standard_catalog()
+)
+
+
+def by(user, node=None):
+    return {"userInfo": {"username": user, "extra": {} if node is None else {NODE_NAME: [node]}}}
+
+
+def served(**request):
+    old = changed(stored(node="a"), **KEPT_BACK)
+    return update(old, changed(old, **{LEFT: ""}), **request)
+
+
+@pytest.mark.parametrize("book", [BOOK, STRICT], ids=["warn", "deny"])
+@pytest.mark.parametrize("writer", [by(PLUGIN, "a"), by(PLUGIN), by(CONTROLLER, "b")], ids=["own", "unknown", "ours"])
+def test_a_plugin_writes_the_pods_of_its_own_node(book, writer):
+    answer = served(book=book, **writer)
+    assert (answer.allowed, answer.warnings) == (True, [])
+
+
+def test_a_plugin_that_writes_a_pod_of_another_node_is_told_of():
+    answer = served(**by(PLUGIN, "b"))
+    assert answer.allowed
+    assert answer.warnings == ["CS315 a device plugin of node 'b' wrote a pod that is on node 'a'"]
+    # What its write has to carry besides is not held back.
+    assert answer.annotations[LEFT] == ";GPU-b,NVIDIA,2,2:"
+
+
+@pytest.mark.parametrize("node", ["a", ""], ids=["another node", "no node"])
+def test_a_plugin_that_writes_a_pod_of_another_node_is_denied_where_it_is_so_set(node):
+    old = changed(stored(node=node), **KEPT_BACK)
+    new = changed(old, **{LEFT: ""})
+    answer = update(old, new, book=STRICT, **by(PLUGIN, "b"))
+    assert (answer.codes, answer.patch) == (["CS315"], [])
+    assert "its token is of node 'b'" in answer.message
+    assert not validate(decode_review(question("UPDATE", new, old, **by(PLUGIN, "b"))), STRICT).allowed
+    assert not update(old, new, book=STRICT, **by(PLUGIN, "b"), subResource="status").allowed
+
+
+def test_renamed_plugins_are_known_by_the_settings():
+    own = AdmissionSettings(
+        trusted_accounts=("system:serviceaccount:mine:plugin-1",),
+        plugin_accounts=("system:serviceaccount:mine:plugin-*",),
+        plugins_on_other_nodes=OnOtherNodes.DENY,
+    )
+    book = rulebook(Settings(admission=own), Tables(), standard_catalog())
+    assert served(book=book, **by("system:serviceaccount:mine:plugin-1", "b")).codes == ["CS315"]
+    assert served(book=book, **by("system:serviceaccount:mine:plugin-1", "a")).allowed

@@ -1,0 +1,294 @@
+"""What the policies of deploy/ let whom write on a real API server where there is no webhook at all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from core.settings import CONTROLLER_ACCOUNT
+from tests.support.realapi import RealApi
+from tests.support.rest import STRATEGIC_PATCH, Rest, connect, eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+Json = dict[str, Any]
+BASE = Path(__file__).parents[2] / "deploy/base"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+PLURALS = {
+    "ValidatingAdmissionPolicy": f"{REGISTRATION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{REGISTRATION}/validatingadmissionpolicybindings",
+    "ConfigMap": "/api/v1/namespaces/cardshare-system/configmaps",
+}
+PARAMETERS = f"{PLURALS['ConfigMap']}/cardshare-accounts"
+NODE_NAME = "authentication.kubernetes.io/node-name"
+ASSIGNMENT = "volcano.sh/vgpu-ids-new"
+PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
+VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
+USER = "dana"
+KNOWN = (ASSIGNMENT, "volcano.sh/gpu-index", "predicate-time", "huawei.com/Ascend910A")
+# Those of chip models that nobody knows yet too.
+KEYS = (*KNOWN, "huawei.com/AscendX9", "hami.io/X9-devices-to-allocate")
+
+
+def documents() -> list[Json]:
+    return list(yaml.safe_load_all((BASE / "policy.yaml").read_text()))
+
+
+class Cluster:
+    """A server with the policies, seen by anybody."""
+
+    def __init__(self, api: RealApi, namespace: str, node: str) -> None:
+        self._api = api
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.node = node
+
+    @asynccontextmanager
+    async def user(
+        self, name: str, *, node: str = "", groups: Sequence[str] = (), extra: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Rest]:
+        """*name*, whom RBAC lets do everything; node: of the token."""
+        headers = [("Impersonate-User", name), ("Impersonate-Group", "system:masters")]
+        headers += [("Impersonate-Group", group) for group in groups]
+        if node:
+            headers.append((f"Impersonate-Extra-{quote(NODE_NAME, safe='')}", node))
+        async with connect(self._api.url, self._api.ca_file, self._api.admin_token, headers) as rest:
+            yield rest
+
+    @asynccontextmanager
+    async def kubelet(self, node: str = "") -> AsyncIterator[Rest]:
+        async with self.user(f"system:node:{node or self.node}", groups=("system:nodes",)) as rest:
+            yield rest
+
+
+def pod(name: str, annotations: Json | None = None, limits: Json | None = None, **spec: Any) -> Json:
+    container = {"name": "main", "image": "i", "resources": {"limits": limits or {}}}
+    return {
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"containers": [container], "schedulerName": "nobody", **spec},
+    }
+
+
+def annotated(key: str, value: str | None = "x") -> Json:
+    return {"metadata": {"annotations": {key: value}}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
+    """The shared server with the policies in force, and without them afterwards."""
+    async with connect(realapi.url, realapi.ca_file, realapi.admin_token) as admin:
+        await admin.post("/api/v1/namespaces", {"metadata": {"name": "cardshare-system"}})
+        for document in documents():
+            await admin.made(PLURALS[document["kind"]], document)
+        try:
+            await eventually(
+                lambda: admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"})),
+                lambda answer: answer.status == 403,
+            )
+            yield realapi
+        finally:
+            for document in documents():
+                await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
+
+
+@pytest.fixture
+def cluster(guarded: RealApi, namespace: str, node: str) -> Cluster:
+    return Cluster(guarded, namespace, node)
+
+
+@asynccontextmanager
+async def parameter(admin: Rest, key: str, value: str, effect: Any) -> AsyncIterator[None]:
+    """*key* of the parameters is *value* meanwhile; effect: asks until the server heeds it."""
+    before = (await admin.get(PARAMETERS)).body["data"][key]
+    await admin.patch(PARAMETERS, {"data": {key: value}})
+    try:
+        await effect()
+        yield
+    finally:
+        await admin.patch(PARAMETERS, {"data": {key: before}})
+        await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_nobody_but_schedulers_and_plugins_creates_a_pod_with_an_assignment(cluster: Cluster, key: str):
+    async with cluster.user(USER) as user, cluster.user(CONTROLLER_ACCOUNT) as controller:
+        denied = await user.post(cluster.pods, pod("p", {key: "x"}))
+        assert (denied.status, "CS301" in denied.message) == (403, True), denied
+        assert (await user.post(f"{cluster.pods}?dryRun=All", pod("p", {"volcano.sh/vgpu-mode": "mig"}))).status == 201
+        await controller.made(cluster.pods, pod("p", {key: "x"}))
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_nobody_but_schedulers_and_plugins_changes_an_assignment(cluster: Cluster, key: str):
+    path = f"{cluster.pods}/p"
+    async with (
+        cluster.user(USER) as user,
+        cluster.kubelet() as kubelet,
+        cluster.user(CONTROLLER_ACCOUNT) as controller,
+        cluster.user(PLUGIN) as plugin,
+    ):
+        await user.made(cluster.pods, pod("p"))
+        assert (await controller.patch(path, annotated(key, "old"))).status == 200
+        for writer in (user, kubelet):
+            for value in ("new", None):
+                for where in (path, f"{path}/status"):
+                    denied = await writer.patch(where, annotated(key, value), STRATEGIC_PATCH)
+                    assert (denied.status, "CS301" in denied.message) == (403, True), (where, value, denied)
+        assert (await user.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
+        assert (await user.patch(path, annotated("example.com/a"))).status == 200
+        status = {"status": {"phase": "Running", "message": "m"}}
+        assert (await kubelet.patch(f"{path}/status", status, STRATEGIC_PATCH)).status == 200
+        assert (await plugin.patch(path, annotated(key, "served"), STRATEGIC_PATCH)).status == 200
+
+
+async def test_another_scheduler_assigns_cards_to_pods_that_name_it_alone(cluster: Cluster):
+    async with cluster.user(USER) as user, cluster.user(VOLCANO) as volcano:
+        await user.made(cluster.pods, pod("its", schedulerName="volcano"))
+        await user.made(cluster.pods, pod("other", schedulerName="cardshare"))
+        assert (await volcano.patch(f"{cluster.pods}/its", annotated(ASSIGNMENT))).status == 200
+        assert (await volcano.patch(f"{cluster.pods}/other", annotated(ASSIGNMENT))).status == 403
+
+
+async def test_a_binding_assigns_cards_only_if_a_scheduler_makes_it(cluster: Cluster):
+    def binding(name: str, annotations: Json) -> Json:
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "annotations": annotations},
+            "target": {"kind": "Node", "name": cluster.node},
+        }
+
+    large = {f"k{i}": "v" for i in range(500)}
+    async with cluster.user(USER) as user, cluster.user(CONTROLLER_ACCOUNT) as controller:
+        for name in ("a", "b"):
+            await user.made(cluster.pods, pod(name))
+        for key in KEYS:
+            for annotations in ({key: "x"}, {key: "x", **large}):
+                denied = await user.post(f"{cluster.pods}/a/binding", binding("a", annotations))
+                assert (denied.status, "CS301" in denied.message) == (403, True), (key, denied)
+        assert (await user.post(f"{cluster.pods}/a/binding", binding("a", {"example.com/a": "b"}))).status == 201
+        assert (await controller.post(f"{cluster.pods}/b/binding", binding("b", {ASSIGNMENT: "x"}))).status == 201
+
+
+async def test_a_pod_with_very_many_annotations_is_held_to_the_keys_that_are_known(cluster: Cluster):
+    large = {f"k{i}": "v" for i in range(20_000)}
+    path = f"{cluster.pods}/p"
+    async with cluster.user(USER) as user:
+        for key in KNOWN:
+            assert (await user.post(cluster.pods, pod("p", {**large, key: "x"}))).status == 403, key
+        await user.made(cluster.pods, pod("p", large))
+        assert (await user.patch(path, annotated("k0", "w"))).status == 200
+        for key in KNOWN:
+            for where in (path, f"{path}/status"):
+                assert (await user.patch(where, annotated(key), STRATEGIC_PATCH)).status == 403, (where, key)
+
+
+ENDED = {"status": {"phase": "Failed"}}
+
+
+@pytest.mark.parametrize("resource", ["volcano.sh/vgpu-number", "nvidia.com/gpu", "huawei.com/AscendX9"])
+async def test_only_kubelets_and_the_control_plane_end_a_pod_that_holds_cards(cluster: Cluster, resource: str):
+    async with (
+        cluster.user(USER) as user,
+        cluster.user(PLUGIN) as plugin,
+        cluster.user(CONTROLLER_ACCOUNT) as controller,
+        cluster.kubelet() as kubelet,
+        cluster.user("system:serviceaccount:kube-system:pod-garbage-collector") as collector,
+        # A name alone is no kubelet's.
+        cluster.user("system:node:forged") as forged,
+    ):
+        for name in ("a", "b"):
+            await user.made(cluster.pods, pod(name, limits={resource: "1"}, nodeName=cluster.node))
+        path = f"{cluster.pods}/a/status"
+        for writer in (user, plugin, controller, forged):
+            denied = await writer.patch(path, ENDED, STRATEGIC_PATCH)
+            assert (denied.status, "CS316" in denied.message) == (403, True), denied
+        assert (await user.patch(path, {"status": {"message": "m"}}, STRATEGIC_PATCH)).status == 200
+        assert (await kubelet.patch(path, ENDED, STRATEGIC_PATCH)).status == 200
+        assert (await user.patch(path, {"status": {"message": "n"}}, STRATEGIC_PATCH)).status == 200
+        assert (await collector.patch(f"{cluster.pods}/b/status", ENDED, STRATEGIC_PATCH)).status == 200
+
+
+async def test_anybody_ends_a_pod_without_cards_or_without_a_node(cluster: Cluster):
+    async with cluster.user(USER) as user:
+        await user.made(cluster.pods, pod("plain", nodeName=cluster.node))
+        await user.made(cluster.pods, pod("waits", limits={"volcano.sh/vgpu-number": "1"}))
+        for name in ("plain", "waits"):
+            assert (await user.patch(f"{cluster.pods}/{name}/status", ENDED, STRATEGIC_PATCH)).status == 200
+
+
+async def test_a_plugin_of_another_node_is_denied_where_the_parameters_say_so(cluster: Cluster):
+    path = f"{cluster.pods}/p"
+    async with (
+        cluster.user(USER) as admin,
+        cluster.user(PLUGIN, node=cluster.node) as own,
+        cluster.user(PLUGIN, node="node-of-somebody") as other,
+        cluster.user(PLUGIN) as unknown,
+        cluster.user(CONTROLLER_ACCOUNT, node="node-of-somebody") as controller,
+    ):
+        await admin.made(cluster.pods, pod("p", nodeName=cluster.node))
+        await admin.made(cluster.pods, pod("unbound"))
+        assert (await other.patch(path, annotated(ASSIGNMENT, "1"))).status == 200
+
+        async def heeded() -> None:
+            await eventually(lambda: other.patch(path, annotated(ASSIGNMENT, "2")), lambda one: one.status == 403)
+
+        async with parameter(admin, "plugins-on-other-nodes", "deny", heeded):
+            denied = await other.patch(path, {"metadata": {"labels": {"a": "b"}}})
+            assert (denied.status, "CS315" in denied.message) == (403, True), denied
+            assert (await other.patch(f"{cluster.pods}/unbound", annotated(ASSIGNMENT))).status == 403
+            for i, writer in enumerate((own, unknown, controller)):
+                assert (await writer.patch(path, annotated(ASSIGNMENT, f"by {i}"))).status == 200
+
+
+async def test_an_account_that_the_parameters_name_is_trusted_within_moments(cluster: Cluster):
+    async with cluster.user(USER) as admin, cluster.user("system:serviceaccount:mine:writer-7") as writer:
+        await admin.made(cluster.pods, pod("p"))
+        path = f"{cluster.pods}/p"
+        assert (await writer.patch(path, annotated(ASSIGNMENT))).status == 403
+
+        async def heeded() -> None:
+            await eventually(lambda: writer.patch(path, annotated(ASSIGNMENT, "1")), lambda one: one.status == 200)
+
+        async with parameter(admin, "trusted-accounts", "system:serviceaccount:mine:writer-*\n", heeded):
+            assert (await admin.patch(path, annotated(ASSIGNMENT, "2"))).status == 403
+
+
+async def test_without_the_parameters_nothing_is_denied_and_nothing_stops(cluster: Cluster):
+    async with cluster.user(USER) as admin:
+        kept = (await admin.get(PARAMETERS)).body
+        await admin.delete(PARAMETERS)
+        try:
+            await eventually(
+                lambda: admin.post(f"{cluster.pods}?dryRun=All", pod("p", {ASSIGNMENT: "x"})),
+                lambda one: one.status == 201,
+            )
+            await admin.made(cluster.pods, pod("plain"))
+        finally:
+            await admin.made(PLURALS["ConfigMap"], {"metadata": {"name": "cardshare-accounts"}, "data": kept["data"]})
+            await eventually(
+                lambda: admin.post(f"{cluster.pods}?dryRun=All", pod("p", {ASSIGNMENT: "x"})),
+                lambda one: one.status == 403,
+            )
+
+
+async def test_the_token_of_a_plugins_pod_says_of_which_node_it_is(guarded: RealApi, node: str, namespace: str):
+    async with connect(guarded.url, guarded.ca_file, guarded.admin_token) as admin:
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        await admin.made(accounts, {"metadata": {"name": "plugin"}})
+        made = await admin.made(
+            f"/api/v1/namespaces/{namespace}/pods", pod("plugin", nodeName=node, serviceAccountName="plugin")
+        )
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": "plugin", "uid": made["metadata"]["uid"]}
+        answer = await admin.post(
+            f"{accounts}/plugin/token", {"spec": {"boundObjectRef": bound, "expirationSeconds": 600}}
+        )
+        token = answer.body["status"]["token"]
+    async with connect(guarded.url, guarded.ca_file, token) as plugin:
+        review = await plugin.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        assert review.body["status"]["userInfo"]["extra"][NODE_NAME] == [node]
