@@ -135,6 +135,22 @@ def test_stamps_of_one_node_rise_strictly_whatever_is_in_flight():
     assert found.order(NodeName("n2"), DialectName.VGPU, 1000) == 1001
 
 
+def test_stamps_run_ahead_of_the_clock_by_no_more_than_bindings_and_fall_back():
+    found = handoff()
+    for at in range(104):
+        assert found.order(N1, DialectName.VGPU, 1000 + at // 10) <= 1000 + at + 1
+    assert found.order(N1, DialectName.VGPU, 1050) == 1105
+    assert found.order(N1, DialectName.VGPU, 2000) == 2001
+
+
+def test_a_node_that_is_gone_leaves_no_stamp():
+    found = handoff()
+    for _ in range(5):
+        found.order(N1, DialectName.VGPU, 1000)
+    found.node_gone(N1)
+    assert found.order(N1, DialectName.VGPU, 1000) == 1001
+
+
 def test_a_crowded_node_is_not_crowded_any_more_once_something_ended_there():
     found = handoff()
     found.begin("uid-p", N1, ONE, 0.0)
