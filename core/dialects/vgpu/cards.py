@@ -183,7 +183,8 @@ def unnamed(card: Card) -> Card:
     """*card* as cards like it on other nodes are; an id that cannot be used is kept, because it says why."""
     if card.fixed.fault is Reason.UNUSABLE:
         return card
-    return card._replace(fixed=card.fixed._replace(uuid=f"card {card.fixed.position}"))
+    # Whether its position means anything is told by the age of a handshake, which only who watches for long can tell.
+    return card._replace(fixed=card.fixed._replace(uuid=f"card {card.fixed.position}", ordered=True))
 
 
 def _allocatable(node: Node, resource: str) -> bool:

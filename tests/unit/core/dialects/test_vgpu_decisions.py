@@ -379,3 +379,10 @@ def test_a_wish_for_fewer_cards_than_are_asked_for_is_refused(indices, fits):
     assert isinstance(asked, tuple)
     assert [(one.code, one.found) for one in asked] == [("CS106", "'0'")]
     assert "asks for (2)" in str(asked[0])
+
+
+def test_at_its_best_a_node_keeps_its_order_for_nobody_knows_yet_how_old_its_handshake_is():
+    offer = VGPU.offer(vgpu_node(V0, more={keys.HANDSHAKE: "Reported x"}), TABLES)
+    assert isinstance(offer, Offer)
+    assert not any(card.fixed.ordered for card in offer.cards)
+    assert all(card.fixed.ordered for card in VGPU.at_best(offer.cards))
