@@ -259,7 +259,7 @@ class Owner:
         unsettled = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(unsettled, start=1):
             if entry.pod.scheduler_name not in settings.scheduler_names:
-                self.pending.drop(entry)
+                self.pending.drop(entry, entry.pod)
             else:
                 self.planner.take_back(entry)
                 self.pending.read(entry)

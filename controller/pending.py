@@ -34,14 +34,19 @@ class Pending:
                 text = pod.scheduled_message if pod.scheduled_reason == "Unschedulable" else ""
                 told = Told(text=text, at_s=self._clock()) if text else None
                 self.read(self._planner.life.seen(pod, told))
-            elif not (pod.finished or pod.deleting):
-                self._strangers[pod.uid] = pod
+            else:
+                self._pass_by(pod)
             return
         if self.is_ours(pod) and asks_the_same(entry.pod, pod):
             self._planner.life.take(entry, pod)
         else:
             self._planner.life.changed(entry)
             self.reconsider(entry, pod)
+
+    def _pass_by(self, pod: Pod) -> None:
+        """Remember a pod that is not ours to decide, if that could change without a change of the pod."""
+        if not (pod.finished or pod.deleting):
+            self._strangers[pod.uid] = pod
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether this controller is to decide *pod* now."""
@@ -51,7 +56,7 @@ class Pending:
     def reconsider(self, entry: Entry, pod: Pod) -> None:
         """Decide a pod anew, as it is now; or let it go, if it is not to be decided any more."""
         if not self.is_ours(pod):
-            self.drop(entry)
+            self.drop(entry, pod)
             return
         self._pass_on(entry)
         self._planner.take_back(entry)
@@ -69,7 +74,7 @@ class Pending:
         """
         pod = entry.newest or entry.pod
         if not self.is_ours(pod):
-            self.drop(entry)
+            self.drop(entry, pod)
             return
         if not asks_the_same(entry.pod, pod):
             self._planner.life.changed(entry)
@@ -129,10 +134,11 @@ class Pending:
             return 0.0
         return float(min(FIRST_REST_S * 2.0 ** min(entry.failures - 2, 30), _LAST_REST_S))
 
-    def drop(self, entry: Entry) -> None:
-        """Let a pod go that is not to be decided any more."""
+    def drop(self, entry: Entry, pod: Pod) -> None:
+        """Let a pod go that is not to be decided any more as it is now."""
         self._planner.take_back(entry)
-        self.forget(entry.pod.uid)
+        self.forget(pod.uid)
+        self._pass_by(pod)
 
     def forget(self, uid: PodUid) -> Entry | None:
         """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
