@@ -1,7 +1,8 @@
 """A pending pod's life: the stages it may be in, what leads from one to the next, and the only code that writes it.
 
 `TABLE` says all that may happen. What is not in it is a mistake of ours, and the pod is not what it is thought to be:
-`UndefinedEventError`. How many pods are in flight is counted from the stages, and by nothing else.
+`UndefinedEventError`, which ends a test; in service the pod is read, and everything else goes on. How many pods are in
+flight is counted from the stages, and by nothing else.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -45,6 +46,7 @@ class Event(StrEnum):
     WRITTEN = "written"
     DOUBT = "doubt"
     LEAVE = "leave"
+    MISTRUST = "mistrust"
 
 
 _UNSENT: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN)
@@ -67,6 +69,7 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
     (Stage.BINDING, Event.WRITTEN): Stage.BOUND,
     (Stage.BINDING, Event.DOUBT): Stage.SETTLING,
     **{(stage, Event.LEAVE): None for stage in Stage},
+    **{(stage, Event.MISTRUST): Stage.SETTLING for stage in Stage},
 }
 
 # Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
@@ -225,6 +228,11 @@ class Lifecycle:
         """It is not known what became of the Binding, or of the pod; *text* says why, if the user should know."""
         self._move(entry, Event.DOUBT)
         entry.held = text
+
+    def mistrust(self, entry: Entry) -> None:
+        """Something happened to the pod that cannot: it is read, and nothing is believed of it until then."""
+        self._move(entry, Event.MISTRUST)
+        entry.held = ""
 
     def leave(self, uid: PodUid) -> Entry | None:
         """Forget a pod; its entry, if there was one."""

@@ -15,6 +15,9 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: Final = CollectorRegistry()
         self.decisions: Final = self._counter("decisions", "Times that a pod was decided on.")
+        self.undefined_events: Final = self._counter(
+            "undefined_events", "Times that a pod was not what it was thought to be, and read anew; please report them."
+        )
         self.refusals: Final = self._counter("refusals", "Decisions that no node fits.")
         self.binds: Final = self._counter("binds", "Bindings sent, by what became of them.", ("outcome",))
         self.bind_s: Final = self._histogram("bind_seconds", "Seconds from sending a Binding to its answer.", _SECONDS)

@@ -82,6 +82,13 @@ class Outcomes:
         delay_s = max(delay_s, self._pending.rest_s(entry))
         self._planner.deeds.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
 
+    def mistrust(self, entry: Entry) -> None:
+        """We are wrong about a pod: it is read, and what was sent for it is over when that is settled."""
+        self._life.mistrust(entry)
+        if self._sent.state(entry.pod.uid) is State.SENT:
+            self._sent.hear(entry.pod.uid, News.LOST)
+        self._read(entry, FIRST_REST_S)
+
     def _waiting_for(self, uid: PodUid, attempt: int, *states: State) -> Entry | None:
         """The entry that waits for this answer; None if it was settled otherwise, or the pod is gone."""
         entry = self._life.get(uid)

@@ -6,11 +6,11 @@ decision is taken on a pod of which something was written and not yet settled.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from controller.changes import holds_the_same
 from controller.deeds import Announce, Clear, Subject, about_pod, target_of
-from controller.lifecycle import UNSETTLED, Entry, Told
+from controller.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.metrics import Metrics
 from controller.node_locks import NodeLocks
 from controller.nodes import SLICE, Nodes
@@ -27,6 +27,8 @@ _CHANGED: Final = (
     "its annotations name other cards than it was bound with, on which it is counted still; "
     "delete the pod, and see who may write assignments"
 )
+
+_T = TypeVar("_T")
 
 
 class Owner:
@@ -50,7 +52,19 @@ class Owner:
         metrics: Metrics,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        strict: bool = True,
     ) -> None:
+        """Begin with nothing.
+
+        Args:
+            catalog: the dialects.
+            tables: device configuration.
+            settings: the operator's.
+            metrics: where to count.
+            clock: monotonic seconds.
+            wall: Unix seconds.
+            strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
+        """
         self.planner: Final = Planner(
             catalog, tables, settings, metrics=metrics, clock=clock, wall=wall, read=self._read
         )
@@ -68,6 +82,7 @@ class Owner:
         self._clock: Final = clock
         self._wall: Final = wall
         self._catalog: Final = catalog
+        self._strict: Final = strict
         self._marks: Final = catalog.marks()
         # The newest version known of each pod, and those that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
@@ -81,7 +96,7 @@ class Owner:
     def pods_replaced(self, pods: Sequence[Pod]) -> Iterator[None]:
         """These pods, and no others, exist. Yields where others may have their turn."""
         for at, pod in enumerate(pods):
-            self.pod_changed(pod)
+            self._guarded(self.pod_changed, pod)
             if at % SLICE == 0:
                 self.planner.keep_up()
                 yield
@@ -258,15 +273,38 @@ class Owner:
         yield from self.planner.configure(tables, settings)
         unsettled = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(unsettled, start=1):
-            if entry.pod.scheduler_name not in settings.scheduler_names:
-                self.pending.drop(entry, entry.pod)
-            else:
-                self.planner.take_back(entry)
-                self.pending.read(entry)
+            self._guarded(self._reread, entry)
             if at % SLICE == 0:
                 yield
         for at, pod in enumerate(self.pending.named(), start=1):
-            self.pending.changed(pod)
+            self._guarded(self.pending.changed, pod)
             if at % SLICE == 0:
                 yield
         self.refusals.note_free()
+
+    def _reread(self, entry: Entry) -> None:
+        if entry.pod.scheduler_name not in self.planner.settings.scheduler_names:
+            self.pending.drop(entry, entry.pod)
+        else:
+            self.planner.take_back(entry)
+            self.pending.read(entry)
+
+    def _guarded(self, step: Callable[[_T], None], what: _T) -> None:
+        """One step of many, of which the others go on."""
+        try:
+            step(what)
+        except UndefinedEventError as e:
+            self.mistrust(e)
+
+    def mistrust(self, error: UndefinedEventError) -> None:
+        """A pod is not what it was thought to be: have it read, and go on with all others.
+
+        Raises:
+            UndefinedEventError: this owner is strict.
+        """
+        if self._strict:
+            raise error
+        self._metrics.undefined_events.inc()
+        entry = self.life.get(error.uid)
+        if entry is not None:
+            self.outcomes.mistrust(entry)

@@ -33,6 +33,7 @@ from controller.garbage import Garbage
 from controller.inbox import Inbox
 from controller.last_good import LastGood
 from controller.leading import Gated, Leading, Phase
+from controller.lifecycle import UndefinedEventError
 from controller.metrics import Metrics, show
 from controller.mirror import pods_on
 from controller.owner import Owner
@@ -102,6 +103,7 @@ class Controller:
             metrics=self._metrics,
             clock=time.monotonic,
             wall=time.time,
+            strict=False,
         )
         self._following: Final = Following(self._owner, self._inbox, self._standing, self._take)
         self._actor: Actor | None = None
@@ -303,11 +305,17 @@ class Controller:
         owner, inbox = self._owner, self._inbox
         while True:
             inbox.filled.clear()
-            more = inbox.work(time.monotonic() + _SLICE_S)
-            due_s = self._may_plan_s(leading)
-            if due_s <= time.monotonic() and not inbox.is_halfway:
-                more = owner.planner.plan(time.monotonic() + _SLICE_S) or more
-                due_s = owner.planner.next_due_s()
+            due_s = time.monotonic()
+            try:
+                more = inbox.work(time.monotonic() + _SLICE_S)
+                due_s = self._may_plan_s(leading)
+                if due_s <= time.monotonic() and not inbox.is_halfway:
+                    more = owner.planner.plan(time.monotonic() + _SLICE_S) or more
+                    due_s = owner.planner.next_due_s()
+            except UndefinedEventError as e:
+                _log.exception("a pod is not what it was thought to be, and is read anew", pod_uid=e.uid)
+                owner.mistrust(e)
+                more = True
             if leading.phase in (Phase.STANDBY, Phase.SETTLING):
                 due_s = self._stand_by(actor, tasks)
             else:

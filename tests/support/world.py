@@ -54,7 +54,7 @@ def on(name: str) -> NodeConstraints:
 class World:
     """An owner, its clock, and the API server's side of what it does."""
 
-    def __init__(self, *nodes: Node, catalog: Catalog | None = None, **settings) -> None:
+    def __init__(self, *nodes: Node, catalog: Catalog | None = None, strict: bool = True, **settings) -> None:
         self.now_s = 1000.0
         self.owner = Owner(
             catalog or standard_catalog(),
@@ -63,6 +63,7 @@ class World:
             metrics=Metrics(),
             clock=lambda: self.now_s,
             wall=lambda: START_UNIX_S + self.now_s - 1000.0,
+            strict=strict,
         )
         self.pods: dict[PodUid, Pod] = {}
         self.version = 100

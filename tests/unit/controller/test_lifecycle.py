@@ -1,4 +1,5 @@
 import ast
+from collections import deque
 from dataclasses import fields
 from pathlib import Path
 
@@ -6,10 +7,11 @@ import pytest
 
 from controller import lifecycle
 from controller.lifecycle import TABLE, Entry, Event, Lifecycle, Stage, UndefinedEventError
-from core.model import NodeConstraints
+from core.model import NodeConstraints, PodUid
 from core.settings import DialectName
 from core.shape import Shape
-from tests.support.world import pod
+from tests.support.lifecycle_page import PAGE, page
+from tests.support.world import World, node, pod
 
 CONTROLLER = Path(lifecycle.__file__).parent
 
@@ -158,3 +160,26 @@ def test_only_the_lifecycle_writes_an_entry():
         and ast.unparse(node.value) not in ("self", "flight")
     ]
     assert found == []
+
+
+def test_in_service_a_pod_to_which_something_impossible_happens_is_read_and_all_others_go_on():
+    world = World(node("n1", memory=1000), strict=False)
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    world.adds(pod("q"))
+    world.plan()
+    owner = world.owner
+    with pytest.raises(UndefinedEventError) as caught:
+        owner.life.line_up(world.entry("p"), 1.0)
+    owner.mistrust(caught.value)
+    owner.outcomes.bound(bind.pod.uid, bind.attempt)
+    assert (world.stage("p"), world.holders("n1"), world.stage("q")) == ("settling", {"uid-p"}, "refused")
+    world.reads_back(world.seen("p"))
+    world.writes_fence()
+    assert [one.pod.name for one in world.binds()] == ["p"]
+    owner.mistrust(UndefinedEventError(PodUid("gone"), "default/gone", None, Event.QUEUE))
+    assert owner.planner.deeds == deque()
+
+
+def test_the_page_for_maintainers_shows_the_tables_as_they_are():
+    assert PAGE.read_text() == page(), "run: python -m tests.support.lifecycle_page"
