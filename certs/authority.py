@@ -60,9 +60,15 @@ def new_authority(common_name: str, days: int, now: datetime) -> Authority:
 
 
 def issue(
-    authority: Authority, dns_names: tuple[str, ...], ip_addresses: tuple[str, ...], days: int, now: datetime
+    authority: Authority,
+    dns_names: tuple[str, ...],
+    ip_addresses: tuple[str, ...],
+    days: int,
+    now: datetime,
+    *,
+    for_client: bool = False,
 ) -> Leaf:
-    """Sign a serving certificate for *dns_names* and *ip_addresses*, valid for *days* from *now*.
+    """Sign a serving certificate for *dns_names* and *ip_addresses*, valid for *days* from *now*; or a client's.
 
     It ends no later than the authority: a leaf that outlives its signer looks valid and is refused.
 
@@ -81,11 +87,12 @@ def issue(
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name((*dns_names, *ip_addresses)[0][:_MAX_COMMON_NAME])
     end = min(_end(now, days), signer.not_valid_after_utc)
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH if for_client else ExtendedKeyUsageOID.SERVER_AUTH
     cert = (
         _builder(subject, signer.subject, key.public_key(), now, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_authority_key_id(signer), critical=False)

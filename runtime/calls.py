@@ -20,6 +20,8 @@ METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 # of it meanwhile. So memory is bounded by what is being read, not by who connects.
 LARGE_BYTES: Final = 64 * 1024
 _LARGE_AT_A_TIME: Final = 6
+# With those that are read; of each that waits there is a packet or two.
+_MAX_WAITING: Final = 64
 
 # The three of ASGI; what their keys mean: https://asgi.readthedocs.io/en/latest/specs/www.html
 Scope = Mapping[str, Any]
@@ -76,6 +78,7 @@ class App:
         self._answer = answer
         self._refused = refused
         self._turns = asyncio.Semaphore(_LARGE_AT_A_TIME)
+        self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -122,9 +125,15 @@ class App:
         while more and len(body) <= LARGE_BYTES:
             more = await _grow(body, receive)
         if more:
-            async with self._turns:
-                while more:
-                    more = await _grow(body, receive)
+            if self._waiting >= _MAX_WAITING:
+                raise RefusedCallError(503, "too many large calls at a time; try again")
+            self._waiting += 1
+            try:
+                async with self._turns:
+                    while more:
+                        more = await _grow(body, receive)
+            finally:
+                self._waiting -= 1
         return body
 
 

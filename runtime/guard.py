@@ -22,6 +22,7 @@ _MAX_AHEAD_BYTES: Final = 64 * 1024
 # A head is a few hundred bytes; whoever takes longer holds a connection and means nothing by it.
 _HEAD_S: Final = 10.0
 _LINGER_S: Final = 5.0
+_BRIEFLY_S: Final = 0.2
 _WRITE_S: Final = 30.0
 _HEAD_END: Final = b"\r\n\r\n"
 # Of what is not 100 Continue.
@@ -52,6 +53,13 @@ class Place(Protocol):
         """Count what was no call."""
 
 
+class _Session(Protocol):
+    """What transports of TLS sessions have besides."""
+
+    def set_read_buffer_limits(self, *, high: int) -> None:
+        """How much may have come that was not read, until nothing more is taken in."""
+
+
 class Guarded(HttpToolsProtocol):
     """One connection. has_begun: whether a call is under way; since_s: since when it is so, by the loop's clock."""
 
@@ -79,6 +87,9 @@ class Guarded(HttpToolsProtocol):
         # uvloop's transports are of the interface and not of the class.
         self._out = _Out(cast(asyncio.Transport, transport), self._linger)
         super().connection_made(cast(asyncio.Transport, self._out))
+        if not self._out.lingers:
+            # Of TLS, what is taken in although nothing is read; the library's own limit is four times as much.
+            cast(_Session, transport).set_read_buffer_limits(high=_MAX_AHEAD_BYTES)
         self.app_state["stranger"] = self._place.why_not(transport.get_extra_info("peercert") or {})
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -208,6 +219,12 @@ class Guarded(HttpToolsProtocol):
         """Go on with what came meanwhile; in place of the library's, which keeps a timer for every call."""
         self._out.flush()
         if self._out.is_closing() or self._is_over:
+            return
+        if self.cycle.more_body:
+            # Answered before it was whole, because there are too many such: its buffers are wanted back soon.
+            self._linger()
+            self._stop_timer()
+            self._timer = self.loop.call_later(_BRIEFLY_S, self.abort)
             return
         self.has_begun = False
         self.since_s = self.loop.time()

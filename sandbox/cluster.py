@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ Json = dict[str, Any]
 
 ADMIN: Final = User(name="sandbox-admin", groups=(ADMINS,))
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+# What the API server is called in the certificate that it shows to webhooks.
+API_SERVER: Final = "kube-apiserver"
 _CERTIFICATE_DAYS: Final = 30
 
 
@@ -154,6 +157,8 @@ async def _start_api(settings: ClusterSettings, clock: Callable[[], datetime]) -
         events_kept=settings.events_kept,
     )
     authority, context = await asyncio.to_thread(_serving_certificate, settings.host, clock())
+    client = issue(authority, (API_SERVER,), (), _CERTIFICATE_DAYS, clock(), for_client=True)
+    api.caller.show_client = partial(_load, client)
     port = await api.start(settings.host, settings.port, context)
     shown_host = "127.0.0.1" if settings.host in ("", "0.0.0.0") else settings.host  # noqa: S104  (compares, binds not)
     return Cluster(api, f"https://{shown_host}:{port}", authority.cert_pem, clock)
@@ -173,6 +178,11 @@ def _is_address(host: str) -> bool:
 
 def _context(leaf: Leaf) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(leaf, context)
+    return context
+
+
+def _load(leaf: Leaf, context: ssl.SSLContext) -> None:
     # The ssl module reads certificates from files only.
     with tempfile.TemporaryDirectory(prefix="sandbox-tls-") as folder:
         cert, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
@@ -180,7 +190,6 @@ def _context(leaf: Leaf) -> ssl.SSLContext:
         key.touch(mode=0o600)
         key.write_bytes(leaf.key_pem)
         context.load_cert_chain(cert, key)
-    return context
 
 
 async def _seed(api: ApiServer) -> None:

@@ -13,7 +13,7 @@ from runtime.listening import Address, read_address
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
 _DRAIN_S: Final = "5"
-_MAX_CONNECTIONS: Final = "1024"
+_MAX_CONNECTIONS: Final = "512"
 # What the environment may say of the API server: see kube.credentials.
 _CLUSTER: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
@@ -45,6 +45,11 @@ class Options:
     preview_token: Path | None = None
     last_good: Path | None = None
     cluster: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether who calls has proved to be the API server: an authority alone may vouch for others too."""
+        return self.client_ca is not None and bool(self.client_names)
 
     @property
     def names_a_kubeconfig(self) -> bool:

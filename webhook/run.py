@@ -52,9 +52,13 @@ class Webhook:
         self._draining = False
         self._standing, self._identity = self._load()
         self._denials = Denials(self._metrics)
-        heard = self._denials.note if options.inventory else None
+        # Who else calls could have anybody blamed in events, and the controller asked in our name.
+        self._is_told = options.inventory and options.knows_callers
+        heard = self._denials.note if self._is_told else None
         self._reviewer = Reviewer(self._standing.book, self._metrics, heard)
-        self._previewer = _previewer(options, self._metrics)
+        self._previewer = _previewer(options, self._metrics) if options.knows_callers else None
+        if not options.knows_callers:
+            _log.info("callers are not known; no previews, and no events on denied accounts", wanted="--client-name")
         self._plain = Port(
             "plain", Plain(self._reasons, self._metrics.exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
@@ -103,6 +107,7 @@ class Webhook:
                     tell=self._reviewer.know,
                 )
                 watching.append(tasks.create_task(inventory.run(), name="inventory"))
+            if self._is_told:
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             await stop.wait()
             # Whoever routes calls to us hears of it only after a while: until then they are still answered.

@@ -48,6 +48,7 @@ class ApiServer:
         tokens: the callers.
         recorder: what was asked for, by whom.
         authorizer: RBAC; consulted for every request only with *enforces_rbac*.
+        caller: calls webhooks.
         pages: further documents, by path, for callers with a token (the kubelets' records).
     """
 
@@ -66,8 +67,8 @@ class ApiServer:
         self.catalogue = Catalogue()
         self.pages: dict[str, Callable[[], Json]] = {"/sandbox/v1/requests": self._requests}
         self._clock = clock
-        self._caller = Caller(self._service)
-        self.registry = Registry(self.store, self.catalogue, Admission(self.store, self._caller), clock)
+        self.caller = Caller(self._service)
+        self.registry = Registry(self.store, self.catalogue, Admission(self.store, self.caller), clock)
         self._enforces_rbac = enforces_rbac
         self._bookmark_s = bookmark_s
         self._runner: web.AppRunner | None = None
@@ -78,7 +79,7 @@ class ApiServer:
         Raises:
             OSError: the address cannot be had.
         """
-        await self._caller.open()
+        await self.caller.open()
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(
@@ -99,7 +100,7 @@ class ApiServer:
         self.store.end_watches()
         if self._runner is not None:
             await self._runner.cleanup()
-        await self._caller.close()
+        await self.caller.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:

@@ -48,9 +48,15 @@ class Target:
 
 
 class Caller:
-    """Keeps the connections to webhooks; use it as an async context manager."""
+    """Keeps the connections to webhooks; use it as an async context manager.
+
+    Attributes:
+        show_client: puts a certificate into a context for webhooks that ask who calls, as the kubeconfig of an
+            AdmissionConfiguration has the API server do; None = there is none.
+    """
 
     def __init__(self, find_service: Callable[[str, str], Mapping[str, Any] | None]) -> None:
+        self.show_client: Callable[[ssl.SSLContext], None] | None = None
         self._find_service = find_service
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._opened: aiohttp.ClientSession | None = None
@@ -128,6 +134,8 @@ class Caller:
                 )
             except (binascii.Error, ValueError, ssl.SSLError) as e:
                 raise CallError(f"unable to load root certificates: {e}") from e
+            if self.show_client is not None:
+                self.show_client(found)
             self._contexts[bundle] = found
         return found
 

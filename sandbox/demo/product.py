@@ -22,6 +22,7 @@ import yaml
 from certs.files import CA_FILE, ensure
 from certs.pair import Wanted
 from sandbox.client import ApiClient, ApiStatusError
+from sandbox.cluster import API_SERVER
 from sandbox.demo.processes import Processes, Running, free_port
 from sandbox.players.accounts import DEVICE_CONFIG
 
@@ -63,6 +64,7 @@ async def install(
     *,
     admin: ApiClient,
     kubeconfigs: Mapping[str, Path],
+    client_ca: Path,
     settings: Path | None = None,
 ) -> Product:
     """Start both processes, wait until they are ready, and have the API server call the webhook.
@@ -74,6 +76,7 @@ async def install(
         folder: for the certificates; made if it is not there.
         admin: may do everything; it installs the account, the rights and the registration that are shipped.
         kubeconfigs: the ways to the API server, by the account that each leads as.
+        client_ca: the authority that vouches for the API server where it calls webhooks.
         settings: a settings file for both, or None for the defaults.
 
     Raises:
@@ -82,7 +85,8 @@ async def install(
     """
     options = ("--settings", str(settings)) if settings is not None else ()
     documents = await install_rights(admin)
-    looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *options)
+    proof = ("--client-ca", str(client_ca), "--client-name", API_SERVER)
+    looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *proof, *options)
     webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", looking)
     controller, controller_url = await _start_controller(processes, kubeconfigs[CONTROLLER_ACCOUNT], options)
     await processes.ready(webhook, f"{webhook_url}/readyz")

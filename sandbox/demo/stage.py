@@ -108,10 +108,11 @@ async def running_stage(
             for account in (CONTROLLER_ACCOUNT, WEBHOOK_ACCOUNT)
         }
         theirs = await _write(folder / "kubeconfig", cluster.kubeconfig(PERSON))
+        clients = await _write(folder / "clients.crt", cluster.ca_pem.decode("ascii"))
         token = cluster.api.tokens.issue(PERSON)
         async with (
             KubectlUser(server=cluster.url, token=token, ca_pem=cluster.ca_pem) as person,
-            installed(folder, environ, admin=cluster.admin, kubeconfigs=ours) as product,
+            installed(folder, environ, admin=cluster.admin, kubeconfigs=ours, client_ca=clients) as product,
         ):
             yield Stage(
                 url=cluster.url,
@@ -125,7 +126,7 @@ async def running_stage(
 
 @asynccontextmanager
 async def installed(
-    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfigs: Mapping[str, Path]
+    folder: Path, environ: Mapping[str, str], *, admin: ApiClient, kubeconfigs: Mapping[str, Path], client_ca: Path
 ) -> AsyncIterator[Product]:
     """The product beside whichever API server *admin* and *kubeconfigs* lead to; logs go to *folder*.
 
@@ -133,7 +134,7 @@ async def installed(
         ProcessFailedError: webhook or controller does not get ready.
     """
     async with Processes(folder / "logs", environ) as processes:
-        yield await install(processes, folder, admin=admin, kubeconfigs=kubeconfigs)
+        yield await install(processes, folder, admin=admin, kubeconfigs=kubeconfigs, client_ca=client_ca)
 
 
 async def _write(path: Path, text: str) -> Path:

@@ -1,6 +1,7 @@
 """Each process with 1,024 files, which is what most systems give, and 1,200 silent connections on one of its ports."""
 
 import contextlib
+import json
 import os
 import socket
 import ssl
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import trustme
 
 from certs.files import ensure
 from certs.pair import Wanted
@@ -37,7 +39,7 @@ def _files():
 class Flooded:
     """A process that may open few files; none of what it serves is of use without a cluster, but all is served."""
 
-    def __init__(self, children, folder, module):
+    def __init__(self, children, folder, module, *more):
         self.certs = folder / "certs"
         ensure(self.certs, Wanted(dns_names=("localhost",), days=1, ca_days=9), datetime.now(UTC))
         (folder / "kubeconfig").write_text(KUBECONFIG)
@@ -49,7 +51,7 @@ class Flooded:
             ),
         }[module]  # fmt: skip
         argv = (sys.executable, "-m", module, "--cert-dir", self.certs, *flags, f"127.0.0.1:{self.tls}")
-        limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "limited", *map(str, argv)]
+        limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "limited", *map(str, argv), *more]
         environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
         self.child = children.start(f"{module}-{self.plain}", limited, env=environ, cwd=folder)
         until(module, self.why_not_serving, deadline_s=30, children=[self.child])
@@ -65,13 +67,21 @@ class Flooded:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.plain}{path}", timeout=5) as answer:
             return answer.read().decode()
 
-    def greet(self):
-        """Make a TLS session."""
+    def session(self):
+        """A TLS session, with the certificate of a client where there is one."""
         context = ssl.create_default_context(cafile=self.certs / "ca.crt")
-        with (
-            socket.create_connection(("127.0.0.1", self.tls), timeout=5) as found,
-            context.wrap_socket(found, server_hostname="localhost") as session,
-        ):
+        if (self.certs.parent / "client.pem").exists():
+            context.load_cert_chain(self.certs.parent / "client.pem")
+        plain = socket.create_connection(("127.0.0.1", self.tls), timeout=5)
+        try:
+            return context.wrap_socket(plain, server_hostname="localhost")
+        except BaseException:
+            plain.close()
+            raise
+
+    def greet(self):
+        """Make a TLS session, and use it."""
+        with self.session() as session:
             session.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert session.recv(100).startswith(b"HTTP/1.1 404 ")
 
@@ -101,3 +111,78 @@ def test_silent_connections_keep_nobody_out(tmp_path, module, port):
         for one in silent:
             one.close()
         children.close()
+
+
+def dry_run(padding=0):
+    pod = {
+        "metadata": {"name": "p", "annotations": {"padding": "x" * padding}},
+        "spec": {"containers": [{"name": "m", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}]},
+    }
+    request = {
+        "uid": "r",
+        "kind": {"version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "object": pod,
+        "dryRun": True,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    body = json.dumps(review, separators=(",", ":")).encode()
+    head = (
+        f"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@pytest.fixture
+def children(tmp_path):
+    found = Children(tmp_path / "logs")
+    yield found
+    found.close()
+
+
+def test_dry_runs_that_are_sent_ahead_while_a_preview_is_pending_are_not_kept(children, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "clients.crt")
+    authority.issue_cert(common_name="kube-apiserver").private_key_and_cert_chain_pem.write_to_path(
+        tmp_path / "client.pem"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asked = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        known = ("--client-ca", str(tmp_path / "clients.crt"), "--client-name", "kube-apiserver")
+        asks = ("--preview-url", asked, "--preview-ca", str(tmp_path / "clients.crt"))
+        flooded = Flooded(children, tmp_path, "webhook", *known, *asks)
+        before_mib = flooded.child.peak_rss_mib()
+        many, sent, end_s = dry_run() * 1000, 0, time.monotonic() + 1.5
+        with flooded.session() as session:
+            session.settimeout(0.2)
+            while time.monotonic() < end_s:
+                with contextlib.suppress(TimeoutError):
+                    sent += session.send(many)
+        assert sent > len(many), "more was sent than is ever read ahead"
+        assert flooded.child.peak_rss_mib() - before_mib < 40
+        flooded.greet()
+        assert children.stop(flooded.child, grace_s=20) == 0
+
+
+@pytest.mark.parametrize("sent", ["half a large body", "calls whose answers are not read"])
+def test_what_many_connections_send_is_bounded_in_total(children, tmp_path, sent):
+    flooded = Flooded(children, tmp_path, "webhook")
+    before_mib = flooded.child.peak_rss_mib()
+    body = dry_run(6 * 2**20)
+    content = body[: len(body) // 2] if sent == "half a large body" else dry_run() * 5000
+    opened = []
+    try:
+        for _ in range(500):
+            one = flooded.session()
+            opened.append(one)
+            one.setblocking(False)
+            with contextlib.suppress(OSError):
+                for at in range(0, len(content), 65_536):
+                    one.send(content[at : at + 65_536])
+        flooded.greet()
+        # It was up to 1.5 GiB; with what the process has anyway, this is less than its manifest allows.
+        assert flooded.child.peak_rss_mib() - before_mib < 330
+    finally:
+        for one in opened:
+            one.close()
+    assert children.stop(flooded.child, grace_s=20) == 0

@@ -216,6 +216,18 @@ async def test_idle_connections_are_ended_in_time_whether_they_ever_asked_or_not
     await until(lambda: len(served.port.connections) == 0)
 
 
+async def test_a_head_that_does_not_come_to_its_end_is_refused_in_time(serve):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost:")
+        await until(lambda: served.port.busy == 1)
+        (one,) = served.port.connections
+        one.look(one.since_s + 9.0, 120.0)
+        assert served.port.refused == {}
+        one.look(one.since_s + 11.0, 120.0)
+        assert (await answer(reader))[0] == 408
+
+
 async def test_large_bodies_take_turns(serve):
     served = await serve(max_connections=32)
     body = b"x" * 300_000
@@ -231,6 +243,15 @@ async def test_large_bodies_take_turns(serve):
         await asyncio.sleep(0.5)
         served.echo.go_on.set()
     assert {one.result() for one in asked} == {(200, b"300000\n")}
+
+
+async def test_more_large_bodies_than_may_wait_are_refused(serve):
+    served = await serve(max_connections=100)
+    async with contextlib.AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(served.connection()) for _ in range(80)]
+        for _, writer in opened:
+            writer.write(call(b"x" * 100_000, length=200_000))
+        await until(lambda: served.port.refused[503] == 16)
 
 
 async def test_a_stop_waits_for_the_call_that_is_under_way(serve):

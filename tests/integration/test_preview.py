@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 import pytest
+import trustme
 
 from certs.files import ensure
 from certs.pair import Wanted
@@ -42,6 +43,10 @@ class Pair:
         self.preview_port = free_port()
         ensure(self.certs, Wanted(dns_names=("localhost",), days=2, ca_days=9), datetime.now(UTC))
         self.context = ssl.create_default_context(cafile=self.certs / "ca.crt")
+        authority = trustme.CA()
+        self.clients = folder / "clients.crt"
+        authority.cert_pem.write_to_path(self.clients)
+        authority.issue_cert(common_name="kube-apiserver").configure_cert(self.context)
 
     async def open(self):
         """Hand the webhook its token."""
@@ -53,12 +58,15 @@ class Pair:
             "--preview-listen", f"127.0.0.1:{self.preview_port}", "--cert-dir", str(self.certs)
         )
 
-    async def webhook(self):
+    async def webhook(self, *names):
+        """A webhook that knows the API server by *names* in its certificate."""
         self.port, plain = free_port(), free_port()
+        self.metrics = f"http://127.0.0.1:{plain}/metrics"
+        proof = ("--client-ca", str(self.clients), "--client-name", *names) if names else ()
         options = (
             "--listen", f"127.0.0.1:{self.port}", "--metrics-listen", f"127.0.0.1:{plain}", "--drain-s", "0",
             "--cert-dir", str(self.certs), "--no-inventory", "--preview-url", f"https://localhost:{self.preview_port}",
-            "--preview-ca", str(self.certs / "ca.crt"), "--preview-token", str(self.token),
+            "--preview-ca", str(self.certs / "ca.crt"), "--preview-token", str(self.token), *proof,
         )  # fmt: skip
         running = await self.world.processes.start("webhook", "webhook", options)
         await self.world.processes.ready(running, f"http://127.0.0.1:{plain}/readyz")
@@ -94,7 +102,7 @@ async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(rig):
     async with rig(nodes=NODES[:1]) as world:
         pair = await Pair(world, world.folder).open()
         await pair.controller()
-        await pair.webhook()
+        await pair.webhook("kube-apiserver")
         fits, large = pod("fits", share(4000)), pod("large", share(99_999))
         (told,) = await pair.warned("would be placed now on t4-a: ", review(fits))
         assert "4000 MiB" in told
@@ -112,6 +120,27 @@ async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(rig):
         await world.phase("a")
         await world.phase("b")
         assert len(await world.client.list(PODS)) == 2, "nothing was written, and nothing held for what was only asked"
+
+
+async def test_who_does_not_prove_to_be_the_api_server_has_the_controller_asked_nothing(rig):
+    async with rig(nodes=NODES[:1]) as world:
+        pair = await Pair(world, world.folder).open()
+        await pair.controller()
+        good = await world.token(WEBHOOK, audiences=(AUDIENCE,))
+
+        async def served():
+            try:
+                return await pair.preview(good, json.dumps(pod("p", share(100))).encode()) == 200
+            except aiohttp.ClientError:
+                return False
+
+        await world.until(served)
+        await pair.webhook()
+        for _ in range(3):
+            answer = await pair.ask(review(pod("p", share(100))))
+            assert (answer["allowed"], "warnings" in answer) == (True, False)
+        async with aiohttp.ClientSession() as session, session.get(pair.metrics) as found:
+            assert "cardshare_webhook_previews_total{" not in await found.text()
 
 
 @pytest.mark.parametrize("who", ["nobody", "audience", "account", "unknown"])
@@ -148,7 +177,7 @@ async def test_without_a_controller_a_dry_run_is_answered_in_time_and_without_a_
             await reader.read()
 
         server = await asyncio.start_server(silent, "127.0.0.1", pair.preview_port)
-        await pair.webhook()
+        await pair.webhook("kube-apiserver")
         try:
             spent_s = []
             for _ in range(3):

@@ -32,7 +32,8 @@ from typing import Any, Final
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.authority import issue, new_authority
+from certs.authority import Leaf, issue, new_authority
+from sandbox.cluster import API_SERVER
 from tests.support.processes import Child, Children, until
 from tests.support.realapi_binaries import Binaries, RealApiUnavailable, cache_folder, find_or_build
 
@@ -45,6 +46,21 @@ _STARTS: Final = 3
 # while finds its port free again.
 _PORTS: Final = range(20_000, 32_000)
 _DISABLED_ADMISSION: Final = "TaintNodesByCondition,ServiceAccount"
+
+
+def admission_configuration(kubeconfig: str) -> dict[str, Any]:
+    """What has an API server show webhooks the client certificate in *kubeconfig*."""
+    group = "apiserver.config.k8s.io/v1"
+    shown = {"apiVersion": group, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": kubeconfig}
+    names = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+    plugins = [{"name": name, "configuration": shown} for name in names]
+    return {"apiVersion": group, "kind": "AdmissionConfiguration", "plugins": plugins}
+
+
+def webhook_kubeconfig(certificate: str, key: str) -> dict[str, Any]:
+    """The certificate and its key, in base64, for every webhook."""
+    user = {"client-certificate-data": certificate, "client-key-data": key}
+    return {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
 
 
 class RealApi:
@@ -209,6 +225,15 @@ class RealApi:
         # Source: Kubernetes documentation, "Static token file": token, user, uid, "group,...".
         _write_private(self._folder / "tokens.csv", f'{self.admin_token},admin,admin,"system:masters"\n'.encode())
         self._context = ssl.create_default_context(cafile=str(self.ca_file))
+        self._write_admission(issue(authority, (API_SERVER,), (), 2, now, for_client=True))
+
+    def _write_admission(self, client: Leaf) -> None:
+        """Have the server show *client* to every webhook that asks who calls, as docs/operators/webhook.md tells."""
+        shown = webhook_kubeconfig(*(base64.b64encode(pem).decode() for pem in (client.cert_pem, client.key_pem)))
+        kubeconfig = self._folder / "webhooks.kubeconfig"
+        _write_private(kubeconfig, json.dumps(shown).encode())
+        admission = admission_configuration(str(kubeconfig))
+        (self._folder / "admission.json").write_text(json.dumps(admission), encoding="utf-8")
 
     def _start_etcd(self) -> None:
         for attempt in range(1, _STARTS + 1):
@@ -278,6 +303,7 @@ class RealApi:
             f"--service-account-key-file={folder / 'sa.key'}",
             f"--service-account-signing-key-file={folder / 'sa.key'}",
             f"--disable-admission-plugins={_DISABLED_ADMISSION}",
+            f"--admission-control-config-file={folder / 'admission.json'}",
             *self._apiserver_args,
         ]
 

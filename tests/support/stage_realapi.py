@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from sandbox.client import ApiClient
+from sandbox.cluster import API_SERVER
 from sandbox.demo.processes import Processes, Running, free_port
 from sandbox.demo.product import Product, inventoried
 from sandbox.demo.stage import NODES, Stage
@@ -153,7 +154,8 @@ async def start_product(runner: Runner, documents: Sequence[Json], reviews: int,
     # Listened to where the Service leads; the controller's name leads nowhere here; and nobody routes calls who would
     # have to learn of an end first.
     previews = f"--preview-url=https://127.0.0.1:{ports['preview']}"
-    flags = (f"--listen=127.0.0.1:{reviews}", previews, "--drain-s=0")
+    proof = (f"--client-ca={runner.api.ca_file}", f"--client-name={API_SERVER}")
+    flags = (f"--listen=127.0.0.1:{reviews}", previews, *proof, "--drain-s=0")
     webhook, ports = await runner.start("webhook", find(documents, "Deployment", "cardshare-webhook"), flags)
     webhook_url = f"http://127.0.0.1:{ports['plain']}"
     await runner.processes.ready(webhook, f"{webhook_url}/readyz", within_s=_READY_WITHIN_S)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from controller import __main__ as controller_main
 from controller import config as controller_config
 from controller.serve import AUDIT, EXPLAIN, PREVIEW
+from tests.support import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
 
@@ -107,3 +109,9 @@ def test_every_figure_of_the_webhook_is_told():
     ]
     made = [f"{one.name}_total" if one.type == "counter" else one.name for one in Metrics().collect()]
     assert sorted(f"cardshare_webhook_{name}" for name in names) == sorted(made)
+
+
+def test_the_files_by_which_an_api_server_proves_who_it_is_are_those_of_the_tests():
+    admission, kubeconfig = [yaml.safe_load(block.partition("```")[0]) for block in WEBHOOK.split("```yaml\n")[1:]]
+    assert admission == realapi.admission_configuration("/etc/kubernetes/webhooks.kubeconfig")
+    assert kubeconfig == realapi.webhook_kubeconfig("...", "...")

@@ -51,3 +51,11 @@ def test_an_ipv6_address_is_understood(tmp_path):
     assert found.listen == Address(host="::1", port=9)
     assert str(found.listen) == "[::1]:9"
     assert found.cert_dir == Path(tmp_path)
+
+
+def test_callers_are_known_only_by_an_authority_and_a_name(tmp_path):
+    flags = ["--cert-dir", str(tmp_path)]
+    assert not parse(flags, {}).knows_callers
+    flags += ["--client-ca", str(tmp_path)]
+    assert not parse(flags, {}).knows_callers
+    assert parse([*flags, "--client-name", "kube-apiserver"], {}).knows_callers
