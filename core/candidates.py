@@ -29,9 +29,13 @@ from core.shape import Found, Shape, judge, ranked
 _LONG_WALK: Final = 48
 # How many nodes are judged between two pauses of `Candidates.prepare`.
 _JUDGED_AT_ONCE: Final = 200
-# The oldest shapes and sets of constraints are forgotten beyond these numbers.
+# Of shapes, sets of constraints and verdicts those that were not asked for longest are forgotten beyond these numbers.
 _SHAPES_MAX: Final = 4096
 _INDICES_MAX: Final = 512
+# An index of 5,000 nodes with 8 cards, all of them filled differently, takes 17 to 25 MB.
+INDEX_BYTES_MAX: Final = 512 * 2**20
+# One of a node takes 120 bytes, about: these 240 MB.
+VERDICTS_MAX: Final = 2_000_000
 
 
 class _Verdict(NamedTuple):
@@ -42,6 +46,14 @@ class _Verdict(NamedTuple):
     rank: Rank | None
 
 
+class Remembered(NamedTuple):
+    """How much is kept: bytes of indices, about, shapes, and verdicts on nodes."""
+
+    index_bytes: int
+    shapes: int
+    verdicts: int
+
+
 @dataclass(slots=True)
 class _Memory:
     """What is known of one shape: its index and family, what it wants of each kind, the nodes' verdicts.
@@ -50,6 +62,7 @@ class _Memory:
     While *ends* is set, every entry up to there (by step) is refused or in *open* as of *cursor* in the change log;
     *open* has those that fit and those that were not asked.
     Where no order bounds the score, *heap* holds the ranks of all verdicts as of *cursor*, outdated ones among them.
+    used: when the shape was last asked about, as `core.indices.Indices.asked` counts.
     """
 
     shape: Shape
@@ -67,6 +80,7 @@ class _Memory:
     open: set[NodeName] = field(default_factory=set)
     passed: int = 0
     heap: list[Rank] | None = None
+    used: int = 0
 
     def begin(self, family: Windows | Levels) -> None:
         """Know nothing of the orders of *family* yet."""
@@ -105,6 +119,8 @@ class Candidates:
         long_walk: int = _LONG_WALK,
         keep_below: int = 0,
         at_once: int = _JUDGED_AT_ONCE,
+        index_bytes_max: int = INDEX_BYTES_MAX,
+        verdicts_max: int = VERDICTS_MAX,
     ) -> None:
         self._ledger: Final = ledger
         self._policy: Final = policy
@@ -115,12 +131,20 @@ class Candidates:
         self._keep_below: Final = keep_below
         self._indices: Final = Indices(ledger, policy)
         self._memories: dict[Shape, _Memory] = {}
+        self._index_bytes_max: Final = index_bytes_max
+        self._verdicts_max: Final = verdicts_max
+        self._verdicts = 0
         self.judged = 0
 
     @property
     def ledger(self) -> Ledger:
         """The ledger that it answers for."""
         return self._ledger
+
+    @property
+    def remembered(self) -> Remembered:
+        """What is kept of all that was asked."""
+        return Remembered(self._indices.size_bytes, len(self._memories), self._verdicts)
 
     # ------------------------------------------------------------------ asking
 
@@ -155,7 +179,12 @@ class Candidates:
     def _memory(self, shape: Shape) -> _Memory:
         """What is known of *shape*, as of now."""
         self._refresh()
-        return self._memories.get(shape) or self._new_memory(shape)
+        if self._verdicts > self._verdicts_max:
+            self._forget_verdicts(shape)
+        memory = self._memories.get(shape) or self._new_memory(shape)
+        self._indices.use(memory.index)
+        memory.used = self._indices.asked
+        return memory
 
     def best(self, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
         """The best node for *shape* now, without those in *passed_over*; None if no node fits."""
@@ -289,7 +318,9 @@ class Candidates:
         rank = None
         if placed is not None:
             rank = ranked(self._policy, shape, state, placed, memory.index.stands[name].tie)
-        memory.verdicts[name] = verdict = _Verdict(state.version, placed, rank)
+        verdict = _Verdict(state.version, placed, rank)
+        self._verdicts += name not in memory.verdicts
+        memory.verdicts[name] = verdict
         return verdict
 
     def _may_fit(self, memory: _Memory, stand: Stand) -> bool:
@@ -351,17 +382,34 @@ class Candidates:
         while self._indices.gone:
             name = self._indices.gone.pop()
             for memory in self._memories.values():
-                memory.verdicts.pop(name, None)
+                self._verdicts -= memory.verdicts.pop(name, None) is not None
                 memory.open.discard(name)
 
     def _new_memory(self, shape: Shape) -> _Memory:
         index = self._indices.get(shape.constraints, shape.dialect)
-        while len(self._indices) > _INDICES_MAX:
+        self._indices.use(index)
+        while len(self._indices) > 1 and (
+            len(self._indices) > _INDICES_MAX or self._indices.size_bytes > self._index_bytes_max
+        ):
             dropped = self._indices.drop_oldest()
             for other in [one for one, memory in self._memories.items() if memory.index is dropped]:
-                del self._memories[other]
+                self._forget(other)
         if len(self._memories) >= _SHAPES_MAX:
-            del self._memories[next(iter(self._memories))]
+            self._forget(self._oldest())
         dialect = self._ledger.catalog.dialects[shape.dialect]
         memory = self._memories[shape] = _Memory(shape, dialect, index, self._width(shape))
         return memory
+
+    def _forget_verdicts(self, shape: Shape) -> None:
+        """Forget shapes, *shape* aside, until an eighth of what may be remembered is free."""
+        while self._verdicts > self._verdicts_max // 8 * 7:
+            oldest = self._oldest()
+            if oldest == shape:
+                return
+            self._forget(oldest)
+
+    def _oldest(self) -> Shape:
+        return min(self._memories, key=lambda one: self._memories[one].used)
+
+    def _forget(self, shape: Shape) -> None:
+        self._verdicts -= len(self._memories.pop(shape).verdicts)

@@ -3,7 +3,7 @@
 Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no pause between the two.
 """
 
-from collections.abc import Set
+from collections.abc import Generator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.port import Choosing, Violation
 from core.score import NodePolicy
-from core.shape import Found, Shape, scan
+from core.shape import Found, Shape, better, scan
 
 _UNREADABLE: Final = "CS100"
 
@@ -77,6 +77,26 @@ def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Pl
         if found is not None:
             return _promise(pod, shape, found)
     return None
+
+
+# How many nodes are judged between two pauses of `look_around`.
+_SLICE: Final = 32
+
+
+def look_around(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Generator[None, None, Placement | None]:
+    """The same answer in slices of a millisecond or so, as all nodes are now; between them anything may happen.
+
+    For questions from outside: nothing is ordered, and nothing remembered.
+    """
+    wishes = (*preferred_shapes(ledger, shape), shape)
+    best: list[Found | None] = [None] * len(wishes)
+    for at, state in enumerate(tuple(ledger.states.values()), start=1):
+        for number, wished in enumerate(wishes):
+            best[number] = better(ledger, policy, wished, state, best[number])
+        if at % _SLICE == 0:
+            yield
+    found = next((one for one in best if one is not None), None)
+    return None if found is None else _promise(pod, shape, found)
 
 
 def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:

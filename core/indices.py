@@ -21,6 +21,9 @@ from core.settings import DialectName
 # An ask brings this many nodes up to date for each width that has more than so many to catch up with.
 _CATCH_UP: Final = 3
 _CATCH_UP_FROM: Final = 32
+# What a node and an entry of an order take of memory; see `Index.size_bytes`.
+_NODE_BYTES: Final = 850
+_ENTRY_BYTES: Final = 510
 # How many nodes are ordered between two pauses of `Indices.prepare`.
 _SLICE: Final = 200
 
@@ -30,7 +33,8 @@ class Index:
     """The admitted nodes of one set of constraints in one dialect.
 
     families: width -> windows of so many cards; 0 -> levels. stale: width -> nodes changed since it was last asked.
-    admitted: the nodes that the constraints let in, until the index is in use.
+    admitted: the nodes that the constraints let in, until the index is in use. used: when it was last asked, as
+    `Indices.asked` counts.
     """
 
     constraints: NodeConstraints
@@ -39,6 +43,17 @@ class Index:
     families: dict[int, Windows | Levels] = field(default_factory=dict)
     stale: dict[int, dict[NodeName, None]] = field(default_factory=dict)
     admitted: set[NodeName] = field(default_factory=set)
+    used: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory, about: so much for each node, and for each place where a node stands in an order.
+
+        What was measured is 730 to 850 bytes of a node of 1 to 16 cards, and 100 to 510 of a place, the more the fewer
+        nodes have the same amounts free; both are taken at their highest.
+        """
+        entries = sum([family.entries for family in self.families.values()])
+        return len(self.stands) * _NODE_BYTES + entries * _ENTRY_BYTES
 
 
 class Indices:
@@ -52,6 +67,7 @@ class Indices:
         self.kinds: Final = Kinds()
         # The nodes that are gone, for a reader to take out.
         self.gone: Final[list[NodeName]] = []
+        self.asked = 0
         self._cursor = ledger.cursor
         # What changed up to the cursor, and is not taken in yet.
         self._behind: dict[NodeName, None] = {}
@@ -61,6 +77,16 @@ class Indices:
 
     def __len__(self) -> int:
         return len(self._indices)
+
+    @property
+    def size_bytes(self) -> int:
+        """What all of them take of memory, about."""
+        return sum([index.size_bytes for index in self._indices.values()])
+
+    def use(self, index: Index) -> None:
+        """Note that *index* is asked just now: those that are not are forgotten first."""
+        self.asked += 1
+        index.used = self.asked
 
     # ------------------------------------------------------------------ asking
 
@@ -150,8 +176,9 @@ class Indices:
         self._catch_up(len(self._behind))
 
     def drop_oldest(self) -> Index:
-        """Forget the index that was made first."""
-        dropped = self._indices.pop(next(iter(self._indices)))
+        """Forget the index that was not asked for longest."""
+        dropped = min(self._indices.values(), key=lambda one: one.used)
+        del self._indices[dropped.constraints, dropped.dialect]
         for indices in self._of_node.values():
             if dropped in indices:
                 indices.remove(dropped)
@@ -223,6 +250,7 @@ class Indices:
         if key in self._indices:
             return
         self._indices[key] = index
+        self.use(index)
         for name in index.admitted:
             self._of_node.setdefault(name, []).append(index)
         index.admitted.clear()

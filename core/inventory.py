@@ -343,7 +343,7 @@ class _Short(NamedTuple):
 def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
     """CS401, if every card is refused by itself, and some of them for their memory alone."""
     small: list[_Short] = []
-    larger = False
+    others: list[int] = []
     for cards, some in zip(asked.sold.layouts, short, strict=True):
         tallies = {one.card: one for one in asked.dialect.tally(cards)}
         refused = {one.card for one in some}
@@ -355,8 +355,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
         if any(t.total >= one.wanted for one, t in lacking):
             return None
         named = {one.card for one, _ in lacking}
-        least = min((one.wanted for one, _ in lacking), default=0)
-        larger = larger or any(t.total > least for card, t in tallies.items() if card not in named)
+        others += [t.total for card, t in tallies.items() if card not in named]
     if not small:
         return None
     best = max(small, key=lambda one: (one.free, one.type.total, one.type.label))
@@ -364,7 +363,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
     count = asked.sold.nodes.get(best.type, 0)
     where = f"on {counted(count, 'nodes')}" if count else "on nodes of a kind that is described in settings"
     most = f"{total} {unit}" if best.free == total else f"{best.free} of {total} {unit}"
-    which = "no card that it accepts has" if larger else "no card has"
+    which = "no card that it accepts has" if max(others, default=0) >= best.wanted else "no card has"
     what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
     helps = best.free and _eases(asked, Reason.MEMORY, best.free)
     return _no("CS401", what, f"ask for {best.free} {unit} or less" if helps else "ask for less, or for other cards")

@@ -131,12 +131,14 @@ class Step(NamedTuple):
 class _Family(Generic[_Kinds]):
     """Which nodes stand where in which orders.
 
-    orders: all that were ever made, each behind the kind, or kinds, of its cards and its class.
+    orders: all that were ever made, each behind the kind, or kinds, of its cards and its class. entries: how often
+    nodes stand in them, all told.
     """
 
     def __init__(self, labels: Labels) -> None:
         self._labels: Final = labels
         self.orders: Final[list[tuple[_Kinds, int, Ordered]]] = []
+        self.entries = 0
         self._known: Final[dict[tuple[_Kinds, int], Ordered]] = {}
         # Where a node stands, and in which rows; not as pairs, of which the garbage collector would look at each.
         self._seats: Final[dict[NodeName, Seat]] = {}
@@ -146,13 +148,16 @@ class _Family(Generic[_Kinds]):
         """Forget *name*."""
         for row in self._rows.pop(name, ()):
             row.remove(self._seats[name])
+            self.entries -= 1
         self._seats.pop(name, None)
 
     def _stand(self, name: NodeName, tie: int, places: list[_Place]) -> None:
         """Let *name* stand in *places*, and nowhere else."""
         before = self._seats.get(name, 0)
-        for row in self._rows.get(name, ()):
+        rows = self._rows.get(name, ())
+        for row in rows:
             row.remove(before)
+        self.entries += len(places) - len(rows)
         seat = self._seats[name] = self._labels.seat(tie, name)
         self._rows[name] = [order.add(key, seat) for order, key in places]
 

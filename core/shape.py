@@ -60,19 +60,24 @@ def judge(shape: Shape, state: NodeState, dialect: Dialect, policy: Policy) -> P
 
 def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
     """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
-    dialect = ledger.catalog.dialects[shape.dialect]
     best: Found | None = None
     for name, state in ledger.states.items():
-        if name in passed_over or nodefit.admits(shape.constraints, state.facts) is not None:
-            continue
-        placed = judge(shape, state, dialect, policy.cards)
-        if placed is None:
-            continue
-        tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
-        rank = ranked(policy, shape, state, placed, tie_ppm)
-        if best is None or rank < best.rank:
-            best = Found(name, placed, rank)
+        if name not in passed_over:
+            best = better(ledger, policy, shape, state, best)
     return best
+
+
+def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, best: Found | None) -> Found | None:
+    """The node of *state*, if it takes *shape* and is better than *best*; else *best*."""
+    if nodefit.admits(shape.constraints, state.facts) is not None:
+        return best
+    dialect = ledger.catalog.dialects[shape.dialect]
+    placed = judge(shape, state, dialect, policy.cards)
+    if placed is None:
+        return best
+    tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
+    rank = ranked(policy, shape, state, placed, tie_ppm)
+    return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 
 
 def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, tie_ppm: int) -> Rank:

@@ -18,7 +18,8 @@ _log: Final = structlog.get_logger()
 PATH: Final = "/v1/preview"
 # A person waits for it, and so does their call.
 _PATIENCE_S: Final = 0.5
-_AT_A_TIME: Final = 16
+# The controller works on no more of one caller.
+_AT_A_TIME: Final = 8
 _TELL_S: Final = 60.0
 
 

@@ -1,19 +1,26 @@
 """Preparing an order of a large cluster in slices, while the cluster goes on changing."""
 
+import gc
+import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 
 from core import nodefit
 from core.candidates import Candidates
-from core.catalog import Catalog
+from core.catalog import Catalog, standard_catalog
+from core.decide import shape_of
 from core.ledger import Ledger
-from core.model import Node, NodeConstraints, NodeName
-from core.score import NodePolicy
+from core.model import Node, NodeConstraints, NodeName, Toleration
+from core.score import NodePolicy, node_policy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
 from tests.support.placed import reserve
 from tests.support.toy import Toy, ToyRequest
+from tests.support.world import node as vgpu_node
+from tests.support.world import pod
 
 
 def _node(number: int, **about) -> Node:
@@ -154,3 +161,78 @@ def test_weights_of_other_resources_are_weighed_as_a_scan_does():
         used.append(found.node)
         reserve(ledger, f"p{at}", shape, found)
     assert len(set(used)) > 10
+
+
+def filled(nodes: int, cards: int) -> Ledger:
+    """A ledger whose cards are filled so differently that hardly two nodes stand at one place."""
+    chance = Random(1)
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    for number in range(nodes):
+        name = f"n{number:05}"
+        ledger.set_node(vgpu_node(name, cards=cards))
+        ids = "".join(f"{name}-{at},NVIDIA,{chance.randrange(1, 9000)},0:" for at in range(cards))
+        ledger.count(replace(pod(f"h{number}"), node_name=name, annotations={"volcano.sh/vgpu-ids-new": ids}))
+    return ledger
+
+
+def tolerating(key: int, ledger: Ledger, **about) -> Shape:
+    constraints = NodeConstraints(tolerations=(Toleration(key=f"k{key}", operator="Exists"),))
+    shape = shape_of(pod("p", memory=500, constraints=constraints, **about), ledger)
+    assert isinstance(shape, Shape)
+    return shape
+
+
+@pytest.mark.parametrize(("cards", "width"), [(1, 1), (8, 1), (8, 2), (16, 2)])
+def test_an_index_takes_hardly_more_memory_than_it_is_taken_for(cards, width):
+    ledger = filled(300, cards)
+    candidates = Candidates(ledger, node_policy(Settings()))
+    candidates.best(tolerating(0, ledger, number=width))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = candidates.remembered.index_bytes
+        for number in range(1, 6):
+            candidates.best(tolerating(number, ledger, number=width))
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    told = candidates.remembered.index_bytes - before
+    assert 0.4 < taken / told < 1.15
+
+
+def test_indices_keep_to_their_bytes_and_those_that_are_asked_stay():
+    ledger = filled(40, 4)
+    policy = node_policy(Settings())
+    alone = Candidates(ledger, policy)
+    alone.best(tolerating(0, ledger))
+    one = alone.remembered.index_bytes
+    candidates = Candidates(ledger, policy, index_bytes_max=5 * one)
+    hot = tolerating(0, ledger)
+    for number in range(1, 60):
+        shape = tolerating(number, ledger)
+        assert candidates.best(shape) == scan(ledger, policy, shape)
+        # What is made last may be asked before it is weighed.
+        assert candidates.remembered.index_bytes <= 6 * one
+        assert candidates.best(hot) is not None
+        assert candidates.is_prepared(hot)
+        assert candidates.remembered.shapes <= 6
+    # A budget that not even one keeps to is no reason to answer nothing.
+    tight = Candidates(ledger, policy, index_bytes_max=1)
+    assert [tight.best(tolerating(number, ledger)) is not None for number in range(3)] == [True] * 3
+    assert tight.remembered.shapes == 1
+
+
+def test_verdicts_keep_to_their_number():
+    ledger = filled(50, 1)
+    policy = node_policy(Settings())
+    candidates = Candidates(ledger, policy, verdicts_max=400)
+    asked = [shape_of(pod("p", memory=9500 + number, number=1), ledger) for number in range(100)]
+    for shape in asked:
+        assert isinstance(shape, Shape)
+        assert candidates.best(shape) == scan(ledger, policy, shape)
+        assert candidates.remembered.verdicts <= 450
+    for name in list(ledger.states):
+        ledger.remove_node(name)
+    assert candidates.best(asked[-1]) is None  # type: ignore[arg-type]
+    assert candidates.remembered.verdicts == 0
