@@ -23,6 +23,7 @@ from controller.mirror import (
 )
 from controller.owner import Owner
 from controller.standing import CHIPS_MAP, Standing
+from controller.volcano_name import VolcanoName
 from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
 from kube.errors import ApiError, UndecodableError
@@ -66,6 +67,7 @@ class Following:
         inbox: Inbox,
         standing: Standing,
         take: Callable[[Take, ConfigMap | None], Iterator[None] | None],
+        others: VolcanoName,
     ) -> None:
         """Begin with none.
 
@@ -74,6 +76,7 @@ class Following:
             inbox: through which they do.
             standing: says which ConfigMap the devices' is, and takes what the configuration's say.
             take: has one of the configuration's ConfigMaps taken, in the owner's turn.
+            others: told of pods too.
         """
         self.reflectors: Final[dict[str, Reflector[Any]]] = {}
         self.nodes_read: Final = forgiving_nodes(owner)
@@ -81,6 +84,7 @@ class Following:
         self._owner: Final = owner
         self._inbox: Final = inbox
         self._standing: Final = standing
+        self._others: Final = others
         self._take: Final = take
         self._documents: Final[dict[str, Reflector[Any]]] = {}
         # The devices' ConfigMap that is followed, and by which task.
@@ -114,7 +118,7 @@ class Following:
         # One after the other: a pod is counted on its node.
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
-            ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read)),
+            ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read, self._others)),
         ):
             self.reflectors[name] = reflector
             tasks.create_task(reflector.run(), name=f"reflect {name}")

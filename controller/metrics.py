@@ -72,6 +72,9 @@ class Metrics:
             "watch_age_seconds", "Seconds since what is followed was last known to be complete.", ("kind",)
         )
         self.leading: Final = self._gauge("leading", "1 in the process that decides, 0 in one that stands by.")
+        self.name_given_up: Final = self._gauge(
+            "scheduler_name_given_up", "1 while pods of Volcano's name are left alone because another places them."
+        )
         self.unreadable: Final = self._counter(
             "unreadable_objects", "Times that an object could not be read.", ("kind",)
         )

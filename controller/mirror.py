@@ -13,6 +13,7 @@ from controller.deeds import Announce, Subject, about_pod
 from controller.documents import Place
 from controller.inbox import Inbox
 from controller.owner import Owner
+from controller.volcano_name import VolcanoName
 from core.errors import InvalidRequestError
 from core.model import Node, NodeName, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
@@ -68,21 +69,25 @@ class Forgiving(Generic[_T]):
 
 
 class PodSink:
-    """Tells the owner of pods."""
+    """Tells the owner of pods, and who else places them."""
 
-    def __init__(self, owner: Owner, inbox: Inbox) -> None:
+    def __init__(self, owner: Owner, inbox: Inbox, others: VolcanoName) -> None:
         self._owner = owner
         self._inbox = inbox
+        self._others = others
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
         """These pods, and no others, exist."""
+        self._others.replaced(objects)
         await self._inbox.put_and_wait(partial(self._owner.pods_replaced, objects))
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
         """One pod appeared, changed or went."""
         if kind is EventKind.DELETED:
+            self._others.gone(value.uid)
             await self._inbox.put_in_time(partial(self._owner.pod_gone, value.uid))
         else:
+            self._others.seen(value)
             await self._inbox.put_in_time(partial(self._owner.pod_changed, value))
 
 
@@ -172,14 +177,16 @@ def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
     return Forgiving(decode_node, salvage_node, tell)
 
 
-def pods_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod]) -> Reflector[Pod]:
+def pods_reflector(
+    source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: VolcanoName
+) -> Reflector[Pod]:
     """Keeps the owner told of every pod of the cluster."""
     return Reflector(
         source,
         PODS_PATH,
         decode_list=page_decoder(decode),
         decode_event=event_decoder(decode),
-        sink=PodSink(owner, inbox),
+        sink=PodSink(owner, inbox, others),
         pace=_PACE,
     )
 

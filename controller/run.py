@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import structlog
 
 from certs import serving
 from controller import config as configuration
+from controller import volcano_name
 from controller.act import Actor
 from controller.answers import Explain, answer
 from controller.audit import Audit
@@ -32,7 +34,7 @@ from controller.following import Following
 from controller.garbage import Garbage
 from controller.inbox import Inbox
 from controller.last_good import LastGood
-from controller.leading import Gated, Leading, Phase
+from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from controller.lifecycle import UndefinedEventError
 from controller.metrics import Metrics, show
 from controller.mirror import pods_on
@@ -43,9 +45,11 @@ from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.standing import Standing
 from controller.takeover import Kept, derive
 from controller.tell import Teller
+from controller.volcano_name import VolcanoName
 from core.catalog import standard_catalog
 from core.errors import ConfigError
-from core.settings import DialectName
+from core.model import PodUid
+from core.settings import DialectName, Settings
 from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
 from kube.credentials import choose_source, mistake_in
@@ -71,7 +75,7 @@ _MAX_CALLERS: Final = 256
 _LAG_S: Final = 0.02
 # A pod is given 30 s to end in (deploy/base/controller.yaml): a Binding, before it the lock of its node, and the lease.
 DRAIN_S: Final = 14.0
-RELEASE_S: Final = 3.0
+RELEASE_S: Final = 2.0
 # How often a standby brings its indices up to date, and how soon a leader looks again that may not decide now.
 _KEEP_UP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.1
@@ -96,16 +100,22 @@ class Controller:
         self._metrics = Metrics()
         self._started_s = time.monotonic()
         self._inbox = Inbox(time.monotonic)
+        self._volcano: Final = VolcanoName(
+            is_wanted=lambda: volcano_name.NAME in self._standing.settings.scheduler_names,
+            is_sent=self._is_sent,
+            changed=self._take_name,
+            tell=self._announce,
+        )
         self._owner = Owner(
             standard_catalog(),
             self._standing.tables,
-            self._standing.settings,
+            self._settings(),
             metrics=self._metrics,
             clock=time.monotonic,
             wall=time.time,
             strict=False,
         )
-        self._following: Final = Following(self._owner, self._inbox, self._standing, self._take)
+        self._following: Final = Following(self._owner, self._inbox, self._standing, self._take, self._volcano)
         self._actor: Actor | None = None
         self._teller: Teller | None = None
         self._audit: Audit | None = None
@@ -230,6 +240,9 @@ class Controller:
                 await self._inbox.put_and_wait(self._derive)
                 tasks.create_task(recorder.run(), name="record")
                 tasks.create_task(teller.run(), name="tell")
+                lease = self._lease(transport, *volcano_name.LEASE, makes=False)
+                stack.push_async_callback(self._release, lease)
+                tasks.create_task(self._volcano.run(lease, WRITE_ENDS_S + 1.0), name="volcano's name")
                 self._audit = Audit(self._owner, self._inbox, partial(pods_on, transport), self._metrics)
                 tasks.create_task(self._audit.run(), name="audit")
                 if self._config.pod is not None:
@@ -241,23 +254,20 @@ class Controller:
 
     def _may_lead(self, transport: Transport) -> Leading:
         """The gate before all that this process decides and writes."""
-        config, lease = self._config, None
-        if config.lease is not None:
-            name = config.pod.name if config.pod is not None else config.identity
-            lease = Lease(
-                transport,
-                namespace=config.lease.namespace,
-                name=config.lease.name,
-                identity=f"{name}_{uuid.uuid4().hex[:12]}",
-                timing=config.timing,
-            )
+        config = self._config
         return Leading(
-            lease,
+            self._lease(transport, *config.lease) if config.lease is not None else None,
             settle_s=config.start_delay_s,
             is_current=self._following.is_current,
             catch_up=partial(self._following.catch_up, Calls(transport)),
             changed=self._inbox.filled.set,
         )
+
+    def _lease(self, transport: Transport, namespace: str, name: str, *, makes: bool = True) -> Lease:
+        config = self._config
+        who = config.pod.name if config.pod is not None else config.identity
+        identity = f"{who}_{uuid.uuid4().hex[:12]}"
+        return Lease(transport, namespace=namespace, name=name, identity=identity, timing=config.timing, makes=makes)
 
     async def _lead(self, leading: Leading) -> None:
         """Compete once there is something to decide on: who cannot read the cluster must not keep others from it."""
@@ -267,9 +277,9 @@ class Controller:
     def _derive(self) -> Iterator[None]:
         return derive(self._owner, self._standing.announcements(), time.monotonic())
 
-    async def _release(self, leading: Leading) -> None:
+    async def _release(self, held: Leading | Lease) -> None:
         if self._has_ended:
-            await leading.release(RELEASE_S)
+            await held.release(RELEASE_S)
 
     async def _connect(self, stack: AsyncExitStack) -> Transport:
         """The transport, as soon as there are credentials to begin with."""
@@ -353,6 +363,22 @@ class Controller:
 
     # ------------------------------------------------------------------ configuration
 
+    def _settings(self) -> Settings:
+        """Those in force, less a name that others place pods of."""
+        settings = self._standing.settings
+        if not self._volcano.given_up:
+            return settings
+        names = tuple(name for name in settings.scheduler_names if name != volcano_name.NAME)
+        return replace(settings, scheduler_names=names)
+
+    def _take_name(self) -> None:
+        if volcano_name.NAME in self._standing.settings.scheduler_names:
+            self._inbox.put(self._configure)
+
+    def _is_sent(self, uid: PodUid) -> bool:
+        entry = self._owner.life.get(uid)
+        return entry is not None and entry.attempt > 0
+
     def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> Iterator[None] | None:
         """A ConfigMap is as the mirror shows it."""
         return self._configure() if take(found) else None
@@ -360,7 +386,7 @@ class Controller:
     def _configure(self) -> Iterator[None]:
         standing = self._standing
         gc.disable()
-        yield from self._owner.configure(standing.tables, standing.settings)
+        yield from self._owner.configure(standing.tables, self._settings())
         if self._synced.is_set():
             _keep()
         _log.info("configuration taken", version=standing.version)
@@ -482,7 +508,10 @@ class Controller:
             metrics.watch_age_s.labels(name).set(self._following.age_s(name))
         for kind, read in (("nodes", self._following.nodes_read), ("pods", self._following.pods_read)):
             show(metrics.unreadable.labels(kind), read.salvaged)
-        metrics.leading.set(self._leading is not None and self._leading.phase is Phase.LEADING)
+        leads = self._leading is not None and self._leading.phase is Phase.LEADING
+        wanted = leads and volcano_name.NAME in self._standing.settings.scheduler_names
+        metrics.name_given_up.set(wanted and bool(self._volcano.given_up))
+        metrics.leading.set(leads)
 
     async def _report(self) -> None:
         """Say once, in one line, why nothing can be done, and when that is over."""

@@ -20,6 +20,7 @@ from kube.calls import JSON, MERGE_PATCH
 from kube.errors import (
     ApiConflictError,
     ApiError,
+    ApiForbiddenError,
     ApiNotFoundError,
     ApiUnknownError,
     printable,
@@ -132,6 +133,8 @@ class Lease:
         identity: who we are in it.
         holder: whom it named when it was last read, or "".
         problem: why the last attempt failed, or "".
+        is_forbidden: whether these credentials may not read it.
+        is_known, is_there: whether the API server has said if there is one, and if so, whether there is.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Lease:
         name: str,
         identity: str,
         timing: Timing | None = None,
+        makes: bool = True,
         clocks: Callable[[], Instant] = read_clocks,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -154,6 +158,7 @@ class Lease:
             name: the Lease's.
             identity: another one for every process, also for the next in the same pod.
             timing: the same for all candidates.
+            makes: whether to make one where there is none; else one that somebody makes is waited for.
             clocks: now.
             sleep: waits.
             jitter: a number from 0 to 1.
@@ -163,6 +168,10 @@ class Lease:
         self.holder = ""
         self.problem = ""
         self._answered_at: Instant | None = None
+        self.is_forbidden = False
+        self.is_known = False
+        self.is_there = False
+        self._makes: Final = makes
         self._requester: Final = requester
         self._collection: Final = f"{_GROUP}/namespaces/{namespace}/leases"
         self._path: Final = f"{self._collection}/{name}"
@@ -201,9 +210,9 @@ class Lease:
             try:
                 how = await self._try_to_acquire()
             except ApiError as e:
-                self.problem = str(e)
+                self.problem, self.is_forbidden = str(e), isinstance(e, ApiForbiddenError)
             else:
-                self.problem = ""
+                self.problem, self.is_forbidden = "", False
                 if how is not None:
                     return how
             await self._sleep(self._next_look_s())
@@ -267,7 +276,8 @@ class Lease:
         try:
             seen = await self._read()
         except ApiNotFoundError:
-            return await self._create() if self._is_over() else None
+            self.is_known, self.is_there = True, False
+            return await self._create() if self._makes and self._is_over() else None
         if self._unsure is not None and self._unsure[0] == seen:
             self._renewed_at, self._unsure = self._unsure[1], None
             return How.NEW  # how it was before is not known any more
@@ -327,6 +337,9 @@ class Lease:
         try:
             await self._write(spec, lambda: self._patch(spec))
         except ApiNotFoundError:
+            if not self._makes:
+                self.is_there = False
+                raise LeaseLostError(f"lease {self.name} is gone") from None
             # Deleted under us: whoever saw it before waits for as long as it was good.
             await self._write(spec, lambda: self._post(spec))
         except ApiConflictError:
@@ -362,6 +375,7 @@ class Lease:
         spec = found.spec or _Spec()
         if spec != self._seen:
             self._seen, self._seen_at = spec, self._clocks()
+        self.is_known = self.is_there = True
         self._version = found.metadata.resource_version
         self.holder = spec.holder_identity or ""
         return spec

@@ -204,6 +204,35 @@ async def test_what_a_leader_did_not_come_to_its_successor_does(rig):
         await world.until(told)
 
 
+async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_lease_held_when_it_is_not(rig):
+    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+        await world.ensure("/api/v1/namespaces", "volcano-system")
+        names = ("--scheduler-name", "cardshare", "--scheduler-name", "volcano")
+        one = await several.start(*QUICK, *names)
+
+        def named(name):
+            found = pod(name, share(1000))
+            found["spec"]["schedulerName"] = "volcano"
+            return found
+
+        async def given_up(wanted):
+            return f"cardshare_scheduler_name_given_up {wanted}.0" in (await one.get("/metrics"))[1]
+
+        await world.add(named("a"))
+        await world.phase("a")
+        # Its scheduler's pod appears, before it could place anything.
+        running = {"metadata": {"name": "volcano-scheduler-0", "labels": {"app": "volcano-scheduler"}}}
+        await world.client.create(PODS, {**running, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+        await world.until(lambda: given_up(1))
+        await world.add(named("b"), pod("ours", share(1000)))
+        await world.phase("ours")
+        await stays_unbound(world, "b", 2.0)
+        events = await world.client.list("/api/v1/namespaces/cardshare-system/events")
+        assert "SchedulerNameGivenUp" in {event["reason"] for event in events}
+        await world.client.delete(f"{PODS}/volcano-scheduler-0", grace_s=0)
+        await world.phase("b")
+
+
 # -- what a decision is founded on -------------------------------------------------------------------------------
 
 

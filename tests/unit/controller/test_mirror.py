@@ -6,6 +6,7 @@ import pytest
 
 from controller.inbox import Inbox
 from controller.mirror import ConfigMapSink, NodeSink, PodSink
+from controller.volcano_name import VolcanoName
 from core.wire.config_maps import ConfigMap
 from kube.objects import EventKind
 from tests.support.world import World, node, pod
@@ -19,7 +20,10 @@ class Rig:
     def __init__(self):
         self.world = World(node("n1", memory=1000))
         self.inbox = Inbox(asyncio.get_running_loop().time)
-        self.pods = PodSink(self.world.owner, self.inbox)
+        others = VolcanoName(
+            is_wanted=lambda: False, is_sent=lambda uid: False, changed=lambda: None, tell=lambda event: None
+        )
+        self.pods = PodSink(self.world.owner, self.inbox, others)
         self.nodes = NodeSink(self.world.owner, self.inbox)
 
     async def work(self):

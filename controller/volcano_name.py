@@ -1,0 +1,151 @@
+"""Whether pods that name Volcano's scheduler are ours to place: only while nobody else places them.
+
+Two schedulers for one name promise cards twice. So the leader holds Volcano's own Lease where there is one, and gives
+the name up while another renews it, while a pod of Volcano's scheduler runs, or somebody else binds such pods. That
+none of it is seen proves nothing: the operator says that the name is ours, and this only takes it back.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+import structlog
+
+from controller.config import LeaseName
+from controller.deeds import Announce, Subject
+from core.model import Pod, PodUid
+from kube.lease import Lease, LeaseLostError, quoted_identity
+
+_log: Final = structlog.get_logger()
+
+NAME: Final = "volcano"
+LEASE: Final = LeaseName("volcano-system", "volcano")
+# How Volcano's manifests and charts label its scheduler.
+_LABEL: Final = ("app", "volcano-scheduler")
+# After somebody else bound such a pod, and did not again.
+_FOREIGN_S: Final = 300.0
+_LOOK_S: Final = 0.5
+
+
+class VolcanoName:
+    """What is known of others that place pods of this name.
+
+    Attributes:
+        given_up: why these pods are left alone, or "".
+    """
+
+    def __init__(
+        self,
+        *,
+        is_wanted: Callable[[], bool],
+        is_sent: Callable[[PodUid], bool],
+        changed: Callable[[], None],
+        tell: Callable[[Announce], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without the name.
+
+        Args:
+            is_wanted: whether the operator gives us the name.
+            is_sent: whether this process has sent a Binding of that pod.
+            changed: called when the name is given up or taken.
+            tell: has an event written.
+            clock: monotonic seconds.
+        """
+        self.given_up = "whether another places its pods is not known yet"
+        self._is_wanted: Final = is_wanted
+        self._is_sent: Final = is_sent
+        self._changed: Final = changed
+        self._tell: Final = tell
+        self._clock: Final = clock
+        self._schedulers: Final[dict[PodUid, str]] = {}
+        self._waiting: Final[set[PodUid]] = set()
+        self._foreign: tuple[str, float] | None = None
+        self._leads = False
+
+    # ------------------------------------------------------------------ what the mirror shows
+
+    def replaced(self, pods: Sequence[Pod]) -> None:
+        """These pods, and no others, exist."""
+        there = {pod.uid for pod in pods}
+        for uid in [uid for uid in self._schedulers if uid not in there]:
+            del self._schedulers[uid]
+        self._waiting.intersection_update(there)
+        for pod in pods:
+            self.seen(pod)
+
+    def seen(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        if pod.labels.get(_LABEL[0]) == _LABEL[1]:
+            if pod.finished:
+                self._schedulers.pop(pod.uid, None)
+            else:
+                self._schedulers[pod.uid] = pod.key
+        if pod.scheduler_name != NAME:
+            return
+        if not pod.node_name:
+            self._waiting.add(pod.uid)
+        elif pod.uid in self._waiting:
+            self._waiting.discard(pod.uid)
+            if self._leads and not self._is_sent(pod.uid):
+                self._foreign = (pod.key, self._clock())
+
+    def gone(self, uid: PodUid) -> None:
+        """A pod does not exist any more."""
+        self._schedulers.pop(uid, None)
+        self._waiting.discard(uid)
+
+    # ------------------------------------------------------------------ judging
+
+    async def run(self, lease: Lease, enough_s: float) -> NoReturn:
+        """Hold *lease* and judge, while this process leads; the name is given up with *enough_s* of the lease left."""
+        self._leads = True
+        while not self._is_wanted():  # noqa: ASYNC110 (settings tell nobody)
+            await asyncio.sleep(_LOOK_S)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_hold(lease), name="hold Volcano's lease")
+            while True:
+                self.judge(lease, enough_s)
+                await asyncio.sleep(_LOOK_S)
+        raise AssertionError  # only cancelled
+
+    def judge(self, lease: Lease, enough_s: float) -> None:
+        """Give the name up, or take it, by what is known now."""
+        why = self._why_not(lease, enough_s)
+        if why == self.given_up:
+            return
+        before, self.given_up = self.given_up, why
+        if why:
+            _log.warning("scheduler name given up", name=NAME, reason=why)
+            about = Subject(kind="ConfigMap", namespace="cardshare-system", name="cardshare-settings", uid="")
+            message = f"pods with schedulerName {NAME} are left alone: {why}; stop one of the two schedulers"
+            self._tell(Announce(about=about, reason="SchedulerNameGivenUp", message=message))
+        else:
+            _log.info("scheduler name taken", name=NAME)
+        if bool(before) != bool(why):
+            self._changed()
+
+    def _why_not(self, lease: Lease, enough_s: float) -> str:
+        if self._schedulers:
+            return f"pod {min(self._schedulers.values())} (label {'='.join(_LABEL)}) is there"
+        if self._foreign is not None:
+            key, at_s = self._foreign
+            if self._clock() - at_s < _FOREIGN_S:
+                return f"somebody else bound pod {key}"
+            self._foreign = None
+        if not lease.is_known:
+            # Where the right to read it was not given, there is nothing to hold: see the overlay volcano-name.
+            return "" if lease.is_forbidden else self.given_up or "its lease cannot be read"
+        if lease.is_there and lease.left_s() < enough_s:
+            return f"lease {lease.name} is held by {quoted_identity(lease.holder)}"
+        return ""
+
+
+async def _hold(lease: Lease) -> None:
+    while True:
+        await lease.acquire()
+        try:
+            await lease.keep()
+        except LeaseLostError as e:
+            _log.warning("Volcano's lease is lost", reason=str(e))

@@ -1,0 +1,163 @@
+"""Who may place the pods that name Volcano's scheduler, in virtual time."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from controller.deeds import Announce
+from controller.volcano_name import NAME, VolcanoName
+from core.model import Phase, PodUid
+from kube.errors import ApiForbiddenError, ApiUnknownError
+from kube.lease import Lease
+from tests.support.fake_leases import Clocks, FakeLeases, Way
+from tests.support.world import pod
+
+pytestmark = pytest.mark.looptime
+
+
+class Played:
+    """A leader's view of the name, and Volcano's lease."""
+
+    def __init__(self, *, lease=None):
+        self.leases = FakeLeases()
+        self.leases.spec = lease
+        self.way = Way(self.leases)
+        self.lease = Lease(
+            self.way, namespace="volcano-system", name="volcano", identity="us", clocks=Clocks(), makes=False
+        )
+        self.sent: set[PodUid] = set()
+        self.changes = 0
+        self.events: list[Announce] = []
+        self.given_up = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.name = VolcanoName(
+            is_wanted=lambda: True,
+            is_sent=self.sent.__contains__,
+            changed=self.change,
+            tell=self.tell,
+            clock=loop.time,
+        )
+        self.task = loop.create_task(self.name.run(self.lease, 7.0), name="name")
+
+    def tell(self, event):
+        self.events.append(event)
+        self.given_up.set()
+
+    def change(self):
+        self.changes += 1
+
+
+@pytest.fixture
+async def play():
+    played = []
+
+    def begin(**options):
+        played.append(Played(**options))
+        return played[-1]
+
+    yield begin
+    for one in played:
+        one.task.cancel()
+        await asyncio.wait([one.task])
+
+
+def theirs(**changes):
+    spec = {"holderIdentity": "volcano-0", "leaseDurationSeconds": 15, "leaseTransitions": 3}
+    return spec | {"renewTime": "2026-01-01T00:00:00.000000Z", "acquireTime": "2026-01-01T00:00:00.000000Z"} | changes
+
+
+def named(name, **changes):
+    return replace(pod(name), scheduler_name=NAME, **changes)
+
+
+def scheduler(**changes):
+    return replace(pod("volcano-scheduler-1"), labels={"app": "volcano-scheduler"}, **changes)
+
+
+async def test_where_there_is_no_such_lease_the_name_is_ours_and_none_is_made(play):
+    one = play()
+    assert one.name.given_up
+    await asyncio.sleep(2.0)
+    assert (one.name.given_up, one.changes, one.events, one.leases.spec) == ("", 1, [], None)
+
+
+async def test_a_lease_that_another_renews_keeps_the_name_from_us_and_one_that_it_lets_go_is_held(play):
+    one = play(lease=theirs())
+    for at in range(20):
+        await asyncio.sleep(2.0)
+        one.leases.edit(renewTime=f"2026-01-01T00:00:{at:02}.000000Z")
+        assert "is held by 'volcano-0'" in one.name.given_up
+    assert [event.reason for event in one.events] == ["SchedulerNameGivenUp"]
+    await asyncio.sleep(18.0)
+    assert (one.name.given_up, one.leases.spec["holderIdentity"]) == ("", "us")
+    await asyncio.sleep(60.0)
+    assert (one.name.given_up, one.changes) == ("", 1)
+
+
+async def test_a_lease_that_appears_takes_the_name_from_us(play):
+    one = play()
+    await asyncio.sleep(2.0)
+    one.leases.spec = theirs()
+    await asyncio.sleep(2.0)
+    assert (bool(one.name.given_up), one.changes) == (True, 2)
+
+
+async def test_a_lease_that_we_cannot_renew_is_given_up_before_another_can_have_it(play):
+    one = play(lease=theirs(holderIdentity="", leaseDurationSeconds=1))
+    await asyncio.sleep(3.0)
+    assert (one.name.given_up, one.leases.spec["holderIdentity"]) == ("", "us")
+    one.given_up.clear()
+    one.way.before = lambda verb: ApiUnknownError(verb=verb, path="/l", status=500) if verb == "PATCH" else None
+    renewed_s = one.leases.writes[-1][0]
+    async with asyncio.timeout(20.0):
+        await one.given_up.wait()
+    assert asyncio.get_running_loop().time() - renewed_s <= 9.0
+
+
+async def test_where_the_lease_may_not_be_read_the_operators_word_counts(play):
+    one = play()
+    one.way.before = lambda verb: ApiForbiddenError(verb=verb, path="/l", status=403)
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == ""
+
+
+async def test_a_lease_that_cannot_be_read_for_another_reason_keeps_the_name_from_us(play):
+    one = play()
+    one.way.before = lambda verb: ApiUnknownError(verb=verb, path="/l", status=500)
+    await asyncio.sleep(10.0)
+    assert one.name.given_up
+
+
+async def test_a_pod_of_volcanos_scheduler_takes_the_name_from_us_while_it_is_there(play):
+    one = play()
+    await asyncio.sleep(2.0)
+    one.name.seen(scheduler())
+    await asyncio.sleep(1.0)
+    assert "label app=volcano-scheduler" in one.name.given_up
+    one.name.seen(scheduler(phase=Phase.SUCCEEDED))
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == ""
+    one.name.replaced([scheduler()])
+    await asyncio.sleep(1.0)
+    assert one.name.given_up
+    one.name.gone(scheduler().uid)
+    await asyncio.sleep(1.0)
+    assert (one.name.given_up, one.changes) == ("", 5)
+
+
+async def test_somebody_else_s_binding_of_such_a_pod_takes_the_name_from_us_for_five_minutes(play):
+    one = play()
+    await asyncio.sleep(2.0)
+    one.name.seen(named("ours"))
+    one.sent.add(named("ours").uid)
+    one.name.seen(named("ours", node_name="n1"))
+    one.name.seen(named("early", node_name="n1"))  # bound before it was first seen: by whom, nobody can say
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == ""
+    one.name.seen(named("theirs"))
+    one.name.seen(named("theirs", node_name="n1"))
+    await asyncio.sleep(299.0)
+    assert one.name.given_up == "somebody else bound pod default/theirs"
+    await asyncio.sleep(2.0)
+    assert one.name.given_up == ""
