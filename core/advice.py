@@ -24,6 +24,9 @@ _FIGURES: Final = {
     Reason.EXCLUSIVE: Reason.CORES,
     Reason.CARD_COUNT: Reason.CARD_COUNT,
 }
+# How units end that count what all containers ask together, and what is asked of whole chips.
+_IN_ALL: Final = " in all"
+_WHOLE_CHIPS: Final = " of idle chips"
 _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE: "of the node's ephemeral storage"}
 
 
@@ -40,7 +43,10 @@ class Less(NamedTuple):
         """What may be asked, for people."""
         if not isinstance(self.figure, Reason):
             return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
-        what = counted(self.amount, self.unit.removeprefix("idle ").removesuffix(" of idle chips"))
+        unit = self.unit.removeprefix("idle ").removesuffix(_WHOLE_CHIPS)
+        what = counted(self.amount, unit.removesuffix(_IN_ALL))
+        if unit.endswith(_IN_ALL):
+            return f"{what} in all"
         if self.figure is Reason.CARD_COUNT:
             return f"{what} in one container"
         return what if self.figure in self.unit else f"{what} of {self.figure}"
@@ -142,7 +148,8 @@ def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
     """Every figure and value that some card, or the node, could give: the smallest change first."""
     found: dict[tuple[Reason, int], Less] = {}
     for one in shortfalls:
-        figure = _FIGURES.get(one.reason)
+        # Of whole chips that come in other sizes fewer can be had.
+        figure = Reason.CARD_COUNT if one.unit.endswith(_WHOLE_CHIPS) else _FIGURES.get(one.reason)
         if figure is not None and 0 < one.free < one.wanted and (figure, one.free) not in found:
             found[figure, one.free] = Less(figure, one.unit, one.wanted, one.free)
     tried: dict[Reason, int] = {}

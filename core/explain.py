@@ -257,7 +257,9 @@ def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
 
 def _card(short: Shortfall, *, hopeless: bool) -> str:
     where = f"{short.card}: " if short.card else ""
-    if short.wanted or short.free:
+    # What chips of another size could give is for the remedy; the text says what is wrong.
+    is_multiple = short.reason is Reason.TEMPLATE and short.unit.endswith(" of idle chips")
+    if (short.wanted or short.free) and not is_multiple:
         unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
         text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"
         return text if short.reason in (*AMOUNTS, Reason.CARD_COUNT) else f"{text} ({short.reason})"

@@ -383,7 +383,7 @@ def _counted_in_pools(sold: Sold) -> bool:
 
 
 def _reason(one: Shortfall) -> str:
-    if one.wanted:
+    if one.wanted and not (one.reason is Reason.TEMPLATE and one.detail):
         return f"{one.reason.value}: {one.free} of {counted(one.wanted, one.unit)}"
     return f"{one.reason.value}: {one.detail}" if one.reason is Reason.TEMPLATE and one.detail else one.reason.value
 

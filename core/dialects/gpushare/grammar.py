@@ -52,6 +52,26 @@ class Request(NamedTuple):
     selection: CardSelection = ANY_CARD
 
 
+def unit_of(request: Request, unit: str) -> str:
+    """*unit* as people are told of it: what several containers of one pod ask is counted together."""
+    return f"{unit} in all" if len(request.amounts) > 1 else unit
+
+
+def eased(request: Request, amount: int) -> Request | None:
+    """*request* for *amount* in all, none of its containers left without; None where there is less than one for each.
+
+    How people part it among the containers is their business: it is placed as one.
+    """
+    left = len(request.amounts)
+    if amount < left:
+        return None
+    amounts: list[int] = []
+    for asked in sorted(request.amounts):
+        amounts.append(min(asked, (amount - sum(amounts)) // left))
+        left -= 1
+    return request._replace(total=sum(amounts), amounts=tuple(amounts))
+
+
 def decode_gpu_index(text: str) -> GpuIndex:
     """Read ``gpu-index``; blanks are not allowed for, as upstream does not.
 

@@ -6,7 +6,8 @@ Source: protocol reference, nvidia 2.2, 3.11; lowest index first unless a policy
 from collections.abc import Hashable, Sequence
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request
+from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, eased
+from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.port import NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
 from core.selection import ANY_CARD, CardSelection
@@ -52,17 +53,17 @@ class GpuMemory(Mode):
                     continue
                 case Reason.MEMORY:
                     free = max(card.memory - card.used_memory, 0)
-                    found.append(Shortfall(card.title, Reason.MEMORY, request.total, free, "MiB"))
+                    found.append(
+                        Shortfall(card.title, Reason.MEMORY, request.total, free, unit_of_request(request, "MiB"))
+                    )
                 case reason:
                     found.append(Shortfall(card.title, reason, unit=unit_of(reason)))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, 1, 0, "cards"),)
 
     def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """*request* for no more than *amount* MiB, where one container asks."""
+        """*request* for no more than *amount* MiB in all."""
         del cards
-        if reason is not Reason.MEMORY or len(request.amounts) != 1:
-            return None
-        return request._replace(total=amount, amounts=(amount,))
+        return eased(request, amount) if reason is Reason.MEMORY else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need to know of a node's cards."""

@@ -6,7 +6,8 @@ Source: protocol reference, nvidia 2.3, 3.12; idle cards in ascending order, and
 from collections.abc import Hashable, Sequence
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request
+from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request, eased
+from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import Pod
@@ -46,16 +47,14 @@ class GpuNumber(Mode):
         refusals = [(card, _refusal(card, request.selection)) for card in cards]
         idle = sum(reason is None for _, reason in refusals)
         return (
-            Shortfall("", Reason.CARD_COUNT, request.total, idle, "idle cards"),
+            Shortfall("", Reason.CARD_COUNT, request.total, idle, unit_of_request(request, "idle cards")),
             *(Shortfall(card.title, reason, unit=unit_of(reason)) for card, reason in refusals if reason is not None),
         )
 
     def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
-        """*request* for no more than *amount* cards, where one container asks."""
+        """*request* for no more than *amount* cards in all."""
         del cards
-        if reason is not Reason.CARD_COUNT or len(request.amounts) != 1:
-            return None
-        return request._replace(total=amount, amounts=(amount,))
+        return eased(request, amount) if reason is Reason.CARD_COUNT else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need: an idle card is one unit of room."""

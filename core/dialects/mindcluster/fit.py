@@ -114,10 +114,14 @@ def _whole(chips: Sequence[Chip], cores: int) -> tuple[int, ...] | None:
 def _whole_shortfalls(chips: Sequence[Chip], cores: int, busy: Shortfall | None) -> tuple[Shortfall, ...]:
     per_chip = chips[0].fixed.cores if chips else 8
     wanted, rest = divmod(cores, per_chip)
+    idle = sum(not one.shares and one.there for one in chips)
     if rest:
         detail = f"its chips have {per_chip} AI cores each, and {cores} is no multiple of that"
-        return (Shortfall("", Reason.TEMPLATE, detail=detail),)
-    idle = sum(not one.shares and one.there for one in chips)
+        less = min(wanted, idle) * per_chip
+        if not less and idle:
+            detail += f"; ask for {per_chip}"
+        unit = "AI cores of idle chips" if less else ""
+        return (Shortfall("", Reason.TEMPLATE, cores if less else 0, less, unit, detail),)
     if busy is not None and idle >= wanted:
         return (busy,)
     return (

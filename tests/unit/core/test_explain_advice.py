@@ -281,3 +281,41 @@ def test_every_advice_that_is_for_now_is_placed_when_it_is_followed():
         followed = {**asked, **{names[one.figure]: one.amount for one in now.parts}}
         assert fits(ledger, pod(container(**followed))), (asked, followed)
         assert re.search(re.escape(str(now)), found.remedy)
+
+
+def sharing(key, *amounts):
+    limits = [{key: str(amount)} for amount in amounts]
+    return pod(*(Container(name=f"c{at}", limits=one, requests=one) for at, one in enumerate(limits)))
+
+
+def of_shares(**have):
+    amounts = {f"volcano.sh/{key.replace('_', '-')}": str(amount) for key, amount in have.items()}
+    return Node(name=NodeName("s"), capacity=amounts, allocatable=amounts)
+
+
+def test_several_containers_of_a_share_pod_are_told_what_they_may_ask_together():
+    ledger = cluster(of_shares(gpu_number=2, gpu_memory=16000))
+    text = told(ledger, sharing(SHARED, 6000, 1000, 9000))
+    assert "at most 8000 MiB in all" in text
+    assert fits(ledger, sharing(SHARED, 3500, 1000, 3500))
+    ledger = cluster(of_shares(gpu_number=3))
+    text = told(ledger, sharing("volcano.sh/gpu-number", 2, 2))
+    assert "at most 3 cards in all" in text
+    assert fits(ledger, sharing("volcano.sh/gpu-number", 2, 1))
+    # There is less than one for each.
+    assert "in all;" not in told(ledger, sharing("volcano.sh/gpu-number", 1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(("cores", "less"), [(24, 20), (16, 10), (32, 20)])
+def test_whole_chips_of_another_size_are_told_what_could_be_had_of_them(cores, less):
+    ledger = cluster(npu_node(2, per_chip=10))
+    text = told(ledger, npu_pod(cores))
+    assert f"its chips have 10 AI cores each, and {cores} is no multiple of that" in text
+    assert f"at most {less} AI cores" in text
+    assert fits(ledger, npu_pod(less))
+
+
+def test_less_than_the_smallest_whole_chip_is_told_what_it_has():
+    ledger = cluster(npu_node(2, per_chip=10))
+    assert "8 is no multiple of that; ask for 10" in told(ledger, npu_pod(8))
+    assert fits(ledger, npu_pod(10))

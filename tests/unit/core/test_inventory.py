@@ -191,8 +191,8 @@ def npu_pod(cores):
                      "chips that could take it; the most is 16; ask for 16 AI cores of idle chips or fewer",
                      id="more chips than any node has"),
         pytest.param(8, [npu_node("n0", cores_per_chip=10)], "CS405 cards: no node could take it, not even an empty "
-                     "one (template: its chips have 10 AI cores each, and 8 is no multiple of that); ask for less, or "
-                     "for other cards", id="chips of another size"),
+                     "one (template: its chips have 10 AI cores each, and 8 is no multiple of that; ask for 10); ask "
+                     "for less, or for other cards", id="chips of another size"),
         pytest.param(16, [npu_node("n0"), npu_node("n1", cores_per_chip=10)], "", id="all of the larger node"),
         pytest.param(4, [npu_node("n0", chips=1)], "", id="a slice"),
     ],
