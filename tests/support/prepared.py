@@ -1,7 +1,7 @@
 """A real API server that many scenarios use one after the other: the manifests are applied once, nothing runs yet.
 
 The webhook's registrations are kept apart: a scenario of a `Rig` begins where admission is over, one of a `Stage`
-registers them again.
+registers them again. The policies bind nothing here, because scenarios assign cards as administrators.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.client import ApiClient
+from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.processes import Processes, free_port
 from sandbox.demo.product import apply
 from sandbox.join import joined
@@ -29,6 +29,17 @@ _REGISTRATIONS: Final = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/cardshare"
     for kind in ("mutating", "validating")
 )
+
+
+_POLICIES: Final = tuple(
+    f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{name}.cardshare.io"
+    for name in ("pods", "bindings")
+)
+_UNBOUND_WITHIN_S: Final = 20.0
+_ASSIGNED: Final[Json] = {
+    "metadata": {"name": "assigned", "annotations": {"volcano.sh/vgpu-ids-new": "x"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +75,9 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
         await runner.finish("certs", find(volcano_name, "Job", "cardshare-certs"), CERTS_MORE)
         registrations = [await admin.get(path) for path in _REGISTRATIONS]
-        for path in _REGISTRATIONS:
+        for path in (*_REGISTRATIONS, *_POLICIES):
             await admin.delete(path)
+        await _unbound(admin)
         await apply(admin, [find(documents, "ConfigMap", "cardshare-settings")])
         # Rights reach the authorizer a moment after they were made; those who need them find them there.
         await apply(admin, accounts.documents())
@@ -77,6 +89,18 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         volcano_name=volcano_name,
         registrations=tuple(map(_as_written, registrations)),
     )
+
+
+async def _unbound(admin: ApiClient) -> None:
+    """Wait until the API server judges by no policy any more, which it learns a moment after they went."""
+    async with asyncio.timeout(_UNBOUND_WITHIN_S):
+        while True:
+            try:
+                await admin.create("/api/v1/namespaces/default/pods", _ASSIGNED, {"dryRun": "All"})
+            except ApiStatusError:
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 def _as_written(found: Json) -> Json:
