@@ -545,7 +545,7 @@ class Ledger:
         self, entry: _Entry, holders: Iterable[Holding], offers: Mapping[DialectName, Any]
     ) -> Mapping[DialectName, str]:
         """What takes nothing new on a node, and why."""
-        closed: Mapping[DialectName, str] = dict.fromkeys(self.catalog.dialects, entry.aside) if entry.aside else {}
+        closed: Mapping[DialectName, str] = dict.fromkeys(offers, entry.aside) if entry.aside else {}
         for holding in holders:
             if holding.dialect is not None:
                 closed = _closed_by(holding, offers, closed)

@@ -22,6 +22,7 @@ def test_a_twin_that_reads_the_objects_alone_finds_no_card_sold_twice(seed):
         world.step()
     assert world.faults == []
     assert world.contradictions == []
+    assert world.drifts == []
     assert world.ledger.aside == {}
     assert set(world.placed) == {one.value for one in DialectName}
     assert sum(world.placed.values()) > OPERATIONS / 20

@@ -31,14 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(operations: int, seed: int) -> tuple[int, int]:
-    """(placements that the twin found right, those that it did not, and contradictions of ours)."""
+    """(right placements, wrong ones): with those that contradict themselves, and ledgers that drifted."""
     passed = failed = 0
     placed = dict.fromkeys(DialectName, 0)
     for life, begun in enumerate(range(0, operations, _LIFE)):
         world = World(f"{seed}/{life}")
         for _ in range(min(_LIFE, operations - begun)):
             world.step()
-        wrong = [*world.faults, *world.contradictions]
+        wrong = [*world.faults, *world.contradictions, *world.drifts]
         for text in wrong[: max(_TOLD - failed, 0)]:
             sys.stdout.write(f"seed {seed}, life {life}: {text}\n")
         failed += len(wrong)

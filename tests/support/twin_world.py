@@ -250,6 +250,7 @@ class World:
     Attributes:
         faults: what the twin found, in sentences.
         contradictions: errors of ours that concern a node.
+        drifts: where a ledger that lived differs from one made of the objects.
         placed: placements by dialect.
         counts: everything else that happened, by name.
     """
@@ -262,6 +263,7 @@ class World:
         self.twin = Twin({name: one.machine for name, one in self.sites.items()})
         self.faults: list[str] = []
         self.contradictions: list[str] = []
+        self.drifts: list[str] = []
         self.placed: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.waiting: dict[PodUid, Waiting] = {}
@@ -480,7 +482,11 @@ class World:
         self._drop_waiting()
         while self.unseen:
             self.see()
-        self.ledger = self._fresh()
+        lived, self.ledger = self.ledger, self._fresh()
+        for name, state in lived.states.items():
+            fresh = self.ledger.states[name]
+            if state.offers != fresh.offers or state.closed.keys() != fresh.closed.keys():
+                self.drifts.append(f"{name}: {state.offers} {state.closed}, and by its objects {fresh}")
         self.candidates = Candidates(self.ledger, node_policy(self.ledger.settings))
 
     def _is_strange(self, pod: Pod) -> bool:

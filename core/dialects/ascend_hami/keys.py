@@ -24,6 +24,8 @@ ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"
 FAILED: Final = "failed"
 
+# How the common word of every chip type begins.
+ASCEND: Final = "Ascend"
 # Chips with rings: their devices carry a network id.
 RINGED_PREFIX: Final = "Ascend910"
 NETWORK_ID: Final = "NetworkID"

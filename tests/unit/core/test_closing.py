@@ -211,6 +211,12 @@ def test_a_chip_type_that_is_taken_out_of_the_configuration_is_held_still():
     assert placed(ledger, SLICE) is None
 
 
+def test_gpus_that_hami_gave_are_no_chips():
+    ledger = ledger_of(full(npu_node()))
+    ledger.count(held(CARD, **{"hami.io__vgpu_devices_allocated": "GPU-0,NVIDIA,4096,25:;"}))
+    assert placed(ledger, SLICE) is not None
+
+
 def test_a_resource_that_is_renamed_is_asked_for_by_pods_that_were_there_before():
     number, memory, cores = (f"acme.example/vgpu-{what}" for what in ("number", "memory", "cores"))
     renamed = Tables(vgpu=VgpuTable(number_resource=number, memory_resource=memory, cores_resource=cores))
