@@ -17,13 +17,17 @@ _SYNTAX: Final = frozenset(";[")
 
 
 class Kind(NamedTuple):
-    """What cards have in common that answer alike: mode, type, memory in register units, MiB per unit, layouts."""
+    """What cards have in common that answer alike: mode, type, memory in register units, MiB per unit, layouts.
+
+    slack: by how much the slices of a layout are larger together than the memory, if they are.
+    """
 
     mode: str
     type: str
     memory: int
     factor: int
     layout: mig.Layout
+    slack: int = 0
 
     def __hash__(self) -> int:
         """A hash without the layouts, which are large and follow from the type."""
@@ -31,10 +35,11 @@ class Kind(NamedTuple):
 
 
 class Sliced(NamedTuple):
-    """MIG cards of one kind that give one more share the same slice: slices as in `mig.canonical`, free memory."""
+    """MIG cards of one kind that give one more share the same slice: memory used and free, slices as in `canonical`."""
 
     kind: Kind
     slices: tuple[mig.Slice, ...]
+    used: int
     free: int
 
 
@@ -141,7 +146,14 @@ def _fixed(record: Record, table: VgpuTable, node_in_mig: bool, ordered: bool, r
         words=type_words(record.type),
         mode=mode,
         layout=layout,
-        kind=Kind(mode, record.type, record.memory, max(table.memory_factor, 1), layout),
+        kind=Kind(
+            mode,
+            record.type,
+            record.memory,
+            max(table.memory_factor, 1),
+            layout,
+            max(mig.most_charged(layout) - record.memory, 0),
+        ),
         fault=fault,
         problem=problem,
         ordered=ordered,

@@ -53,7 +53,7 @@ def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy) -> 
     number, percent, need = ask.number, ask.percent, ask.memory
     for slot, card in enumerate(cards):
         # The commonest obstacle first, without a call: this loop is where decisions spend their time.
-        if not percent and card.fixed.memory - card.used_memory < need and not card.fixed.layout:
+        if not percent and card.fixed.memory - card.used_memory < need and not card.fixed.kind.slack:
             continue
         if refusal(card, ask, request) is None:
             if policy is _BINPACK:
@@ -140,7 +140,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
         return Reason.GROUP
     need = ask.memory if not ask.percent else wanted(ask, fixed)
     # The slices of a cut card may be larger together than what its driver reports: they alone decide.
-    if fixed.memory - used_memory < need and not _has_slice(fixed, slices, need):
+    if fixed.memory - used_memory < need and not (fixed.kind.slack and _has_slice(fixed, slices, need)):
         return Reason.MEMORY
     cores = ask.cores
     if used_cores + cores > 100:
@@ -155,7 +155,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
 
 
 def _has_slice(fixed: Fixed, slices: tuple[mig.Slice, ...], need: int) -> bool:
-    if not fixed.layout or (slices and mig.conflicting(slices)):
+    if slices and mig.conflicting(slices):
         return False
     return mig.choose(fixed.layout, slices, need * fixed.kind.factor) is not None
 
@@ -286,7 +286,7 @@ def want(request: Request, kind: Hashable) -> Want | None:
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
     needs = [_need(ask, kind) for ask in request.asks]
-    if max(needs) > max(kind.memory, mig.largest_mib(kind.layout) // kind.factor):
+    if max(needs) > kind.memory + kind.slack:
         return None
     spare = min(ask.cores for ask in request.asks)
     if len(needs) > 1:
@@ -299,20 +299,19 @@ def want(request: Request, kind: Hashable) -> Want | None:
             return None
         # The slice may be larger than the request.
         # What is free of it may be told higher than its memory leaves: see `usage.room`.
-        charge = max(sizes) + max(mig.most_charged(kind.layout) - kind.memory, 0)
+        charge = max(sizes) + kind.slack
     return Want(needs[0], spare, number * (kind.memory + charge), kind.memory)
 
 
 def _want_of_sliced(request: Request, sliced: Sliced) -> Want | None:
     """The same of MIG cards whose slices are known: they have one score, which is that of the slice they give."""
-    kind, slices, free = sliced
+    kind, slices, used, free = sliced
     rough = want(request, kind)
     if rough is None or len(request.asks) > 1:
         return rough
     chosen = mig.choose(kind.layout, slices, rough.free * kind.factor)
     if chosen is None or rough.free > free:
         return None
-    used = mig.charged(kind.layout, slices)
     return Want(free, rough.spare, request.asks[0].number * (used + free + chosen.charge), kind.memory)
 
 

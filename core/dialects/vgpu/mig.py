@@ -99,11 +99,6 @@ def largest_free(layout: Layout, used: tuple[Slice, ...]) -> int:
     )
 
 
-def charged(layout: Layout, used: tuple[Slice, ...]) -> int:
-    """What *used*, which exist, take of their card."""
-    return sum(charge_of(layout, group, position) or 0 for group, position in used)
-
-
 def most_charged(layout: Layout) -> int:
     """What all slices of a group take of a card at most."""
     return max((sum(one.charge * one.size for one in group.profiles) for group in layout), default=0)

@@ -173,14 +173,15 @@ def room(cards: Sequence[Card]) -> NodeRoom:
             continue
         if not used_slots:
             idle += 1
-        if used_slots < slots and used_cores < 100:
+        if (used_memory < memory or kind.slack) and used_slots < slots and used_cores < 100:
             if slices and mig.conflicting(slices):
                 continue
             free, narrow = memory - used_memory, None
+            if kind.slack:
+                free = max(free, mig.largest_free(layout, slices))
             if layout:
                 # What a share takes of a MIG card depends on the slices in use, not on what is free.
-                free = max(free, mig.largest_free(layout, slices))
-                narrow = Sliced(kind, mig.canonical(layout, slices), free)
+                narrow = Sliced(kind, mig.canonical(layout, slices), used_memory, free)
             if free > 0:
                 rooms.append(_new_tuple(Room, (kind, free, 100 - used_cores, narrow)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
