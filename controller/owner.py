@@ -87,6 +87,8 @@ class Owner:
         # The newest version known of each pod, and those that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
         self._on_nodes: Final[set[PodUid]] = set()
+        # The pods with cards that were seen running.
+        self._started: Final[set[PodUid]] = set()
 
     def _read(self, entry: Entry) -> None:
         self.pending.read(entry)
@@ -143,6 +145,7 @@ class Owner:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
         self._on_nodes.discard(uid)
+        self._started.discard(uid)
         self.carded.pop(uid, None)
         self.pending.forget(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
@@ -160,7 +163,7 @@ class Owner:
                 self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
         known = self.carded.get(pod.uid)
         if known is not None or entry is not None:
-            self._heed_kubelet(known, pod)
+            self._heed_kubelet(pod)
         if known is not None and entry is None and holds_the_same(known, pod, self._marks):
             return
         if pod.finished:
@@ -177,6 +180,8 @@ class Owner:
                 self.refusals.note_free()
             return
         self.carded[pod.uid] = pod
+        if pod.started:
+            self._started.add(pod.uid)
         if before is not None and before != after:
             self.refusals.note_free()
         self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
@@ -184,13 +189,14 @@ class Owner:
             self._metrics.assignments_changed.inc()
             self.planner.deeds.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
 
-    def _heed_kubelet(self, known: Pod | None, pod: Pod) -> None:
+    def _heed_kubelet(self, pod: Pod) -> None:
         """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
         holding = self.ledger.holding(pod.uid)
         if holding is None or holding.dialect is None:
             return
         now_s, rests = self._clock(), self.handoff.rests
-        if pod.started and not (known is not None and known.started):
+        if pod.started and pod.uid not in self._started:
+            self._started.add(pod.uid)
             rests.served(pod, holding.dialect, now_s)
         elif turned_away(pod, self._catalog.dialects[holding.dialect].resources(self.ledger.tables)):
             self._metrics.turned_away.labels(holding.dialect.value).inc()

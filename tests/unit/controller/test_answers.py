@@ -2,7 +2,7 @@ import asyncio
 
 from controller.answers import answer
 from controller.inbox import Inbox
-from core.model import NodeName
+from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from tests.support.world import World, node, pod
 
@@ -41,3 +41,22 @@ async def test_nothing_is_told_of_a_pod_while_another_configuration_is_taken():
         assert not answering.done()
         await asyncio.sleep(0)
     assert (await answering)["state"] == "bound"
+
+
+async def test_a_pod_that_waits_for_a_node_that_rests_is_told_what_its_kubelet_said_and_what_its_owner_avoids():
+    world = World(node("n1"))
+    for name in ("p0", "p1", "p2"):
+        world.adds(pod(name, owner="ReplicaSet/web"))
+        (bind,) = world.binds()
+        world.accepts(bind)
+        said = {"status_reason": "UnexpectedAdmissionError", "status_message": "no healthy devices present"}
+        world.shows(world.seen(name), phase=Phase.FAILED, **said)
+        for clear in world.clears():
+            world.owner.cleared(clear.pod.uid, done=True)
+        world.passes(20.0 if name != "p2" else 0.0)
+    world.adds(pod("next", owner="ReplicaSet/web"))
+    assert world.binds() == []
+    found = await answer(world.owner, Inbox(float), unasked, "default/next")
+    assert (found["state"], found["avoided_nodes"]) == ("turn", ["n1"])
+    assert "its kubelet turned a pod away, 3 times in a row: no healthy devices present" in found["text"]
+    assert found["text"].endswith("turned away by n1: it goes elsewhere if it can.")

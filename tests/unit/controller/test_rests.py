@@ -187,6 +187,40 @@ def test_a_pod_of_theirs_that_is_served_there_ends_it():
     assert not list(world.owner.handoff.rests.avoidances())
 
 
+def test_news_of_pods_that_have_been_running_there_for_long_is_no_service():
+    world = World(node("n1"))
+    send(world, "old", owner="ReplicaSet/web")
+    world.serves("old")
+    for at in range(3):
+        send(world, f"p{at}", owner="ReplicaSet/web")
+        turn_away(world, f"p{at}")
+        world.passes(rest_s(world))
+        world.shows(world.seen("old"))
+    assert [times for _, _, _, times, _ in world.owner.handoff.rests.avoidances()] == [3]
+    send(world, "next")
+    turn_away(world, "next")
+    assert rest_s(world) == FIRST_S * 8
+
+
+def test_pods_that_ran_before_this_process_began_are_no_service_either():
+    world = World(node("n1"))
+    world.adds(bound_elsewhere())
+    send(world, "p0")
+    turn_away(world, "p0")
+    world.passes(FIRST_S)
+    world.shows(world.seen("before"))
+    send(world, "p1")
+    turn_away(world, "p1")
+    assert rest_s(world) == FIRST_S * 2
+
+
+def bound_elsewhere():
+    """A pod that runs on n1 since before this process began."""
+    ids = "n1-0,NVIDIA,100,0:"
+    notes = {"volcano.sh/vgpu-node": "n1", "volcano.sh/vgpu-ids-new": ids, "volcano.sh/bind-phase": "success"}
+    return pod("before", node_name="n1", annotations=notes, started=True, phase=Phase.RUNNING)
+
+
 def test_it_is_forgotten_after_ten_minutes():
     world = World(node("n1"))
     failing_thrice(world)
