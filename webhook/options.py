@@ -13,7 +13,7 @@ from runtime.listening import Address, read_address
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
 _DRAIN_S: Final = "5"
-_MAX_CONNECTIONS: Final = "512"
+_MAX_CONNECTIONS: Final = "400"
 # What the environment may say of the API server: see kube.credentials.
 _CLUSTER: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)

@@ -167,7 +167,6 @@ def test_dry_runs_that_are_sent_ahead_while_a_preview_is_pending_are_not_kept(ch
 @pytest.mark.parametrize("sent", ["half a large body", "calls whose answers are not read"])
 def test_what_many_connections_send_is_bounded_in_total(children, tmp_path, sent):
     flooded = Flooded(children, tmp_path, "webhook")
-    before_mib = flooded.child.peak_rss_mib()
     body = dry_run(6 * 2**20)
     content = body[: len(body) // 2] if sent == "half a large body" else dry_run() * 5000
     opened = []
@@ -180,8 +179,8 @@ def test_what_many_connections_send_is_bounded_in_total(children, tmp_path, sent
                 for at in range(0, len(content), 65_536):
                     one.send(content[at : at + 65_536])
         flooded.greet()
-        # It was up to 1.5 GiB; with what the process has anyway, this is less than its manifest allows.
-        assert flooded.child.peak_rss_mib() - before_mib < 330
+        # The manifest allows 512, and an inventory takes up to 50 of them.
+        assert flooded.child.peak_rss_mib() < 450
     finally:
         for one in opened:
             one.close()
