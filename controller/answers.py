@@ -51,8 +51,8 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
         found |= where(owner, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
-        why = owner.handoff.why_closed(entry.placement.node, keys, in_full=True) if keys is not None else ""
-        found["text"] = turn_text(entry.placement.node, why)
+        node = entry.placement.node
+        found["text"] = owner.planner.turn_text(node, keys, in_full=True) if keys is not None else turn_text(node)
     elif entry.held:
         found["text"] = entry.held
     elif entry.stage is Stage.REFUSED and entry.shape is not None:

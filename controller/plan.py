@@ -155,6 +155,14 @@ def turn_text(node: NodeName, why: str = "") -> str:
     )
 
 
+def unsettled_text(node: NodeName) -> str:
+    """Why a pod that has its place waits behind another of which it is not known what became of its Binding."""
+    return (
+        f"has its place on {node} and waits until it is known whether the API server has bound there another pod that "
+        "the device plugin could mistake for this one"
+    )
+
+
 def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
     """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way.
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from controller import plan as steps
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.handoff import HandOff
-from controller.lifecycle import Entry, Lifecycle
+from controller.lifecycle import Entry, Lifecycle, Stage
 from controller.locks import Locks
 from controller.marks import Keys
 from controller.metrics import Metrics
@@ -336,8 +336,18 @@ class Planner:
             self.take_back(entry)
             self.life.ready(entry)
         elif now_s >= entry.turn_s + _TELL_TURN_S and not entry.held:
-            self.life.hold_up(entry, steps.turn_text(node, self.handoff.why_closed(node, keys)))
+            self.life.hold_up(entry, self.turn_text(node, keys))
             self.untold[entry.pod.uid] = None
+
+    def turn_text(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
+        """Why a pod with *keys* that has its place on *node* is not bound yet; *in_full*: for operators."""
+        for uid, _ in self.handoff.flights(node):
+            other = self.life.get(uid)
+            if other is None or other.stage is not Stage.SETTLING or other.shape is None:
+                continue
+            if self.handoff.marks.alike(node, keys, self.keys(other.shape)):
+                return steps.unsettled_text(node)
+        return steps.turn_text(node, self.handoff.why_closed(node, keys, in_full=in_full))
 
     # ------------------------------------------------------------------ waking
 
@@ -361,6 +371,8 @@ class Planner:
             self.refusals.note_free()
 
     def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
+        if self.life.get(uid) is not None:
+            return  # not known to be bound there: it is not the plugin that has not answered
         found = self.ledger.node(node)
         # Events of nodes are in a namespace that others read; which pod it is, the pod's own event tells.
         message = (

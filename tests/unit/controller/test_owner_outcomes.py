@@ -431,3 +431,20 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
         assert list(world.owner.planner.untold) == ["uid-p"]
         world.shows(world.seen("p"), annotations={})
         assert len(world.binds()) == 1
+
+
+def test_a_pod_that_waits_behind_a_binding_of_unknown_outcome_is_told_so_and_no_plugin_is_blamed():
+    world = World(node("n1", memory=2000))
+    bind = sent(world)
+    world.adds(pod("q"))
+    world.plan()
+    assert world.stage("q") == "turn"
+    world.loses(bind)
+    for _ in range(12):
+        world.passes(5.0)
+    assert world.entry("q").held == (
+        "has its place on n1 and waits until it is known whether the API server has bound there another pod that the "
+        "device plugin could mistake for this one"
+    )
+    world.passes(400.0)
+    assert [one for one in world.announced() if one.reason == "DevicePluginSilent"] == []
