@@ -32,7 +32,7 @@ async def ends(replica, code):
 # -- who decides -------------------------------------------------------------------------------------------------
 
 
-async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s(rig, record_property):
+async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_within_3_s(rig):
     async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
         for _ in range(3):
             await several.start()
@@ -45,7 +45,6 @@ async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_w
         await world.phase("b", deadline_s=30.0)
         second = await several.leader(but=first)
         took_s = second.proxy.times("POST", "/b/binding")[0] - killed_s
-        record_property("takeover_after_crash_s", took_s)
         assert took_s <= 17.0
         second.running.signal(signal.SIGTERM)
         ended_s = now()
@@ -53,7 +52,6 @@ async def test_46_47_a_killed_leader_is_followed_within_17_s_and_one_that_ends_w
         await world.phase("c")
         third = await several.leader(but=second)
         took_s = third.proxy.times("POST", "/c/binding")[0] - ended_s
-        record_property("takeover_after_end_s", took_s)
         assert took_s <= 3.0
         await ends(second, 0)
         await several.sound()
