@@ -20,7 +20,7 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
-from core.model import Node, NodeName
+from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
 from core.wire.reviews import UnreadableObjectError, admit, decode_review, deny
 from core.wire.templates import decode_workload
@@ -241,6 +241,38 @@ def of(limits: Mapping[str, str], **fields: Any) -> dict[str, Any]:
 
 def many(one: dict[str, Any], most: int = SIZE) -> list[dict[str, Any]]:
     return [one] * min(most, SIZE // (len(json.dumps(one)) + 2))
+
+
+# One pod has 256 KiB of annotations altogether; 100,000 characters of them are spread over all keys of one protocol.
+ASSIGNMENTS = {
+    "whole entries": "a,Ascend910B3,1,1:",
+    "entries that are none": "a:",
+    "segments": ";",
+    "positions": "1,",
+    "chips of a template": "0-vir04,",
+    "slices": "GPU-0[group1-0],NVIDIA,1,1:",
+}
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+@pytest.mark.parametrize("dialect", CATALOG.dialects)
+def test_an_assignment_is_read_within_5_ms(dialect, name):
+    keys = sorted(CATALOG.dialects[dialect].assignment_keys(TABLES))
+    text = filled(ASSIGNMENTS[name])[: SIZE // max(len(keys), 1)]
+    pod = Pod(
+        uid=PodUid("u"),
+        namespace="d",
+        name="p",
+        node_name="node-a",
+        annotations=dict.fromkeys(keys, text),
+        containers=(Container(name="c"),),
+    )
+
+    def read() -> None:
+        CATALOG.dialects[dialect].held(pod, (), TABLES)
+        CATALOG.dialects[dialect].in_flight(pod, TABLES)
+
+    assert cpu_s(read) < MOST_S
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:

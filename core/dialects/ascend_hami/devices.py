@@ -6,6 +6,7 @@ Source: protocol reference, ascend 1.10 ``devices``: every device closed by ``:`
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from core.errors import InvalidRequestError
 from core.units import MAX_INT32
 from core.wire.entries import Entry, Unread, entries, text_of
 from core.wire.reading import check_length
@@ -30,15 +31,19 @@ class Unreadable(NamedTuple):
 Segment = tuple[Assigned | Unreadable, ...]
 
 _SEPARATOR: Final = ";"
+# No pod has more of one type: a node has 16 chips, and hardly a pod has eight containers that use all of them.
+_MAX_DEVICES: Final = 128
 
 
 def decode_devices(text: str, field: str) -> tuple[Segment, ...]:
     """Read an assignment, one segment per container; what cannot be read stays, as `Unreadable`.
 
     Raises:
-        InvalidRequestError: longer than an annotation of ours may be.
+        InvalidRequestError: longer than an annotation of ours may be, or of more devices than a pod can have.
     """
     check_length(text, field)
+    if max(text.count(":"), text.count(_SEPARATOR)) > _MAX_DEVICES:
+        raise InvalidRequestError(field, text, f"no more than {_MAX_DEVICES} devices of one pod are read")
     pieces = text.split(_SEPARATOR)
     if not pieces[-1].strip():
         pieces.pop()
