@@ -266,7 +266,7 @@ class PodLives:
     def ends(self) -> None:
         """The network heals; calls that were given up come still, or never."""
         quiet = 0
-        while quiet < 20:  # of 30 s each
+        while quiet < 20 or self.owner.handoff.waiting:  # of 30 s each; a line behind a deleted pod takes longer
             at = self.api.revision
             self.mirror_shows(len(self.api.events))
             while self.flying:
