@@ -252,6 +252,7 @@ class AdmissionSettings:
 
     trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
     plugin_accounts: those of them that are device plugins, by name or prefix.
+    other_schedulers: by the name that pods carry, the account of a scheduler beside ours that assigns its pods cards.
     plugins_on_other_nodes: what is done where such an account writes a pod that is not on the node of its token.
     default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
     allow_privileged, allow_limit_overrides: let pass what would otherwise evade a share's limits, everywhere.
@@ -266,6 +267,7 @@ class AdmissionSettings:
 
     trusted_accounts: tuple[str, ...] = TRUSTED_ACCOUNTS
     plugin_accounts: tuple[str, ...] = PLUGIN_ACCOUNTS
+    other_schedulers: Mapping[str, str] = field(default_factory=dict)
     plugins_on_other_nodes: OnOtherNodes = OnOtherNodes.WARN
     default_mode: Mapping[str, str] = field(default_factory=dict)
     allow_privileged: bool = False
@@ -302,6 +304,10 @@ class AdmissionSettings:
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
         return _is_named(user_name, self.trusted_accounts)
+
+    def is_account_of(self, scheduler: str, user_name: str) -> bool:
+        """Whether *user_name* is that of the other scheduler of this name."""
+        return self.other_schedulers.get(scheduler) == user_name
 
     def is_of_a_node(self, user_name: str) -> bool:
         """Whether *user_name* is a device plugin's, which has its own node's pods to write and no others."""

@@ -43,12 +43,6 @@ _HAMI_PREFIX: Final = "hami.io/"
 # Keys that the guides have on pods and that are moved to a key of the user's.
 MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
 
-# Schedulers beside ours that write assignments, by the name that their pods carry.
-_OTHER_SCHEDULERS: Final = {
-    names.VOLCANO_SCHEDULER_NAME: "system:serviceaccount:volcano-system:volcano-scheduler",
-    "hami-scheduler": "system:serviceaccount:kube-system:hami-scheduler",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulebook:
@@ -123,16 +117,16 @@ class Rulebook:
 
     def may_assign(self, user_name: str, pod: Pod) -> bool:
         """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
-        if self.settings.admission.trusts(user_name):
+        admission, scheduler = self.settings.admission, pod.scheduler_name
+        if admission.trusts(user_name):
             return True
-        scheduler = pod.scheduler_name
-        return scheduler not in self.settings.scheduler_names and _OTHER_SCHEDULERS.get(scheduler) == user_name
+        return scheduler not in self.settings.scheduler_names and admission.is_account_of(scheduler, user_name)
 
     def may_bind(self, user_name: str) -> bool:
         """Whether a Binding by *user_name* may carry an assignment: it does not tell which scheduler its pod names."""
-        owned = self.settings.scheduler_names
-        others = [account for name, account in _OTHER_SCHEDULERS.items() if name not in owned]
-        return self.settings.admission.trusts(user_name) or user_name in others
+        admission, owned = self.settings.admission, self.settings.scheduler_names
+        others = [account for name, account in admission.other_schedulers.items() if name not in owned]
+        return admission.trusts(user_name) or user_name in others
 
     def is_plugin(self, user_name: str) -> bool:
         """Whether *user_name* is trusted with assignments, and is not the one who makes them."""

@@ -146,7 +146,7 @@ def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings
     switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure", "hide_devices")
     lists = ("allow_variables", "known_schedulers")
     accounts = ("trusted_accounts", "plugin_accounts")
-    others = ("plugins_on_other_nodes", "default_mode", "never_fits", "allow", "memory_required")
+    others = ("other_schedulers", "plugins_on_other_nodes", "default_mode", "never_fits", "allow", "memory_required")
     checks.unknown(found, (*others, *switches, *lists, *accounts), "admission.")
     modes = checks.mapping(found.get("default_mode"), "admission.default_mode")
     policies = checks.mapping(found.get("never_fits"), "admission.never_fits")
@@ -156,6 +156,9 @@ def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings
     return replace(
         base,
         **read,
+        other_schedulers=_other_schedulers(checks, found["other_schedulers"])
+        if "other_schedulers" in found
+        else base.other_schedulers,
         allow=_allowed(checks, found["allow"]) if "allow" in found else base.allow,
         memory_required=frozenset(checks.texts(found["memory_required"], "admission.memory_required"))
         if "memory_required" in found
@@ -201,6 +204,18 @@ def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
         # Every authenticated account of a cluster begins with one of these; a shorter prefix would trust all of them.
         if account.endswith("*") and len(account) < len("system:serviceaccount:x:y*"):
             checks.wrong(f"{place}[{i}]", account, "write at least namespace and beginning of the account before '*'")
+    return accounts
+
+
+def _other_schedulers(checks: Checks, found: object) -> dict[str, str]:
+    """Accounts by the schedulers' names; a prefix is none, because one scheduler has one account."""
+    place, accounts = "admission.other_schedulers", {}
+    for name, value in checks.mapping(found, place).items():
+        if not is_scheduler_name(name):
+            checks.wrong(place, name, SCHEDULER_NAME_REMEDY)
+        accounts[name] = account = checks.text(value, f"{place}.{name}")
+        if account.endswith("*"):
+            checks.wrong(f"{place}.{name}", account, "write one account's whole name")
     return accounts
 
 

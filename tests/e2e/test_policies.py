@@ -146,33 +146,49 @@ async def test_nobody_but_schedulers_and_plugins_changes_an_assignment(cluster: 
         assert (await plugin.patch(path, annotated(key, "served"), STRATEGIC_PATCH)).status == 200
 
 
-async def test_another_scheduler_assigns_cards_to_pods_that_name_it_alone(cluster: Cluster):
+def binding(name: str, node: str, annotations: Json) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "annotations": annotations},
+        "target": {"kind": "Node", "name": node},
+    }
+
+
+async def test_another_scheduler_assigns_cards_to_pods_that_name_it_alone_and_only_once_it_is_named(cluster: Cluster):
+    its, other = f"{cluster.pods}/its", f"{cluster.pods}/other"
+    assigned = binding("its", cluster.node, {ASSIGNMENT: "x"})
     async with cluster.user(USER) as user, cluster.user(VOLCANO) as volcano:
         await user.made(cluster.pods, pod("its", schedulerName="volcano"))
         await user.made(cluster.pods, pod("other", schedulerName="cardshare"))
-        assert (await volcano.patch(f"{cluster.pods}/its", annotated(ASSIGNMENT))).status == 200
-        assert (await volcano.patch(f"{cluster.pods}/other", annotated(ASSIGNMENT))).status == 403
+        # Whoever makes a namespace volcano-system has this account.
+        for denied in (
+            await volcano.patch(its, annotated(ASSIGNMENT)),
+            await volcano.patch(f"{its}/status", annotated(ASSIGNMENT), STRATEGIC_PATCH),
+            await volcano.post(f"{its}/binding", assigned),
+        ):
+            assert (denied.status, "CS301" in denied.message) == (403, True), denied
+
+        async def heeded() -> None:
+            await eventually(lambda: volcano.patch(its, annotated(ASSIGNMENT)), lambda one: one.status == 200)
+
+        async with parameter(user, "scheduler-accounts", f"volcano={VOLCANO}\n", heeded):
+            assert (await volcano.patch(other, annotated(ASSIGNMENT))).status == 403
+            assert (await volcano.post(f"{its}/binding", assigned)).status == 201
 
 
 async def test_a_binding_assigns_cards_only_if_a_scheduler_makes_it(cluster: Cluster):
-    def binding(name: str, annotations: Json) -> Json:
-        return {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "annotations": annotations},
-            "target": {"kind": "Node", "name": cluster.node},
-        }
-
     large = {f"k{i}": "v" for i in range(500)}
     async with cluster.user(USER) as user, cluster.user(CONTROLLER_ACCOUNT) as controller:
         for name in ("a", "b"):
             await user.made(cluster.pods, pod(name))
         for key in KEYS:
             for annotations in ({key: "x"}, {key: "x", **large}):
-                denied = await user.post(f"{cluster.pods}/a/binding", binding("a", annotations))
+                denied = await user.post(f"{cluster.pods}/a/binding", binding("a", cluster.node, annotations))
                 assert (denied.status, "CS301" in denied.message) == (403, True), (key, denied)
-        assert (await user.post(f"{cluster.pods}/a/binding", binding("a", {"example.com/a": "b"}))).status == 201
-        assert (await controller.post(f"{cluster.pods}/b/binding", binding("b", {ASSIGNMENT: "x"}))).status == 201
+        plain, assigning = ({"example.com/a": "b"}, {ASSIGNMENT: "x"})
+        assert (await user.post(f"{cluster.pods}/a/binding", binding("a", cluster.node, plain))).status == 201
+        assert (await controller.post(f"{cluster.pods}/b/binding", binding("b", cluster.node, assigning))).status == 201
 
 
 async def test_a_pod_with_very_many_annotations_is_held_to_the_keys_that_are_known(cluster: Cluster):

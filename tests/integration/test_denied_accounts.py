@@ -12,13 +12,11 @@ from tests.support.controller_rig import PODS
 
 NODES = [{"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}]
 KEY = "volcano.sh/vgpu-ids-new"
-POD = {
-    "metadata": {"name": "p"},
-    "spec": {
-        "schedulerName": "nobody",
-        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}],
-    },
+SPEC: dict[str, Any] = {
+    "schedulerName": "nobody",
+    "containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}],
 }
+POD = {"metadata": {"name": "p"}, "spec": SPEC}
 ROLES = "rbac.authorization.k8s.io"
 FORGER = {"kind": "ServiceAccount", "namespace": "team", "name": "forger"}
 ACCOUNT = (
@@ -53,6 +51,42 @@ async def test_the_pod_tells_of_the_account(staged):
             (event,) = await until(lambda: _denials(stage.admin))
     assert event["involvedObject"]["name"] == "p"
     assert f"system:serviceaccount:team:forger tried to write annotation {KEY}" in event["message"]
+
+
+async def test_who_makes_the_namespace_of_volcanos_scheduler_assigns_nothing(staged):
+    squatter = {"kind": "ServiceAccount", "namespace": "volcano-system", "name": "volcano-scheduler"}
+    rules = [{"apiGroups": [""], "resources": ["pods", "pods/binding"], "verbs": ["create", "get", "patch"]}]
+    account = (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "volcano-scheduler", "namespace": "volcano-system"},
+        },
+        {**ACCOUNT[2], "subjects": [squatter]},
+        {**ACCOUNT[3], "rules": rules},
+    )
+    theirs = {"metadata": {"name": "p"}, "spec": {**SPEC, "schedulerName": "volcano"}}
+    forged = {KEY: "GPU-0,NVIDIA,1,1:"}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p", "annotations": forged},
+        "target": {"kind": "Node", "name": "t4-a"},
+    }
+    async with staged(nodes=NODES) as stage:
+        await apply(stage.admin, account)
+        path = "/api/v1/namespaces/volcano-system/serviceaccounts/volcano-scheduler/token"
+        answer = await stage.admin.create(path, {"spec": {}})
+        async with stage.admin.as_user(answer["status"]["token"]) as forger:
+            await until(lambda: _may_read(forger))
+            await forger.create(PODS, theirs)
+            with pytest.raises(ApiStatusError, match="CS301"):
+                await forger.patch(f"{PODS}/p", {"metadata": {"annotations": forged}})
+            with pytest.raises(ApiStatusError, match="CS301"):
+                await forger.create(f"{PODS}/p/binding", binding)
+        found = await stage.admin.get(f"{PODS}/p")
+    assert found["metadata"].get("annotations", {}).get(KEY) != forged[KEY]
 
 
 async def until(ask):

@@ -1,8 +1,9 @@
 """What deploy/ says is what the code means: keys, accounts, arguments, rights, and the posture of every pod."""
 
+import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
-from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.configuration import decode_settings
 from core.wire.pods import decode_pod
@@ -162,17 +163,6 @@ def test_writers_that_are_not_reviewed_are_those_that_the_settings_trust():
     assert words(plugins) - {""} == of_a_node | {"authentication.kubernetes.io/node-name"}
 
 
-def test_other_schedulers_write_unreviewed_only_where_the_core_lets_them():
-    from core.admission.rulebook import _OTHER_SCHEDULERS
-
-    expression = conditions("update.pods.cardshare.io")["writer-is-not-its-scheduler"]
-    pairs = re.findall(
-        r"username == '([^']+)'\s*&& oldObject.spec.\?schedulerName.orValue\(''\) == '([^']+)'", expression
-    )
-    assert {scheduler: account for account, scheduler in pairs} == _OTHER_SCHEDULERS
-    assert len(pairs) * 2 == len(re.findall("==", expression))
-
-
 def test_segments_are_handed_on_to_trusted_plugins_alone():
     found = conditions("segments.pods.cardshare.io")
     plugins = words(found["writer-is-a-device-plugin"])
@@ -204,14 +194,11 @@ def protected_words() -> set[str]:
 
 
 def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
-    from core.admission.rulebook import _OTHER_SCHEDULERS
-
     trusted, plugins = ACCOUNTS["trusted-accounts"].split(), ACCOUNTS["plugin-accounts"].split()
     assert [*trusted, *plugins] == list(TRUSTED_ACCOUNTS)
     assert (trusted, plugins) == ([CONTROLLER_ACCOUNT], list(PLUGIN_ACCOUNTS))
     assert ACCOUNTS["plugins-on-other-nodes"] == Settings().admission.plugins_on_other_nodes
-    pairs = [line.split("=", 1) for line in ACCOUNTS["scheduler-accounts"].split()]
-    assert dict(pairs) == _OTHER_SCHEDULERS
+    assert (ACCOUNTS["scheduler-accounts"], Settings().admission.other_schedulers) == ("", {})
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -328,11 +315,9 @@ def test_running_pods_are_reviewed_for_the_resources_that_the_core_knows(entry: 
     assert words(conditions(entry, VALIDATING)["asks-for-cards"]) - PREFIX_WORDS == resources()
 
 
-def test_bindings_are_reviewed_only_if_they_assign_cards_and_never_those_of_schedulers():
-    from core.admission.rulebook import _OTHER_SCHEDULERS
-
+def test_bindings_are_reviewed_only_if_they_assign_cards_and_never_the_controllers():
     found = conditions("bind.pods.cardshare.io", VALIDATING)
-    assert words(found["writer-is-no-scheduler"]) == {CONTROLLER_ACCOUNT, *_OTHER_SCHEDULERS.values()}
+    assert words(found["writer-is-no-scheduler"]) == {CONTROLLER_ACCOUNT}
     protected = {key for key in annotations() if book().is_protected(key)}
     assert words(found["carries-an-assignment"]) - PREFIX_WORDS == protected
     (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"].startswith("bind.")]
@@ -601,28 +586,89 @@ def test_settings_as_shipped_are_the_defaults():
     assert decode_settings(one("ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]) == Settings()
 
 
-def test_the_overlay_for_volcanos_name_differs_in_that_name_alone():
-    (shipped,) = yaml.safe_load_all((DEPLOY / "overlays/volcano-name/settings.yaml").read_text())
-    named = decode_settings(shipped["data"]["cardshare.yaml"])
-    assert named.scheduler_names == (names.SCHEDULER_NAME, names.VOLCANO_SCHEDULER_NAME)
-    overlay = yaml.safe_load((DEPLOY / "overlays/volcano-name/kustomization.yaml").read_text())
-    found = {one["target"]["kind"]: yaml.safe_load(one["patch"]) for one in overlay["patches"] if "patch" in one}
-    for kind, i, j, condition in (
-        (MUTATING, 1, 1, "writer-is-not-its-scheduler"),
-        (VALIDATING, 4, 0, "writer-is-no-scheduler"),
-    ):
-        test, change = found.pop(kind)
-        replaced = one(kind, "cardshare")["webhooks"][i]["matchConditions"][j]
-        assert (test["path"], test["value"]) == (f"/webhooks/{i}/matchConditions/{j}/name", condition)
-        assert (change["path"], replaced["name"]) == (f"/webhooks/{i}/matchConditions/{j}/expression", condition)
-        volcanos = {"volcano", "system:serviceaccount:volcano-system:volcano-scheduler"}
-        assert words(change["value"]) == words(replaced["expression"]) - volcanos
-    change = found.pop("ConfigMap")[0]
-    assert (change["op"], change["path"]) == ("replace", "/data/scheduler-accounts")
-    assert set(change["value"].split()) == {
-        line for line in ACCOUNTS["scheduler-accounts"].split() if not line.startswith("volcano=")
-    }
-    assert not found
+def patched(document: Json, operations: Iterable[Json]) -> Json:
+    """*document* after JSON patch operations."""
+    found: Any = copy.deepcopy(document)
+    for each in operations:
+        *way, last = [int(part) if part.isdigit() else part for part in each["path"].strip("/").split("/")]
+        place = found
+        for part in way:
+            place = place[part]
+        if each["op"] == "test":
+            assert place[last] == each["value"], each
+        elif each["op"] == "add":
+            place.insert(last, each["value"])
+        else:
+            assert (each["op"], last in place) == ("replace", True), each
+            place[last] = each["value"]
+    return dict(found)
+
+
+def installed(overlay: str, kind: str, name: str) -> Json:
+    """An object as an overlay has it."""
+    kustomization = yaml.safe_load((DEPLOY / "overlays" / overlay / "kustomization.yaml").read_text())
+    below = kustomization["resources"][0].removeprefix("../")
+    found = installed(below, kind, name) if below in OVERLAYS else one(kind, name)
+    for patch in kustomization["patches"]:
+        if patch.get("target") == {"kind": kind, "name": name}:
+            found = patched(found, yaml.safe_load(patch["patch"]))
+        if patch.get("path") == "settings.yaml" and name == "cardshare-settings":
+            (found,) = yaml.safe_load_all((DEPLOY / "overlays" / overlay / "settings.yaml").read_text())
+    return found
+
+
+OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
+HAMI = {"hami-scheduler": "system:serviceaccount:kube-system:hami-scheduler"}
+VOLCANO = {"volcano": "system:serviceaccount:volcano-system:volcano-scheduler"}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "placed", "others"),
+    [
+        ("default", ["cardshare"], HAMI),
+        ("volcano-name", ["cardshare", "volcano"], HAMI),
+        ("beside-volcano", ["cardshare"], HAMI | VOLCANO),
+    ],
+)
+def test_an_overlay_says_who_assigns_cards_beside_us_to_webhook_conditions_and_policies_alike(
+    overlay: str, placed: list[str], others: dict[str, str]
+):
+    settings = decode_settings(installed(overlay, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"])
+    expected = Settings(scheduler_names=tuple(placed), admission=AdmissionSettings(other_schedulers=others))
+    assert settings == expected
+    accounts = installed(overlay, "ConfigMap", "cardshare-accounts")["data"]
+    assert dict(line.split("=", 1) for line in accounts["scheduler-accounts"].split()) == others
+    assert {**accounts, "scheduler-accounts": ""} == ACCOUNTS
+    for kind in (MUTATING, VALIDATING):
+        found = installed(overlay, kind, "cardshare")["webhooks"]
+        (update,) = [each for each in found if each["name"] == "update.pods.cardshare.io"]
+        (condition,) = [each for each in update["matchConditions"] if each["name"] == "writer-is-not-its-scheduler"]
+        expression = condition["expression"]
+        pairs = re.findall(
+            r"username == '([^']+)'\s*&& oldObject.spec.\?schedulerName.orValue\(''\) == '([^']+)'", expression
+        )
+        assert {scheduler: account for account, scheduler in pairs} == others
+        assert len(pairs) * 2 == len(re.findall("==", expression))
+        assert expression.startswith("!(")
+        update["matchConditions"].remove(condition)
+        for each in [each for each in found if each["name"] == "bind.pods.cardshare.io"]:
+            found_names = words(each["matchConditions"][0]["expression"])
+            assert found_names == {CONTROLLER_ACCOUNT, *others.values()}
+            each["matchConditions"][0] = one(kind, "cardshare")["webhooks"][4]["matchConditions"][0]
+        assert found == one(kind, "cardshare")["webhooks"]
+
+
+def test_nobody_beside_us_assigns_cards_unreviewed_where_no_overlay_says_so():
+    for kind in (MUTATING, VALIDATING):
+        for each in one(kind, "cardshare")["webhooks"]:
+            for condition in each.get("matchConditions", ()):
+                found = {word for word in words(condition["expression"]) if word.startswith("system:serviceaccount:")}
+                assert found <= {account.removesuffix("*") for account in TRUSTED_ACCOUNTS}, condition["name"]
+
+
+def test_no_account_is_believed_of_a_namespace_that_a_tenant_could_make():
+    for account in TRUSTED_ACCOUNTS:
+        assert account.split(":")[2] in {"kube-system", "cardshare-system"}
 
 
 # The image
@@ -655,7 +701,11 @@ def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
 
 @pytest.mark.parametrize(
     ("folder", "trusted"),
-    [("default", {"kube-system"}), ("volcano-name", {"kube-system", "volcano-system"})],
+    [
+        ("default", {"kube-system"}),
+        ("volcano-name", {"kube-system", "volcano-system"}),
+        ("beside-volcano", {"kube-system", "volcano-system"}),
+    ],
 )
 def test_only_an_overlay_says_whose_configuration_is_believed_and_each_whose(folder: str, trusted: set[str]):
     name = "CARDSHARE_TRUST_NAMESPACES"

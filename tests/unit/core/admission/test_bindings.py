@@ -14,7 +14,8 @@ IDS = "volcano.sh/vgpu-ids-new"
 CONTROLLER = "system:serviceaccount:cardshare-system:cardshare-controller"
 VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
 HAMI = "system:serviceaccount:kube-system:hami-scheduler"
-OURS_TOO = Settings(scheduler_names=("cardshare", "volcano"))
+NAMED = AdmissionSettings(other_schedulers={"volcano": VOLCANO, "hami-scheduler": HAMI})
+OURS_TOO = Settings(scheduler_names=("cardshare", "volcano"), admission=NAMED)
 
 
 def ask(annotations, user="dana", settings=None, sub_resource="binding"):
@@ -61,7 +62,12 @@ def test_bindings_that_assign_nothing_are_anybodys(annotations):
 
 @pytest.mark.parametrize("user", [CONTROLLER, VOLCANO, HAMI])
 def test_schedulers_assign_by_their_bindings(user):
-    assert ask({IDS: "GPU-0,NVIDIA,1,1:"}, user).allowed
+    assert ask({IDS: "GPU-0,NVIDIA,1,1:"}, user, Settings(admission=NAMED)).allowed
+
+
+@pytest.mark.parametrize("user", [VOLCANO, HAMI])
+def test_nobody_is_another_scheduler_whom_the_operator_did_not_name(user):
+    assert ask({IDS: "GPU-0,NVIDIA,1,1:"}, user).codes == ("CS301",)
 
 
 def test_whose_pods_are_ours_assigns_no_more():

@@ -426,10 +426,25 @@ def test_a_forged_update_is_denied_for_people_and_admitted_for_machines():
 
 def test_another_scheduler_writes_on_its_own_pods_only():
     volcano = "system:serviceaccount:volcano-system:volcano-scheduler"
+    settings = Settings(admission=AdmissionSettings(other_schedulers={"volcano": volcano}))
+    named = rulebook(settings, Tables(), standard_catalog())
     theirs = create(pod(VGPU, scheduler="volcano")).pod
-    assert update(theirs, changed(theirs, **{"volcano.sh/vgpu-node": "a"}), user=volcano).allowed
+    assert update(theirs, changed(theirs, **{"volcano.sh/vgpu-node": "a"}), book=named, user=volcano).allowed
     ours = stored()
-    assert not update(ours, changed(ours, **{"volcano.sh/vgpu-node": "a"}), user=volcano).allowed
+    assert not update(ours, changed(ours, **{"volcano.sh/vgpu-node": "a"}), book=named, user=volcano).allowed
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "account"),
+    [
+        ("volcano", "system:serviceaccount:volcano-system:volcano-scheduler"),
+        ("hami-scheduler", "system:serviceaccount:kube-system:hami-scheduler"),
+    ],
+)
+def test_who_made_the_namespace_of_a_scheduler_that_nobody_named_writes_nothing(scheduler, account):
+    theirs = create(pod(VGPU, scheduler=scheduler)).pod
+    for key in ("volcano.sh/vgpu-node", "volcano.sh/vgpu-ids-new", "huawei.com/Ascend910B3"):
+        assert update(theirs, changed(theirs, **{key: "a"}), user=account).codes == ["CS301"]
 
 
 def test_removing_an_assignment_is_denied_as_well():

@@ -154,6 +154,28 @@ def test_settings_stand_over_their_base():
     assert found.admission.trusted_accounts == Settings().admission.trusted_accounts
 
 
+def test_other_schedulers_are_named_each_with_its_account():
+    assert Settings().admission.other_schedulers == {}
+    found = decode_settings("admission: {other_schedulers: {volcano: 'system:serviceaccount:v:s'}}\n")
+    assert found.admission.other_schedulers == {"volcano": "system:serviceaccount:v:s"}
+    assert decode_settings("admission: {other_schedulers: {}}\n", found).admission.other_schedulers == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[volcano]", "admission.other_schedulers: found .*; write a mapping"),
+        ("{a b: c}", "admission.other_schedulers: found 'a b'; write the name of a scheduler"),
+        ("{volcano: ''}", "admission.other_schedulers.volcano: found ''; write a text"),
+        ("{volcano: [a]}", "admission.other_schedulers.volcano: found .*; write a text"),
+        ("{volcano: 'system:serviceaccount:v:*'}", "admission.other_schedulers.volcano: found .*; write one account"),
+    ],
+)
+def test_another_scheduler_without_one_account_is_a_problem(text, problem):
+    with pytest.raises(ConfigError, match=problem):
+        decode_settings(f"admission: {{other_schedulers: {text}}}\n")
+
+
 def test_no_settings_are_the_base():
     assert decode_settings("") == Settings()
 
