@@ -30,6 +30,7 @@ AGAIN_S: Final = 5.0
 # However many nodes there are, the API server is asked no more often.
 _LEAST_PAUSE_S: Final = 0.05
 _IDLE_S: Final = 1.0
+_REPAIRED: Final = "something was counted here otherwise than the API server has it, and is counted anew: see /v1/audit"
 REASONS: Final[Mapping[Fault, str]] = {
     Fault.OVERCOMMITTED: "CardsOvercommitted",
     Fault.FOREIGN_OVERCOMMIT: "CardsOvercommitted",
@@ -160,7 +161,7 @@ class Audit:
             owner.ledger.recount(name)
             owner.refusals.note_free()
             found += seen.drift
-        findings = [Finding(fault=Fault.DRIFT, node=name, text=text) for text in found]
+        findings = [Finding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
         if name in owner.ledger.states:
             findings += audit.faults_on(owner.ledger, name)
         self._metrics.audit_repairs.inc(len(found))
@@ -182,6 +183,7 @@ class Audit:
             self.findings[where] = found
         else:
             self.findings.pop(where, None)
+        told: set[tuple[NodeName, str]] = set()
         for one in found:
             if one in self._announced and one.fault is not Fault.DRIFT:
                 continue
@@ -189,9 +191,10 @@ class Audit:
             _log.warning("audit", fault=one.fault.value, node=one.node, reason=one.text)
             reason = REASONS.get(one.fault)
             about = self._owner.ledger.node(one.node)
-            if reason is not None and about is not None:
+            if reason is not None and about is not None and (one.node, one.event) not in told:
+                told.add((one.node, one.event))
                 subject = Subject(kind="Node", name=about.name, uid=about.uid)
-                self._owner.planner.deeds.append(Announce(about=subject, reason=reason, message=one.text))
+                self._owner.planner.deeds.append(Announce(about=subject, reason=reason, message=one.event))
         self._inbox.filled.set()
 
     # ------------------------------------------------------------------ what others see

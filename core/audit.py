@@ -18,6 +18,7 @@ from core.port import Identifying
 from core.settings import DialectName, Settings, Tables
 
 _NAMED_MAX: Final = 5
+_NAMED_WHERE: Final = "whose names the controller's /v1/audit and log tell"
 
 
 class Fault(StrEnum):
@@ -34,11 +35,16 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong on *node*; text says what, where and what to do, for the operator."""
+    """One thing that is wrong on *node*; text says what, where and what to do, for the operator.
+
+    event: the same without names of pods, for an event of the node: those are in a namespace that tenants may read;
+    "" for what no event is made of.
+    """
 
     fault: Fault
     node: NodeName
     text: str
+    event: str = ""
 
 
 def rebuilt(catalog: Catalog, tables: Tables, settings: Settings, nodes: Iterable[Node], pods: Iterable[Pod]) -> Ledger:
@@ -80,10 +86,15 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
         for text in ledger.catalog.dialects[which].overcommitted(cards):
             theirs = {uid: one for uid, one in holders.items() if any(part.dialect == which for part in one.parts)}
             strangers = [one.key for uid, one in theirs.items() if uid in foreign]
-            named = _listed(strangers or [one.key for one in theirs.values()])
+            keys = strangers or [one.key for one in theirs.values()]
             fault = Fault.FOREIGN_OVERCOMMIT if strangers else Fault.OVERCOMMITTED
             whose = "pods bound by another scheduler are among its holders" if strangers else "its holders"
-            yield Finding(fault=fault, node=name, text=f"{text}; {whose}: {named}; delete one of them")
+            yield Finding(
+                fault=fault,
+                node=name,
+                text=f"{text}; {whose}: {_listed(keys)}; delete one of them",
+                event=f"{text}; {whose}: {_counted(keys)}; delete one of them, {_NAMED_WHERE}",
+            )
     yield from _sold_twice(name, holders)
     for one in holders.values():
         if one.reason:
@@ -102,7 +113,11 @@ def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding]) -> Iterator[F
                     f"the same cards are held as {which} by {_listed(keys[which])} and as {rival} by "
                     f"{_listed(keys[rival])}; delete the pods of one of them"
                 )
-                yield Finding(fault=Fault.SOLD_TWICE, node=name, text=text)
+                event = (
+                    f"the same cards are held as {which} by {_counted(keys[which])} and as {rival} by "
+                    f"{_counted(keys[rival])}; delete the pods of one of them, {_NAMED_WHERE}"
+                )
+                yield Finding(fault=Fault.SOLD_TWICE, node=name, text=text, event=event)
 
 
 def _duplicates(ledger: Ledger) -> Iterator[Finding]:
@@ -119,7 +134,7 @@ def _duplicates(ledger: Ledger) -> Iterator[Finding]:
             text = (
                 f"card {card} is registered by {_listed(names)}; one card is in one node: see the device plugins there"
             )
-            yield Finding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text)
+            yield Finding(fault=Fault.DUPLICATE_CARD, node=names[0], text=text, event=text)
 
 
 def differences(
@@ -181,6 +196,10 @@ def _timeless(one: Holding) -> Holding:
 
 def _amounts(state: NodeState) -> dict[str, int]:
     return {resource: amount for resource, amount in sorted(state.used.items()) if amount}
+
+
+def _counted(names: Collection[str]) -> str:
+    return "one pod" if len(names) == 1 else f"{len(names)} pods"
 
 
 def _listed(names: Collection[str]) -> str:

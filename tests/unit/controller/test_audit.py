@@ -127,6 +127,22 @@ async def test_a_card_over_its_total_is_told_once_and_stands_until_it_is_not(rig
     assert await rig.looks() == []
 
 
+async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
+    rig.world.owner.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
+    missed = replace(rig.world.seen("a"), uid="uid-c", name="c", resource_version="900")
+    other = replace(missed, uid="uid-d", name="d")
+    rig.listed = [*rig.world.pods.values(), missed, other]
+    rig.world.announced()
+    texts = await rig.looks()
+    told = [one for one in rig.world.announced() if one.about.kind == "Node"]
+    assert sorted(one.reason for one in told) == ["CardsOvercommitted", "CardsOvercommitted", "LedgerRepaired"]
+    for name in ("a", "b", "c", "d"):
+        assert any(f"default/{name}" in text for text in texts)
+    assert not [one.message for one in told if "default/" in one.message or "uid-" in one.message]
+    assert all("/v1/audit" in one.message for one in told)
+    assert [one.message for one in told if "its holders: 4 pods" in one.message]
+
+
 async def test_an_api_server_that_does_not_answer_ends_no_audit(rig):
     async def unreachable(_):
         raise ApiUnreachableError(verb="GET", path="/api/v1/pods", status=0, message="refused")

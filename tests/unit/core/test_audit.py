@@ -1,5 +1,7 @@
 """What an audit finds: in a ledger as it stands, and between it and one made of the API server's objects."""
 
+from dataclasses import replace
+
 import pytest
 
 from core import audit
@@ -85,6 +87,23 @@ def test_cards_held_in_two_protocols_are_told():
     )
     one = node("n1", "GPU-0", **{"nvidia.com/gpu": "1"})
     assert Fault.SOLD_TWICE in [fault for fault, _, _ in found([one], bound("a", "GPU-0,NVIDIA,9000,0:"), whole)]
+
+
+def test_what_events_are_made_of_counts_pods_and_names_none():
+    gpus = Container(name="c", limits={"nvidia.com/gpu": "1"})
+    whole = replace(bound("w", None), containers=(gpus,))
+    over = [bound(name, "GPU-0,NVIDIA,9000,0:") for name in ("a", "b")]
+    one = node("n1", "GPU-0", **{"nvidia.com/gpu": "1"})
+    nobody: tuple[PodUid, ...] = ()
+    for foreign in (nobody, (PodUid("b"),)):
+        findings = audit.faults(rebuilt([one], [*over, whole]), foreign)
+        told = {each.fault: each.event for each in findings}
+        assert all("team/" in each.text for each in findings)
+        assert not [event for event in told.values() if "team/" in event]
+        assert "by 2 pods and as whole_gpu by one pod;" in told[Fault.SOLD_TWICE] or (
+            "by one pod and as vgpu by 2 pods;" in told[Fault.SOLD_TWICE]
+        )
+    assert "among its holders: one pod; delete one of them" in told[Fault.FOREIGN_OVERCOMMIT]
 
 
 def test_a_card_that_two_nodes_register_is_told():
