@@ -7,7 +7,7 @@ what a device protocol reads is left as text for its dialect.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
@@ -25,8 +25,7 @@ class Phase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(NamedTuple):
     """By what a container could reach more than its share of cards; read of pods under review alone.
 
     capabilities: those added. env: names with what is written there, None where it comes from elsewhere. env_from:

@@ -7,7 +7,7 @@ To leave something out that a rule or a dialect reads would give one pod another
 from collections.abc import Mapping
 from typing import Final
 
-from core.admission.reach import is_watched
+from core.admission.reach import is_watched, may_be_watched
 from core.admission.rules import NODE_PREFIX
 from core.wire.applied import LAST_APPLIED
 from core.wire.pods import PodObject, host_paths_of, told_apart
@@ -40,8 +40,8 @@ def likeness(found: PodObject, namespace: str, user_name: str) -> bytes:
             spec.scheduler_name,
             spec.node_name,
             spec.runtime_class_name,
-            told_apart(spec.containers, is_watched),
-            told_apart(spec.init_containers, is_watched),
+            told_apart(spec.containers, may_be_watched, is_watched),
+            told_apart(spec.init_containers, may_be_watched, is_watched),
             spec.host_pid,
             host_paths_of(spec.volumes) if spec.volumes else (),
         )

@@ -140,7 +140,7 @@ def with_variables(container: Container, more: tuple[tuple[str, str], ...]) -> C
     """*container* with further variables; the same object where there are none."""
     if not more:
         return container
-    return replace(container, reach=replace(container.reach, env=(*container.reach.env, *more)))
+    return replace(container, reach=container.reach._replace(env=(*container.reach.env, *more)))
 
 
 def scheduler_of(pod: Pod, rules: Rulebook) -> str:

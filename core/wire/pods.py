@@ -5,7 +5,7 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -46,18 +46,18 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: tuple[_Owner, ...] | None = None
 
 
-class _Resources(msgspec.Struct, frozen=True, gc=False):
+class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
 
-class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     name: str = ""
     value: str | None = ""
     value_from: _Present | None = None
 
 
-class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     host_port: int | None = 0
     protocol: str | None = "TCP"
     host_ip: str | None = msgspec.field(default="", name="hostIP")
@@ -76,7 +76,7 @@ class _Security(msgspec.Struct, frozen=True, gc=False):
     capabilities: _Capabilities | None = None
 
 
-class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One container of a `PodObject`."""
 
     name: str = ""
@@ -552,18 +552,26 @@ _NO_AFFINITY: Final = _Affinity()
 
 
 def told_apart(
-    found: tuple[ContainerObject, ...] | None, is_read: Callable[[str], bool]
-) -> tuple[ContainerObject, ...] | None:
-    """*found* without the values of variables whose names are not read: those tell pods of one workload apart."""
-    if not found or not any(one.env for one in found):
-        return found
-    return tuple([_without_values(one, is_read) for one in found])
+    found: tuple[ContainerObject, ...] | None,
+    may_be_read: Callable[[Sequence[str]], bool],
+    is_read: Callable[[str], bool],
+) -> list[object] | None:
+    """*found* without the values of variables whose names are not read: those tell pods of one workload apart.
+
+    To be written out; equal only for containers that are equal but for such values.
+    """
+    if found is None:
+        return None
+    return [_without_values(one, may_be_read, is_read) if one.env else one for one in found]
 
 
-def _without_values(found: ContainerObject, is_read: Callable[[str], bool]) -> ContainerObject:
-    if not found.env:
-        return found
-    return replace(found, env=tuple([one if is_read(one.name) else _Env(one.name) for one in found.env]))
+def _without_values(
+    found: ContainerObject, may_be_read: Callable[[Sequence[str]], bool], is_read: Callable[[str], bool]
+) -> object:
+    env = found.env or ()
+    names = [one.name for one in env]
+    read = [one for one in env if is_read(one.name)] if may_be_read(names) else ()
+    return replace(found, env=None), names, read
 
 
 def present_in(found: PodObject) -> Callable[[Path], Present]:

@@ -44,6 +44,34 @@ def test_what_a_rule_could_read_tells_pods_apart(other):
     assert not alike(pod(), pod(**other))
 
 
+@pytest.mark.parametrize("field", ["env", "envFrom", "volumeMounts", "ports", "resources"])
+def test_a_container_with_nothing_in_a_field_is_not_one_without_it(field):
+    def found(**fields):
+        return msgspec.convert({"spec": {"containers": [{"name": "main", **fields}]}}, PodObject)
+
+    empty: object = {} if field == "resources" else []
+    assert alike(found(**{field: empty}), found(**{field: empty}))
+    assert not alike(found(**{field: empty}), found())
+
+
+def variables(*found):
+    env = [{"name": name, "value": value} for name, value in found]
+    return msgspec.convert({"spec": {"containers": [{"name": "main", "env": env}]}}, PodObject)
+
+
+def test_of_variables_the_names_in_order_and_the_values_that_are_read_tell_pods_apart():
+    read = "NVIDIA_VISIBLE_DEVICES"
+    plain = variables(("RANK", "0"), (read, "void"), (read, "none"), ("A B", "x"))
+    assert alike(plain, variables(("RANK", "1"), (read, "void"), (read, "none"), ("A B", "y")))
+    for other in (
+        variables(("RANK", "0"), (read, "none"), (read, "void"), ("A B", "x")),
+        variables((read, "void"), ("RANK", "0"), (read, "none"), ("A B", "x")),
+        variables(("RANK", "0"), (read, "void"), (read, "none"), ("A", "x"), ("B", "x")),
+        variables(("RANK", "0"), (read, "void"), (read, ""), ("A B", "x")),
+    ):
+        assert not alike(plain, other)
+
+
 def test_what_numbers_the_pods_of_a_workload_does_not_tell_them_apart():
     one, other = ({"batch.kubernetes.io/job-completion-index": number, "app": "a"} for number in "12")
     assert alike(pod(labels=one, annotations=one), pod(labels=other, annotations=other))
