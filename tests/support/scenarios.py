@@ -45,6 +45,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_promises": "e2e/test_double_is_honest puts the same promises to both servers",
     "test_sandbox_join": _THE_PLAYERS,
     "test_sandbox_kubelet": _THE_PLAYERS,
+    "test_sandbox_policies": _THE_DOUBLE,
     "test_sandbox_process": _THE_DOUBLE,
     "test_sandbox_server": _THE_DOUBLE,
     "test_sandbox_webhooks": _THE_DOUBLE,
