@@ -102,10 +102,15 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status, headers=headers)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
-                while self.way == "hole" or any(map(request.path.endswith, self.held)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+                await self._hold(request)
                 await response.write(chunk)
+            # The end of a watch is news as well: it shows that all before it has arrived.
+            await self._hold(request)
             return response
+
+    async def _hold(self, request: web.Request) -> None:
+        while self.way == "hole" or any(map(request.path.endswith, self.held)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
     def _ask(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
         assert self._session is not None
