@@ -107,6 +107,7 @@ class Pod:
     no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
     runtime_class, finalizers, host_pid and host_paths (of its volumes) are read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
+    scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
     """
 
     uid: PodUid
@@ -124,6 +125,7 @@ class Pod:
     gated: bool = False
     started: bool = False
     priority: int = 0
+    scheduling_group: str = ""
     created_s: int = 0
     host_pid: bool = False
     host_paths: tuple[str, ...] = ()

@@ -142,6 +142,10 @@ class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ephemeral: _Present | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pod_group_name: str | None = ""
+
+
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[ContainerObject, ...] | None = None
     init_containers: tuple[ContainerObject, ...] | None = None
@@ -156,6 +160,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     tolerations: tuple[_Toleration, ...] | None = None
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: tuple[_Present, ...] | None = None
+    scheduling_group: _SchedulingGroup | None = None
     topology_spread_constraints: tuple[_Spread, ...] | None = None
     volumes: tuple[_Volume, ...] | None = None
     resource_claims: tuple[_Present, ...] | None = None
@@ -278,6 +283,7 @@ class _Asked(NamedTuple):
     scheduler_name: str
     node_name: str
     gated: bool
+    group: str
     priority: int
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
@@ -291,6 +297,7 @@ def _asked(spec: _Spec) -> _Asked:
         scheduler_name=sys.intern(spec.scheduler_name or ""),
         node_name=sys.intern(spec.node_name or ""),
         gated=bool(spec.scheduling_gates),
+        group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group is not None else "",
         priority=spec.priority or 0,
         containers=_containers(spec.containers),
         init_containers=_containers(spec.init_containers),
@@ -336,6 +343,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         gated=asked.gated,
         started=_started(status),
         priority=asked.priority,
+        scheduling_group=asked.group,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         containers=asked.containers,
         init_containers=asked.init_containers,

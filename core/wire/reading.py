@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from core.errors import InvalidRequestError
-from core.names import MAX_POD_ANNOTATION_BYTES
+from core.names import CPU, MAX_POD_ANNOTATION_BYTES
+from core.units import parse_amount, parse_milli
 
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -105,6 +106,20 @@ def texts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
     if not found:
         return EMPTY
     return {key: value if isinstance(value, str) else as_written(value) for key, value in found.items()}
+
+
+def quantities(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
+    """Quantities by resource name as integers: cpu in thousandths, the rest in whole units.
+
+    Raises:
+        InvalidRequestError: one of them cannot be read; names its place below *field*.
+    """
+    return {name: _quantity(name, as_written(value), f"{field}.{name}") for name, value in (found or {}).items()}
+
+
+def _quantity(name: str, text: str, field: str) -> int:
+    is_cpu = name.removeprefix("requests.").removeprefix("limits.") == CPU
+    return parse_milli(text, field) if is_cpu else parse_amount(text, field)
 
 
 def as_written(value: Quantity) -> str:

@@ -20,6 +20,7 @@ from core.dialects.mindcluster import keys as mind_keys
 from core.dialects.vgpu import mig, pod_devices
 from core.dialects.vgpu import register as vgpu_register
 from core.errors import ConfigError, InvalidRequestError
+from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings, Tables
 from core.units import parse_amount, parse_count, parse_milli
@@ -29,7 +30,9 @@ from core.wire.configuration import decode_settings
 from core.wire.device_config import decode_device_config
 from core.wire.manifests import read_manifests
 from core.wire.nodes import decode_node
+from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
+from core.wire.queues import decode_queue, salvage_queue
 from core.wire.reviews import decode_review
 from core.wire.scheduler_conf import decode_scheduler_conf
 from core.wire.templates import decode_workload
@@ -165,6 +168,16 @@ def _document_lists(text: str) -> object:
     )
 
 
+_GROUP: Final = (
+    b'{"metadata":{"name":"j-1","namespace":"d","uid":"u","ownerReferences":[{"kind":"Job","name":"j","controller":true}]},'
+    b'"spec":{"minMember":2,"minTaskMember":{"w":2},"minResources":{"cpu":"2","pods":"2"},"queue":"default"},'
+    b'"status":{"phase":"Inqueue","conditions":[{"type":"Scheduled","status":"True"}]}}'
+)
+_NATIVE_GROUP: Final = b'{"metadata":{"name":"g"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}'
+_QUEUE: Final = (
+    b'{"metadata":{"name":"q"},"spec":{"weight":2,"capability":{"cpu":"1500m","volcano.sh/vgpu-memory":"64000"}},'
+    b'"status":{"state":"Open"}}'
+)
 _PODS: Final = (
     b'{"metadata":{"name":"p","uid":"u","annotations":{"volcano.sh/vgpu-mode":"mig"}},"spec":{"containers":[{"name":"c",'
     b'"resources":{"limits":{"volcano.sh/vgpu-number":"1","volcano.sh/vgpu-memory":"1000"}}}]}}',
@@ -186,6 +199,12 @@ TARGETS: Final[dict[str, Target]] = {
     "pod": Target(read=decode_pod, seeds=_PODS),
     "node": Target(read=decode_node, seeds=(b'{"metadata":{"name":"n"},"status":{"allocatable":{"cpu":"1500m"}}}',)),
     "config-map": Target(read=decode_config_map, seeds=(b'{"metadata":{"name":"n"},"data":{"a":"b"}}',)),
+    "volcano-group": Target(read=DECODERS[GroupKind.VOLCANO], seeds=(_GROUP,)),
+    "native-group": Target(read=DECODERS[GroupKind.NATIVE], seeds=(_NATIVE_GROUP,)),
+    "coscheduling-group": Target(read=DECODERS[GroupKind.COSCHEDULING], seeds=(_GROUP,)),
+    "group-left": Target(read=lambda data: salvage_group(GroupKind.VOLCANO, data), seeds=(_GROUP,)),
+    "queue": Target(read=decode_queue, seeds=(_QUEUE,)),
+    "queue-left": Target(read=salvage_queue, seeds=(_QUEUE,)),
     "workload": Target(read=decode_workload, seeds=(_REVIEW,)),
     "review": Target(read=_review, seeds=(_REVIEW,)),
     "list": Target(read=page_decoder(decode_pod), refuses=(UndecodableError,), seeds=(_LIST,)),

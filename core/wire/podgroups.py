@@ -1,0 +1,265 @@
+"""PodGroups of the three API groups that have such a kind: the API server's JSON to `GroupSpec`.
+
+What one asks that is not honoured is named in `GroupSpec.problems`, so that such a group is refused by that name.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from core.groups import (
+    DEFAULT_QUEUE,
+    GroupCondition,
+    GroupKey,
+    GroupKind,
+    GroupPhase,
+    GroupSpec,
+    GroupStatus,
+)
+from core.wire import reading
+from core.wire.reading import Quantity, quantities
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str | None = ""
+    uid: str | None = ""
+    resource_version: str | None = ""
+    creation_timestamp: _Time | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Present(msgspec.Struct, frozen=True, gc=False):
+    """An object of which only its presence matters."""
+
+
+class _Topology(msgspec.Struct, frozen=True, gc=False):
+    mode: str | None = ""
+
+
+class _SubGroups(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str | None = ""
+    min_sub_groups: int | None = 0
+    network_topology: _Topology | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    min_member: _Count | None = None
+    min_task_member: dict[str, _Count] | None = None
+    min_resources: dict[str, Quantity] | None = None
+    queue: str | None = ""
+    priority_class_name: str | None = ""
+    network_topology: _Topology | None = None
+    sub_group_policy: tuple[_SubGroups, ...] | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str | None = ""
+    message: str | None = ""
+    last_transition_time: str | None = ""
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    phase: str | None = ""
+    running: int | None = 0
+    succeeded: int | None = 0
+    failed: int | None = 0
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class PodGroupObject(msgspec.Struct, frozen=True, gc=False):
+    """Volcano's PodGroup as far as it is read. Source: Volcano, scheduling/v1beta1 types.go (groups 1.3)."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Gang(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    min_count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class _Policy(msgspec.Struct, frozen=True, gc=False):
+    basic: _Present | None = None
+    gang: _Gang | None = None
+
+
+class _NativeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scheduling_policy: _Policy | None = None
+    scheduling_constraints: _Present | None = None
+    resource_claims: tuple[_Present, ...] | None = None
+    priority_class_name: str | None = ""
+
+
+class NativeGroupObject(msgspec.Struct, frozen=True, gc=False):
+    """Kubernetes' own PodGroup. Source: kubernetes/api v0.36.1, scheduling/v1alpha2 (groups 7)."""
+
+    metadata: _Meta = _Meta()
+    spec: _NativeSpec | None = None
+    status: _Status | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_NATIVE_SPEC: Final = _NativeSpec()
+_NO_POLICY: Final = _Policy()
+_NO_STATUS: Final = _Status()
+_PHASES: Final = {phase.value: phase for phase in GroupPhase}
+UNREADABLE: Final = "what it says, which cannot be read"
+
+
+def volcano_group_of(found: PodGroupObject) -> GroupSpec:
+    """The value of a decoded PodGroup of Volcano."""
+    return _of_spec(GroupKind.VOLCANO, found)
+
+
+def coscheduling_group_of(found: PodGroupObject) -> GroupSpec:
+    """The value of a decoded PodGroup of Coscheduling, which has a few of the same fields, and no queue."""
+    return _of_spec(GroupKind.COSCHEDULING, found)
+
+
+def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
+    meta, spec = found.metadata, found.spec or _NO_SPEC
+    return GroupSpec(
+        key=_key(kind, meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        min_member=spec.min_member or 0,
+        min_task_member=spec.min_task_member or {},
+        min_resources=None if spec.min_resources is None else quantities(spec.min_resources, "spec.minResources"),
+        queue=sys.intern((spec.queue or DEFAULT_QUEUE) if kind is GroupKind.VOLCANO else ""),
+        priority_class=sys.intern(spec.priority_class_name or ""),
+        created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
+        owner=_owner(meta.owner_references),
+        deleting=meta.deletion_timestamp is not None,
+        problems=tuple(_problems(spec)),
+        status=_status(found.status or _NO_STATUS),
+    )
+
+
+def _problems(spec: _Spec) -> Iterator[str]:
+    """What of *spec* is not honoured (groups 4.10)."""
+    if _is_hard(spec.network_topology):
+        yield "spec.networkTopology"
+    for at, one in enumerate(spec.sub_group_policy or ()):
+        if (one.min_sub_groups or 0) > 0 or _is_hard(one.network_topology):
+            yield f"spec.subGroupPolicy[{at}]"
+            return
+
+
+def _is_hard(topology: _Topology | None) -> bool:
+    return topology is not None and topology.mode != "soft"  # hard where no mode is said
+
+
+def native_group_of(found: NativeGroupObject) -> GroupSpec:
+    """The value of a decoded PodGroup of Kubernetes' own."""
+    meta, spec = found.metadata, found.spec or _NO_NATIVE_SPEC
+    policy = spec.scheduling_policy or _NO_POLICY
+    return GroupSpec(
+        key=_key(GroupKind.NATIVE, meta),
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        min_member=policy.gang.min_count if policy.gang is not None else 0,
+        queue="",
+        priority_class=sys.intern(spec.priority_class_name or ""),
+        created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
+        owner=_owner(meta.owner_references),
+        deleting=meta.deletion_timestamp is not None,
+        problems=tuple(_native_problems(spec, policy)),
+        status=_status(found.status or _NO_STATUS),
+    )
+
+
+def _native_problems(spec: _NativeSpec, policy: _Policy) -> Iterator[str]:
+    if (policy.basic is None) == (policy.gang is None):
+        yield "spec.schedulingPolicy"
+    if spec.scheduling_constraints is not None:
+        yield "spec.schedulingConstraints"
+    if spec.resource_claims:
+        yield "spec.resourceClaims"
+
+
+def _key(kind: GroupKind, meta: _Meta) -> GroupKey:
+    return GroupKey(kind, sys.intern(meta.namespace or ""), meta.name)
+
+
+def _owner(references: tuple[_Owner, ...] | None) -> str:
+    return next((f"{one.kind}/{one.name}" for one in references or () if one.controller), "")
+
+
+def _status(found: _Status) -> GroupStatus:
+    return GroupStatus(
+        phase=_PHASES.get(found.phase or "", GroupPhase.PENDING),
+        written=bool(found.phase),
+        running=found.running or 0,
+        succeeded=found.succeeded or 0,
+        failed=found.failed or 0,
+        conditions=tuple(
+            GroupCondition(
+                type=one.type,
+                status=one.status == "True",
+                reason=one.reason or "",
+                message=one.message or "",
+                changed_at=one.last_transition_time or "",
+            )
+            for one in found.conditions or ()
+        ),
+    )
+
+
+decode_volcano_group: Final = reading.reader("PodGroup", PodGroupObject, volcano_group_of)
+decode_coscheduling_group: Final = reading.reader("PodGroup", PodGroupObject, coscheduling_group_of)
+decode_native_group: Final = reading.reader("PodGroup", NativeGroupObject, native_group_of)
+volcano_group_from_object: Final = reading.converter("PodGroup", PodGroupObject, volcano_group_of)
+native_group_from_object: Final = reading.converter("PodGroup", NativeGroupObject, native_group_of)
+
+DECODERS: Final[dict[GroupKind, Callable[[bytes], GroupSpec]]] = {
+    GroupKind.VOLCANO: decode_volcano_group,
+    GroupKind.NATIVE: decode_native_group,
+    GroupKind.COSCHEDULING: decode_coscheduling_group,
+}
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What of a group is left where the rest cannot be read."""
+
+    metadata: _HeadMeta
+
+
+_decode_head: Final = reading.reader("PodGroup", _Head, lambda found: found)
+
+
+def salvage_group(kind: GroupKind, text: bytes) -> GroupSpec:
+    """A group that cannot be decoded: it is there, and none of its members is placed.
+
+    Raises:
+        InvalidRequestError: not even its name can be read.
+    """
+    meta = _decode_head(text).metadata
+    return GroupSpec(
+        key=GroupKey(kind, meta.namespace, meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        problems=(UNREADABLE,),
+    )

@@ -1,0 +1,142 @@
+import json
+
+import pytest
+
+from core.errors import InvalidRequestError
+from core.groups import GroupKey, GroupKind, GroupPhase
+from core.wire.podgroups import UNREADABLE, decode_native_group, decode_volcano_group, salvage_group
+from core.wire.queues import decode_queue, salvage_queue
+
+# As Volcano's job controller makes it (groups 2.3, 11.5), and a status of ours.
+MIXED = {
+    "metadata": {
+        "name": "jf-0a1b",
+        "namespace": "ml",
+        "uid": "g",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-03-01T10:00:00Z",
+        "ownerReferences": [{"kind": "Job", "name": "jf", "controller": True}],
+    },
+    "spec": {
+        "minMember": 3,
+        "minTaskMember": {"ps": 1, "worker": 2},
+        "minResources": {"cpu": "4", "requests.cpu": "3500m", "memory": "1Gi", "pods": "3"},
+        "queue": "small",
+        "priorityClassName": "high",
+    },
+    "status": {
+        "phase": "Inqueue",
+        "running": 1,
+        "conditions": [{"type": "Scheduled", "status": "False", "reason": "r", "message": "m"}],
+    },
+}
+
+
+def volcano(**spec):
+    return decode_volcano_group(json.dumps({"metadata": {"name": "g"}, "spec": spec}).encode())
+
+
+def native(**spec):
+    return decode_native_group(json.dumps({"metadata": {"name": "g"}, "spec": spec}).encode())
+
+
+def queue(**spec):
+    return decode_queue(json.dumps({"metadata": {"name": "q"}, "spec": spec}).encode())
+
+
+def test_everything_that_a_gang_needs_is_read():
+    found = decode_volcano_group(json.dumps(MIXED).encode())
+    assert found.key == GroupKey(GroupKind.VOLCANO, "ml", "jf-0a1b")
+    assert (found.uid, found.resource_version, found.owner, found.created_s) == ("g", "7", "Job/jf", 1772359200)
+    assert (found.min_member, found.min_task_member) == (3, {"ps": 1, "worker": 2})
+    assert found.min_resources == {"cpu": 4000, "requests.cpu": 3500, "memory": 2**30, "pods": 3}
+    assert (found.queue, found.priority_class, found.problems) == ("small", "high", ())
+    assert (found.status.phase, found.status.written, found.status.running) == (GroupPhase.INQUEUE, True, 1)
+    assert [(one.type, one.status) for one in found.status.conditions] == [("Scheduled", False)]
+
+
+def test_a_group_without_a_phase_is_pending_and_nobody_wrote_that():
+    found = volcano(minMember=2)
+    assert (found.status.phase, found.status.written, found.queue) == (GroupPhase.PENDING, False, "default")
+    assert found.min_resources is None
+
+
+def test_minimums_of_tasks_hold_only_where_the_group_wants_all_of_them():
+    assert volcano(minMember=3, minTaskMember={"a": 1, "b": 2}).task_minimums == {"a": 1, "b": 2}
+    assert volcano(minMember=2, minTaskMember={"a": 1, "b": 2}).task_minimums == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "problems"),
+    [
+        ({"networkTopology": {}}, ("spec.networkTopology",)),
+        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, ("spec.networkTopology",)),
+        ({"networkTopology": {"mode": "soft"}}, ()),
+        ({"subGroupPolicy": [{"name": "w"}]}, ()),
+        ({"subGroupPolicy": [{"name": "w"}, {"name": "v", "minSubGroups": 1}]}, ("spec.subGroupPolicy[1]",)),
+        ({"subGroupPolicy": [{"networkTopology": {"mode": "hard"}}]}, ("spec.subGroupPolicy[0]",)),
+    ],
+)
+def test_what_is_not_honoured_is_named(spec, problems):
+    assert volcano(minMember=1, **spec).problems == problems
+
+
+def test_a_native_group_wants_its_minimum_count():
+    found = native(schedulingPolicy={"gang": {"minCount": 4}})
+    assert (found.key.kind, found.min_member, found.queue, found.problems) == (GroupKind.NATIVE, 4, "", ())
+    assert native(schedulingPolicy={"basic": {}}).min_member == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "problems"),
+    [
+        ({}, ("spec.schedulingPolicy",)),
+        ({"schedulingPolicy": {"together": {}}}, ("spec.schedulingPolicy",)),
+        (
+            {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}},
+            ("spec.schedulingConstraints",),
+        ),
+        ({"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}, ("spec.resourceClaims",)),
+    ],
+)
+def test_what_a_native_group_asks_beyond_its_count_is_named(spec, problems):
+    assert native(**spec).problems == problems
+
+
+@pytest.mark.parametrize("spec", [{"minMember": -1}, {"minMember": 2**31}, {"minResources": {"cpu": "lots"}}])
+def test_a_group_that_cannot_be_read_is_refused_whole_and_salvaged_by_name(spec):
+    with pytest.raises(InvalidRequestError):
+        volcano(**spec)
+    found = salvage_group(GroupKind.VOLCANO, json.dumps({"metadata": {"name": "g"}, "spec": spec}).encode())
+    assert (found.key.name, found.problems) == ("g", (UNREADABLE,))
+
+
+def test_the_amounts_of_a_queue_are_read_as_integers():
+    found = queue(
+        weight=3,
+        capability={"cpu": "1500m", "volcano.sh/vgpu-memory": "64k"},
+        guarantee={"resource": {"memory": "1Ki"}},
+        deserved={"cpu": 2},
+        reclaimable=False,
+        parent="root",
+        priority=5,
+    )
+    assert (found.weight, found.capability) == (3, {"cpu": 1500, "volcano.sh/vgpu-memory": 64000})
+    assert (found.guarantee, found.deserved) == ({"memory": 1024}, {"cpu": 2000})
+    assert (found.reclaimable, found.parent, found.priority, found.problems) == (False, "root", 5, ())
+
+
+def test_a_queue_says_whether_it_takes_groups():
+    texts = {state: b'{"status":{"state":"' + state.encode() + b'"}}' for state in ("", "Open", "Closing", "Closed")}
+    assert [state for state, text in texts.items() if decode_queue(text).is_open] == ["", "Open"]
+
+
+def test_a_queue_of_node_groups_is_not_honoured():
+    assert queue(affinity={}, extendClusters=[{}]).problems == ("spec.affinity", "spec.extendClusters")
+
+
+def test_a_queue_that_cannot_be_read_is_there_all_the_same():
+    text = b'{"metadata":{"name":"q"},"spec":{"capability":{"cpu":"-1"}}}'
+    with pytest.raises(InvalidRequestError, match=r"spec\.capability\.cpu"):
+        decode_queue(text)
+    assert salvage_queue(text).problems == (UNREADABLE,)
