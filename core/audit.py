@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.catalog import Catalog, rivals
-from core.ledger import Holding, Ledger, NodeState
+from core.holding import Holding
+from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import Identifying
 from core.settings import DialectName, Settings, Tables

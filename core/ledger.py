@@ -5,21 +5,25 @@ Questions (what if, preview) are asked of a `fork`, which shares all states and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from core import names, nodefit
-from core.catalog import Catalog, rivals
-from core.errors import InvalidRequestError, InvariantError, NodeInvariantError
+from core import nodefit
+from core.catalog import Catalog
+from core.errors import InvariantError, NodeInvariantError
+from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
 from core.model import Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts
-from core.port import Complaint, Scaled, Stamp
+from core.port import Complaint, Stamp
 from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
 _LOG_MAX: Final = 1 << 17
 # How many nodes are judged anew between two pauses of `Ledger.configure`.
 _SLICE: Final = 8
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,45 +42,6 @@ class Placement:
     amounts: Amounts
     score: float = 0.0
     asked_by: Pod | None = field(default=None, compare=False, repr=False)
-
-
-class Part(NamedTuple):
-    """What a pod holds in one dialect; assignment is None where nothing says which cards it uses.
-
-    closes: why its node takes nothing new in that dialect, or "".
-    """
-
-    dialect: DialectName
-    assignment: Any
-    closes: str = ""
-
-
-class Holding(NamedTuple):
-    """One pod's part of a node, reserved by us or bound as the API server says.
-
-    dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
-    scale: what the figures of its assignment mean (`core.port.Scaled`), as of when it was first counted.
-    """
-
-    key: str
-    dialect: DialectName | None
-    assignment: Any
-    amounts: Amounts
-    closes: str = ""
-    also: tuple[Part, ...] = ()
-    scale: object = None
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """What it holds, by dialect."""
-        if self.dialect is None:
-            return ()
-        return (Part(self.dialect, self.assignment, self.closes), *self.also)
-
-    @property
-    def reason(self) -> str:
-        """Why its node takes nothing new in some dialect, or ""."""
-        return self.closes or next((part.closes for part in self.also if part.closes), "")
 
 
 class NodeState(NamedTuple):
@@ -111,6 +76,27 @@ class _Entry:
     aside: str = ""
 
 
+class Trial:
+    """Promises that stand only if they are kept: what the nodes and pods that they touched were before.
+
+    Attributes:
+        kept: whether they are to stand.
+    """
+
+    __slots__ = ("before", "kept", "nodes", "outer", "owner")
+
+    def __init__(self, owner: object, outer: "Trial | None") -> None:
+        self.kept = False
+        self.owner: Final = owner
+        self.outer: Final = outer
+        self.nodes: Final[dict[NodeName, tuple[NodeState, _Entry]]] = {}
+        self.before: Final[dict[PodUid, tuple[NodeName | None, Pod | None, Placement | None]]] = {}
+
+    def keep(self) -> None:
+        """Let stand what was promised and released so far, once the trial ends."""
+        self.kept = True
+
+
 class Ledger:
     """The cluster as promised: nodes set from the API, pods counted, placements reserved and released."""
 
@@ -118,9 +104,7 @@ class Ledger:
         self.catalog: Final = catalog
         self.tables = tables
         self.settings = settings
-        # Which dialects are scaled: asked for every pod, and slow to find out.
-        self._scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
-        self._learn(tables)
+        self._reader = Reader(catalog, tables)
         self.states: dict[NodeName, NodeState] = {}
         self._entries: dict[NodeName, _Entry] = {}
         self._owner = object()
@@ -135,18 +119,14 @@ class Ledger:
         self._log: list[NodeName] = []
         self._log_start = 0
         self._version = 0
-
-    def _learn(self, tables: Tables) -> None:
-        """Take from the configuration what is asked of it for every pod."""
-        self.uncounted = self.catalog.uncounted(tables)
-        # By dialect that says by annotations which cards, the resources by which it is asked.
-        self._shares = {
-            name: dialect.resources(tables)
-            for name, dialect in self.catalog.dialects.items()
-            if dialect.assignment_keys(tables)
-        }
+        self._trial: Trial | None = None
 
     # ------------------------------------------------------------------ reading
+
+    @property
+    def uncounted(self) -> frozenset[str]:
+        """Resources of shares that are never compared with what a node has."""
+        return self._reader.uncounted
 
     @property
     def cursor(self) -> int:
@@ -181,6 +161,7 @@ class Ledger:
 
     def recount(self, name: NodeName) -> None:
         """Make the state of *name* anew from its holders."""
+        self._certain()
         if name in self.states:
             self._put(name, self._rebuilt(self.states[name].facts, self._own(name)))
 
@@ -232,6 +213,7 @@ class Ledger:
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
         if over and set(over) - set(dialect.overcommitted(state.offers[name])):
             raise NodeInvariantError(placement.node, f"{'; '.join(over)}, with pod {placement.pod_key}")
+        self._remember(placement.pod)
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
@@ -239,6 +221,7 @@ class Ledger:
 
     def release(self, pod: PodUid) -> bool:
         """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
+        self._remember(pod)
         node = self._node_of.pop(pod, None)
         self._pods.pop(pod, None)
         self._promised.pop(pod, None)
@@ -246,6 +229,7 @@ class Ledger:
             return False
         state = self.states.get(node)
         if state is None:
+            self._certain()
             stray = self._stray.get(node, {})
             stray.pop(pod, None)
             if not stray:
@@ -258,8 +242,60 @@ class Ledger:
         self._put(node, self._without(node, state, holding, holders.values()))
         return True
 
+    @contextmanager
+    def trial(self) -> Iterator[Trial]:
+        """Reserve and release inside; unless the trial is kept, all is as it was before, whatever ended it.
+
+        The former states come back as they were, with their versions: what is known of them stays true. Nothing else
+        may change meanwhile; a trial inside another one is kept only if that is.
+        """
+        trial = self._trial = Trial(self._owner, self._trial)
+        # Until the end, entries are copied before they change.
+        self._owner = object()
+        try:
+            yield trial
+        except BaseException:
+            trial.kept = False
+            raise
+        finally:
+            self._trial, self._owner = trial.outer, trial.owner
+            if trial.kept:
+                self._keep(trial)
+            else:
+                self._put_back(trial)
+
+    def _keep(self, trial: Trial) -> None:
+        for name in trial.nodes:
+            self._entries[name].owner = self._owner
+        if trial.outer is not None:
+            for name, known in trial.nodes.items():
+                trial.outer.nodes.setdefault(name, known)
+            for uid, held in trial.before.items():
+                trial.outer.before.setdefault(uid, held)
+
+    def _put_back(self, trial: Trial) -> None:
+        for name, (state, entry) in trial.nodes.items():
+            self._entries[name] = entry
+            if self.states[name] is not state:
+                self._put(name, state)
+        for uid, (node, pod, placement) in trial.before.items():
+            _set(self._node_of, uid, node)
+            _set(self._pods, uid, pod)
+            _set(self._promised, uid, placement)
+
+    def _remember(self, uid: PodUid) -> None:
+        """Note what *uid* holds before that changes, if it may have to be put back."""
+        if self._trial is not None and uid not in self._trial.before:
+            self._trial.before[uid] = self._node_of.get(uid), self._pods.get(uid), self._promised.get(uid)
+
+    def _certain(self) -> None:
+        """See that nothing is being tried, before the cluster itself changes."""
+        if self._trial is not None:
+            raise InvariantError("nodes, bound pods and configuration do not change in the middle of a trial")
+
     def set_aside(self, name: NodeName, why: str) -> None:
         """Place nothing new on *name*, where a contradiction was found, until its cards or the configuration change."""
+        self._certain()
         state = self.states.get(name)
         if state is not None:
             entry = self._own(name)
@@ -278,6 +314,7 @@ class Ledger:
         what it was first seen bound with, whatever its annotations say later: nobody moves a running container. False
         where they say another thing.
         """
+        self._certain()
         name = NodeName(pod.node_name)
         if pod.finished or not name:
             self.release(pod.uid)
@@ -285,11 +322,11 @@ class Ledger:
         before = self.holding(pod.uid)
         state = self.states.get(name)
         known = self._pods.get(pod.uid)
-        told, pod = pod, self._as_bound(known, before, pod)
+        told, pod = pod, self._reader.as_bound(known, before, pod)
         # Annotations change some times for each pod; what it takes beside its cards is parsed once.
-        amounts = before.amounts if before and known and _asks_the_same(known, pod) else self._amounts(pod)
+        amounts = before.amounts if before and known and asks_the_same(known, pod) else self._reader.amounts(pod)
         entry = self._entries.get(name)
-        holding = self._counted(pod, entry, amounts, before)
+        holding = self._reader.counted(pod, entry, amounts, before)
         if before is None or self._node_of.get(pod.uid) != name or before != holding:
             self.release(pod.uid)
             self._node_of[pod.uid] = name
@@ -300,76 +337,13 @@ class Ledger:
                 self._own(name).holders[pod.uid] = holding
                 self._put(name, self._with(state, holding))
         self._promised.pop(pod.uid, None)
-        if holding.dialect is not None or any("/" in resource for resource in _asked(pod)):
+        if holding.dialect is not None or any("/" in resource for resource in asked_resources(pod)):
             self._pods[pod.uid] = pod
-        return told is pod or self._counted(told, entry, amounts, before) == holding
-
-    def _as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
-        """*pod* with the assignment that it is *known* to be bound with, if that could be read.
-
-        Schedulers write an assignment with the Binding, and plugins what they made of it, once.
-        """
-        if known is None or held is None or known.node_name != pod.node_name:
-            return pod
-        read = [one.dialect for one in held.parts if one.assignment is not None and not one.closes]
-        keys = [key for name in read for key in self.catalog.dialects[name].assignment_keys(self.tables)]
-        kept = {key: known.annotations[key] for key in keys if key in known.annotations}
-        if all(pod.annotations.get(key) == text for key, text in kept.items()):
-            return pod
-        return replace(pod, annotations={**pod.annotations, **kept})
-
-    def _amounts(self, pod: Pod) -> Amounts:
-        try:
-            return nodefit.amounts_of(pod, self.uncounted)
-        except InvalidRequestError:
-            return ((names.PODS, 1),)
-
-    def _counted(self, pod: Pod, entry: _Entry | None, amounts: Amounts, before: Holding | None) -> Holding:
-        """What bound *pod* holds, in every dialect of which it carries an assignment, or asks for cards without one."""
-        empty = entry.empty if entry is not None else {}
-        found: list[Part] = []
-        asked: frozenset[str] | None = None
-        for name, dialect in self.catalog.dialects.items():
-            held = dialect.held(pod, empty.get(name, ()), self.tables)
-            if held is not None:
-                found.append(Part(name, held.assignment, held.closes))
-                continue
-            # Where no annotation says which cards, the request is all there is, and `held` has read it.
-            shares = self._shares.get(name)
-            if shares is None:
-                continue
-            if asked is None:
-                asked = _asked(pod)
-            if not shares.isdisjoint(asked) and self.catalog.gives_cards(name, pod, self.tables):
-                named = ", ".join(sorted(asked & shares))
-                closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
-                found.append(Part(name, None, closes))
-        if not found:
-            return Holding(pod.key, None, None, amounts)
-        scale = self._scale(pod, found, entry, before)
-        (name, assignment, closes), *also = found
-        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale)
-
-    def _scale(self, pod: Pod, found: list[Part], entry: _Entry | None, before: Holding | None) -> object:
-        """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
-        name, assignment, _ = found[0]
-        dialect = self._scaled.get(name)
-        if assignment is None or dialect is None:
-            return None
-        now = entry.scales[name] if entry is not None else dialect.scale(None, (), self.tables)
-        since = before.scale if before is not None and before.dialect is name else None
-        since = dialect.scale_read(pod, assignment, now) if since is None else since
-        if since is None or since is now:
-            return now
-        kept, why = dialect.rescaled(assignment, since, now)
-        if why:
-            closes = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
-            found.append(Part(name, None, closes))
-        return kept
+        return told is pod or self._reader.counted(told, entry, amounts, before) == holding
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
-        dialect, holding = self._scaled.get(placement.dialect), self.holding(placement.pod)
+        dialect, holding = self._reader.scaled.get(placement.dialect), self.holding(placement.pod)
         if dialect is None or holding is None or holding.scale is None:
             return {}
         return dialect.scale_told(placement.assignment, holding.scale)
@@ -378,17 +352,18 @@ class Ledger:
 
     def set_node(self, node: Node) -> bool:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
+        self._certain()
         empty, complaints = self.catalog.offers(node, self.tables, self.settings)
         facts = nodefit.facts_of(node)
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})
-            scales = self._scales(node, empty)
+            scales = self._reader.scales(node, empty)
             entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales)
         else:
             entry = self._own(node.name)
             if entry.empty != empty or entry.node.annotations != node.annotations:
-                entry.scales = self._scales(node, empty)
+                entry.scales = self._reader.scales(node, empty)
             entry.node = node
             if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
                 return False
@@ -401,6 +376,7 @@ class Ledger:
 
     def remove_node(self, name: NodeName) -> bool:
         """Forget *name*; its pods stay known as strays until they are gone too."""
+        self._certain()
         if self.states.pop(name, None) is None:
             return False
         holders = self._own(name).holders
@@ -415,18 +391,20 @@ class Ledger:
 
         Until the last of them nodes stand under either configuration: nothing may be decided or changed between them.
         """
+        self._certain()
         self.tables, self.settings = tables, settings
-        self._learn(tables)
+        self._reader = Reader(self.catalog, tables)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
             entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
-            entry.scales, entry.aside = self._scales(entry.node, entry.empty), ""
+            entry.scales, entry.aside = self._reader.scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
                 yield
 
     def fork(self) -> "Ledger":
         """A ledger with the same states, for trying: what happens to it does not happen here."""
+        self._certain()
         twin = Ledger(self.catalog, self.tables, self.settings)
         twin.states = dict(self.states)
         twin._entries = dict(self._entries)
@@ -459,12 +437,11 @@ class Ledger:
         """What *name* is rebuilt from, to be changed here and in no fork."""
         entry = self._entries[name]
         if entry.owner is not self._owner:
+            if self._trial is not None:
+                self._trial.nodes[name] = self.states[name], entry
             entry = replace(entry, holders=dict(entry.holders), owner=self._owner)
             self._entries[name] = entry
         return entry
-
-    def _scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
-        return {name: one.scale(node, empty.get(name, ()), self.tables) for name, one in self._scaled.items()}
 
     def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
         """The node's state from nothing: every holder is counted again on the cards as they are now."""
@@ -492,14 +469,14 @@ class Ledger:
         """
         pod = self._pods.get(uid)
         if pod is not None:
-            return self._counted(pod, entry, self._amounts(pod), old)
+            return self._reader.counted(pod, entry, self._reader.amounts(pod), old)
         placement = self._promised.get(uid)
         if placement is None or placement.asked_by is None:
             return old
         pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
         pod = replace(pod, annotations={**pod.annotations, **said})
-        found = self._counted(pod, entry, self._amounts(pod), old)
+        found = self._reader.counted(pod, entry, self._reader.amounts(pod), old)
         return found if found.dialect is placement.dialect else old
 
     def _with(self, state: NodeState, holding: Holding) -> NodeState:
@@ -507,7 +484,7 @@ class Ledger:
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
             offers = self._moved(offers, holding, back=False)
-            closed = _closed_by(holding, offers, closed)
+            closed = closed_by(holding, offers, closed)
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
@@ -519,7 +496,7 @@ class Ledger:
         if holding.dialect is not None:
             offers = self._moved(offers, holding, back=True)
             # Others may close what this one closed; while it closed nothing by itself, nothing opens.
-            if closed and any(closed.get(of) == why for of, why in _closed_by(holding, offers, {}).items()):
+            if closed and any(closed.get(of) == why for of, why in closed_by(holding, offers, {}).items()):
                 closed = self._closed(self._entries[name], left, offers)
         used = dict(state.used)
         for resource, amount in holding.amounts:
@@ -548,7 +525,7 @@ class Ledger:
         closed: Mapping[DialectName, str] = dict.fromkeys(offers, entry.aside) if entry.aside else {}
         for holding in holders:
             if holding.dialect is not None:
-                closed = _closed_by(holding, offers, closed)
+                closed = closed_by(holding, offers, closed)
         return closed
 
     def _next(self) -> int:
@@ -567,35 +544,8 @@ class Ledger:
             self._log_start += cut
 
 
-def _asks_the_same(one: Pod, other: Pod) -> bool:
-    """Whether two states of one pod take the same of a node, beside cards."""
-    return (
-        one.containers == other.containers
-        and one.init_containers == other.init_containers
-        and one.overhead == other.overhead
-    )
-
-
-def _asked(pod: Pod) -> frozenset[str]:
-    """The resources that containers of *pod* name."""
-    return frozenset([name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)])
-
-
-def _closed_by(
-    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName, str]
-) -> Mapping[DialectName, str]:
-    """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
-
-    Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
-    others wait until nothing of it is held.
-    """
-    if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
-        return closed
-    for name, _, closes in holding.parts:
-        if closes and name not in closed:
-            closed = {**closed, name: closes}
-        if len(offers) > 1 or name not in offers:
-            for rival in rivals(name):
-                if rival in offers and rival not in closed:
-                    closed = {**closed, rival: f"its cards are in use as {name} by pod {holding.key}"}
-    return closed
+def _set(known: dict[PodUid, _T], uid: PodUid, value: _T | None) -> None:
+    if value is None:
+        known.pop(uid, None)
+    else:
+        known[uid] = value

@@ -1,0 +1,188 @@
+"""What a pod holds of its node, and how that is read of a bound pod's annotations, whoever bound it.
+
+Counting it is the ledger's (`core.ledger`); what an annotation means is its dialect's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
+
+from core import names, nodefit
+from core.catalog import Catalog, rivals
+from core.errors import InvalidRequestError
+from core.model import Node, Pod
+from core.nodefit import Amounts
+from core.port import Scaled
+from core.settings import DialectName, Tables
+
+
+class Part(NamedTuple):
+    """What a pod holds in one dialect; assignment is None where nothing says which cards it uses.
+
+    closes: why its node takes nothing new in that dialect, or "".
+    """
+
+    dialect: DialectName
+    assignment: Any
+    closes: str = ""
+
+
+class Holding(NamedTuple):
+    """One pod's part of a node, reserved by us or bound as the API server says.
+
+    dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
+    scale: what the figures of its assignment mean (`core.port.Scaled`), as of when it was first counted.
+    """
+
+    key: str
+    dialect: DialectName | None
+    assignment: Any
+    amounts: Amounts
+    closes: str = ""
+    also: tuple[Part, ...] = ()
+    scale: object = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it holds, by dialect."""
+        if self.dialect is None:
+            return ()
+        return (Part(self.dialect, self.assignment, self.closes), *self.also)
+
+    @property
+    def reason(self) -> str:
+        """Why its node takes nothing new in some dialect, or ""."""
+        return self.closes or next((part.closes for part in self.also if part.closes), "")
+
+
+class There(Protocol):
+    """The cards of a node with nothing in use, by dialect, and what figures mean on them."""
+
+    empty: Mapping[DialectName, tuple[Any, ...]]
+    scales: Mapping[DialectName, object]
+
+
+class Reader:
+    """Reads what bound pods hold, under one configuration."""
+
+    def __init__(self, catalog: Catalog, tables: Tables) -> None:
+        self.catalog: Final = catalog
+        # Which dialects are scaled: asked for every pod, and slow to find out.
+        self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
+        self._tables: Final = tables
+        self.uncounted: Final = catalog.uncounted(tables)
+        # By dialect that says by annotations which cards, the resources by which it is asked.
+        self._shares: Final = {
+            name: dialect.resources(tables)
+            for name, dialect in catalog.dialects.items()
+            if dialect.assignment_keys(tables)
+        }
+
+    def as_bound(self, known: Pod | None, held: Holding | None, pod: Pod) -> Pod:
+        """*pod* with the assignment that it is *known* to be bound with, if that could be read.
+
+        Schedulers write an assignment with the Binding, and plugins what they made of it, once.
+        """
+        if known is None or held is None or known.node_name != pod.node_name:
+            return pod
+        read = [one.dialect for one in held.parts if one.assignment is not None and not one.closes]
+        keys = [key for name in read for key in self.catalog.dialects[name].assignment_keys(self._tables)]
+        kept = {key: known.annotations[key] for key in keys if key in known.annotations}
+        if all(pod.annotations.get(key) == text for key, text in kept.items()):
+            return pod
+        return replace(pod, annotations={**pod.annotations, **kept})
+
+    def amounts(self, pod: Pod) -> Amounts:
+        """What *pod* takes of its node beside cards; one of ``pods`` where that cannot be read."""
+        try:
+            return nodefit.amounts_of(pod, self.uncounted)
+        except InvalidRequestError:
+            return ((names.PODS, 1),)
+
+    def counted(self, pod: Pod, there: "There | None", amounts: Amounts, before: Holding | None) -> Holding:
+        """What bound *pod* holds, in every dialect of which it carries an assignment, or asks for cards without one.
+
+        Args:
+            pod: as it is bound.
+            there: the cards of its node, None if that does not exist.
+            amounts: what it takes beside cards.
+            before: what it held when it was last counted.
+        """
+        empty = there.empty if there is not None else {}
+        found: list[Part] = []
+        asked: frozenset[str] | None = None
+        for name, dialect in self.catalog.dialects.items():
+            held = dialect.held(pod, empty.get(name, ()), self._tables)
+            if held is not None:
+                found.append(Part(name, held.assignment, held.closes))
+                continue
+            # Where no annotation says which cards, the request is all there is, and `held` has read it.
+            shares = self._shares.get(name)
+            if shares is None:
+                continue
+            if asked is None:
+                asked = asked_resources(pod)
+            if not shares.isdisjoint(asked) and self.catalog.gives_cards(name, pod, self._tables):
+                named = ", ".join(sorted(asked & shares))
+                closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
+                found.append(Part(name, None, closes))
+        if not found:
+            return Holding(pod.key, None, None, amounts)
+        scale = self._scale(pod, found, there, before)
+        (name, assignment, closes), *also = found
+        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale)
+
+    def _scale(self, pod: Pod, found: list[Part], there: "There | None", before: Holding | None) -> object:
+        """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
+        name, assignment, _ = found[0]
+        dialect = self.scaled.get(name)
+        if assignment is None or dialect is None:
+            return None
+        now = there.scales[name] if there is not None else dialect.scale(None, (), self._tables)
+        since = before.scale if before is not None and before.dialect is name else None
+        since = dialect.scale_read(pod, assignment, now) if since is None else since
+        if since is None or since is now:
+            return now
+        kept, why = dialect.rescaled(assignment, since, now)
+        if why:
+            closes = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
+            found.append(Part(name, None, closes))
+        return kept
+
+    def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
+        """What figures mean on the cards of *node*."""
+        return {name: one.scale(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
+
+
+def asks_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two states of one pod take the same of a node, beside cards."""
+    return (
+        one.containers == other.containers
+        and one.init_containers == other.init_containers
+        and one.overhead == other.overhead
+    )
+
+
+def asked_resources(pod: Pod) -> frozenset[str]:
+    """The resources that containers of *pod* name."""
+    return frozenset([name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)])
+
+
+def closed_by(
+    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName, str]
+) -> Mapping[DialectName, str]:
+    """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
+
+    Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
+    others wait until nothing of it is held.
+    """
+    if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
+        return closed
+    for name, _, closes in holding.parts:
+        if closes and name not in closed:
+            closed = {**closed, name: closes}
+        if len(offers) > 1 or name not in offers:
+            for rival in rivals(name):
+                if rival in offers and rival not in closed:
+                    closed = {**closed, rival: f"its cards are in use as {name} by pod {holding.key}"}
+    return closed
