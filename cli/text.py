@@ -35,7 +35,8 @@ def explanation(found: Explained) -> str:
 
 def answer(pod: str, told: Mapping[str, Any]) -> str:
     """The controller's own words on a pod, which are of several lines."""
-    return "\n".join(escaped(line) for line in f"{pod}: {told.get('text', '')}".split("\n"))
+    code = f"{told['code']} " if told.get("code") else ""
+    return "\n".join(escaped(line) for line in f"{pod}: {code}{told.get('text', '')}".split("\n"))
 
 
 def _no_cards(asked: Sequence[Node]) -> str:

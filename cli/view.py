@@ -14,6 +14,7 @@ from core.ledger import Ledger, NodeState
 from core.model import Pod
 from core.port import Tally
 from core.settings import DialectName
+from core.waiting import code_in
 
 VERSION: Final = 1
 
@@ -87,7 +88,8 @@ class Held:
 class Explained:
     """The answer of ``explain``.
 
-    state: ``waits``, ``bound`` or ``over``. reason: of the condition PodScheduled, "" if there is none. text: where
+    state: ``waits``, ``bound`` or ``over``. reason: of the condition PodScheduled, "" if there is none. code: of why it
+    waits (docs/operators/waiting.md), "" if another scheduler says why. text: where
     the pod is or why it waits. controller: the controller's own answer, field by field, where it was asked.
     """
 
@@ -97,6 +99,7 @@ class Explained:
     phase: str
     node: str = ""
     reason: str = ""
+    code: str = ""
     text: str
     cards: tuple[Held, ...] = ()
     events: tuple[Event, ...] = ()
@@ -128,6 +131,7 @@ def explained(
         phase=str(pod.phase),
         node=pod.node_name,
         reason=pod.scheduled_reason if not pod.node_name else "",
+        code=code_in(pod.scheduled_message) if not pod.node_name else "",
         text=_where(ledger, pod) if ledger is not None and pod.node_name else _waiting(pod),
         cards=() if ledger is None or over else tuple(Held(card=card, share=what) for card, what in _held(ledger, pod)),
         events=tuple(

@@ -22,6 +22,7 @@ from controller.record import Recorder
 from core.errors import InvalidRequestError, escaped
 from core.model import Pod
 from core.port import LockStep, LockWait
+from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
@@ -161,7 +162,8 @@ class Actor:
                 if self._is_ours(error):
                     self._say(f"forbidden: create pods/binding: {error.message}")
                 text = f"the API server forbids to bind this pod to {deed.node}: {error.message}"
-                self._inbox.put(partial(refused, rest_s=_FORBIDDEN_REST_S, text=text))
+                wait = Wait(Cause.BINDING_REFUSED, text)
+                self._inbox.put(partial(refused, rest_s=_FORBIDDEN_REST_S, wait=wait))
             case ApiUnreachableError():
                 self._say(f"unreachable: create pods/binding: {error.message}")
                 self._inbox.put(partial(refused, rest_s=_UNREACHABLE_REST_S))
@@ -171,7 +173,8 @@ class Actor:
             case ApiRefusedError():
                 _log.warning("binding refused", pod=deed.pod.key, node=deed.node, error=error.message)
                 text = f"the API server refuses to bind this pod to {deed.node}: {error.message}"
-                self._inbox.put(partial(refused, rest_s=self._owner.planner.settings.refused_retry_s, text=text))
+                rest_s = self._owner.planner.settings.refused_retry_s
+                self._inbox.put(partial(refused, rest_s=rest_s, wait=Wait(Cause.BINDING_REFUSED, text)))
             case _:
                 _log.warning("binding unknown", pod=deed.pod.key, node=deed.node, error=str(error))
                 self._inbox.put(partial(self._owner.outcomes.lost, deed.pod.uid, deed.attempt, _shown(error)))
@@ -279,7 +282,8 @@ class Actor:
             self._inbox.put(partial(self._owner.outcomes.not_fenced, pod.uid, deed.attempt))
             return
         self._inbox.put(partial(self._owner.fenced, pod.uid, deed.attempt, found))
-        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=deed.text))
+        message = escaped(deed.wait.message)
+        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
     async def _read_group(self, deed: ReadGroup) -> None:
         min_member: int | None = None
@@ -328,9 +332,10 @@ def _group_path(deed: ReadGroup) -> str:
 
 
 def _fence(deed: Fence, now_s: float) -> dict[str, Any]:
-    """A condition that differs from every one before, with the word that kube-scheduler has for a failed Binding."""
+    """A condition that differs from every one before."""
     now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": escaped(deed.text)}
+    condition = {"type": "PodScheduled", "status": "False", "reason": deed.wait.cause.reason}
+    condition["message"] = escaped(deed.wait.message)
     condition["lastProbeTime"] = now
     if deed.first:
         condition["lastTransitionTime"] = now

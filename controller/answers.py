@@ -7,7 +7,8 @@ from typing import Any, Final
 from controller.inbox import Inbox
 from controller.lifecycle import Entry, Stage
 from controller.owner import Owner
-from controller.plan import turn_text
+from controller.plan import turn_wait
+from controller.tell import refusal_wait
 from core import explain
 from core.choice import compared
 from core.decide import shape_of
@@ -16,16 +17,19 @@ from core.explain import Refused
 from core.ledger import Placement
 from core.model import NodeName, Pod
 from core.shape import Shape
+from core.waiting import Cause, Wait
 
 Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
 
 UNKNOWN: Final = "unknown"
-_STAGES = {
-    Stage.READY: "is about to be decided",
-    Stage.RESTING: "is tried again soon: the last write did not go through",
+_WAITS: Final = {
+    Stage.READY: Wait(Cause.WAITING_FOR_DECISION, "is about to be decided"),
+    Stage.RESTING: Wait(Cause.RETRIED, "is tried again soon: the last write did not go through"),
+    Stage.SETTLING: Wait(Cause.SCHEDULER_ERROR, "is being read again: it is not known yet what became of its Binding"),
+}
+_STAGES: Final = {
     Stage.LOCKING: "has its place; its node is being locked for it",
     Stage.BINDING: "is being bound",
-    Stage.SETTLING: "is being read again: it is not known yet what became of its Binding",
     Stage.BOUND: "is bound",
 }
 
@@ -52,17 +56,19 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
     if entry.stage is Stage.TURN and entry.placement is not None:
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
-        found["text"] = owner.planner.turn_text(node, keys, in_full=True) if keys is not None else turn_text(node)
-    elif entry.held:
-        found["text"] = entry.held
+        found |= coded(owner.planner.turn_wait(node, keys, in_full=True) if keys is not None else turn_wait(node))
+    elif entry.wait is not None:
+        found |= coded(entry.wait)
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
-        found |= refused_answer(refused)
-        found["text"] += _closers(owner, refused, entry.shape)
         silent = owner.refusals.silent.get(entry.shape, ())
+        found |= coded(refusal_wait(refused, silent)) | refused_answer(refused)
+        found["text"] += _closers(owner, refused, entry.shape)
         if silent:
             found["silent_plugins"] = list(silent)
             found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
+    elif entry.stage in _WAITS:
+        found |= coded(_WAITS[entry.stage])
     else:
         found["text"] = _STAGES.get(entry.stage, "waits")
     avoided = sorted(owner.handoff.rests.avoided(entry.pod))
@@ -72,6 +78,11 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
             f"\nIts owner's last pods were turned away by {', '.join(avoided)}: it goes elsewhere if it can."
         )
     return found
+
+
+def coded(wait: Wait) -> dict[str, Any]:
+    """Why a pod waits: its code, its condition's reason, and in words."""
+    return {"code": wait.cause.code, "reason": wait.cause.reason, "text": wait.text}
 
 
 def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:

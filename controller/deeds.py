@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName
+from core.waiting import Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +57,13 @@ class ReadPod:
 class Fence:
     """Write a pod's condition, of this version only, so that nothing sent before can be written any more.
 
-    text: the condition's; first: it says something else than that the pod waits, up to now.
+    wait: what the condition says; first: it says something else than that the pod waits, up to now.
     """
 
     pod: Target
     attempt: int
     version: str
-    text: str
+    wait: Wait
     first: bool
 
 

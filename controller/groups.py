@@ -4,6 +4,7 @@ from typing import Final
 
 from controller import plan
 from core.model import PodUid
+from core.waiting import Wait
 
 Key = tuple[str, str]
 
@@ -16,14 +17,18 @@ class Groups:
     """Groups by (namespace, name), and the pods that wait to hear of one."""
 
     def __init__(self) -> None:
-        # Why the group's pods wait ("" = they may be placed alone), and until when that is believed.
-        self._known: dict[Key, tuple[str, float]] = {}
+        # Why the group's pods wait (None = they may be placed alone), and until when that is believed.
+        self._known: dict[Key, tuple[Wait | None, float]] = {}
         self._asking: dict[Key, dict[PodUid, None]] = {}
 
-    def text(self, key: Key, now_s: float) -> str | None:
-        """Why pods of group *key* wait, "" if they may be placed alone; None if that is not known."""
+    def is_known(self, key: Key, now_s: float) -> bool:
+        """Whether it is known if pods of group *key* may be placed alone."""
         known = self._known.get(key)
-        return None if known is None or known[1] <= now_s else known[0]
+        return known is not None and known[1] > now_s
+
+    def wait(self, key: Key) -> Wait | None:
+        """Why pods of group *key*, which is known, wait; None if they may be placed alone."""
+        return self._known[key][0]
 
     def ask(self, key: Key, uid: PodUid) -> bool:
         """Note that *uid* wants to hear of *key*; whether that is to be read now."""
@@ -33,8 +38,8 @@ class Groups:
         return first
 
     def take(self, key: Key, min_member: int | None, problem: str, now_s: float) -> list[PodUid]:
-        """Take what was read; who wants to hear of it. Arguments as of `plan.group_text`."""
+        """Take what was read; who wants to hear of it. Arguments as of `plan.group_wait`."""
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
-        self._known[key] = (plan.group_text("/".join(key), min_member, problem), now_s + BELIEVED_S)
+        self._known[key] = (plan.group_wait("/".join(key), min_member, problem), now_s + BELIEVED_S)
         return list(self._asking.pop(key, {}))

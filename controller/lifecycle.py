@@ -15,6 +15,7 @@ from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.shape import Shape
+from core.waiting import Wait
 from kube.versions import is_newer
 
 
@@ -105,7 +106,7 @@ class Entry:
         pod: as it was when it was last decided on, in the newest version that a Binding may name.
         stage: where it stands.
         shape: what it asks; None while that is not known.
-        held: why it is not decided, or not bound yet, "" if there is nothing to say.
+        wait: why it is not decided, or not bound yet; None if there is nothing to say, or its shape's refusal says it.
         placement: what is reserved for it.
         newest: what it was last seen to be while something that was sent was not settled.
         attempt: counts Bindings, so that a late answer is known for what it is.
@@ -118,7 +119,7 @@ class Entry:
     pod: Pod
     stage: Stage = Stage.READY
     shape: Shape | None = None
-    held: str = ""
+    wait: Wait | None = None
     placement: Placement | None = None
     newest: Pod | None = None
     attempt: int = 0
@@ -190,7 +191,7 @@ class Lifecycle:
     def refuse(self, entry: Entry, shape: Shape) -> None:
         """Keep *entry* until something frees that its shape could use."""
         self._move(entry, Event.REFUSE)
-        entry.held = ""
+        entry.wait = None
         entry.parked = shape
         self._queue.refuse(shape, entry.order, entry.ticket, entry.pod.uid)
 
@@ -224,15 +225,15 @@ class Lifecycle:
         self._move(entry, Event.WRITTEN)
         entry.failures = 0
 
-    def doubt(self, entry: Entry, text: str) -> None:
-        """It is not known what became of the Binding, or of the pod; *text* says why, if the user should know."""
+    def doubt(self, entry: Entry, wait: Wait | None) -> None:
+        """It is not known what became of the Binding, or of the pod; *wait* says why, if the user should know."""
         self._move(entry, Event.DOUBT)
-        entry.held = text
+        entry.wait = wait
 
     def mistrust(self, entry: Entry) -> None:
         """Something happened to the pod that cannot: it is read, and nothing is believed of it until then."""
         self._move(entry, Event.MISTRUST)
-        entry.held = ""
+        entry.wait = None
 
     def leave(self, uid: PodUid) -> Entry | None:
         """Forget a pod; its entry, if there was one."""
@@ -273,17 +274,17 @@ class Lifecycle:
         """The pod is as it was, in another *version*: a write of our own made it."""
         entry.pod = replace(entry.pod, resource_version=version)
 
-    def asks(self, entry: Entry, shape: Shape | None, held: str = "") -> None:
-        """What the pod asks, if that is known; *held*: why it is not decided."""
-        entry.shape, entry.held = shape, held
+    def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
+        """What the pod asks, if that is known; *wait*: why it is not decided."""
+        entry.shape, entry.wait = shape, wait
 
-    def hold_up(self, entry: Entry, text: str) -> None:
+    def hold_up(self, entry: Entry, wait: Wait) -> None:
         """Why the pod is not bound yet."""
-        entry.held = text
+        entry.wait = wait
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
         """*placement* is reserved for the pod."""
-        entry.placement, entry.held = placement, ""
+        entry.placement, entry.wait = placement, None
 
     def unreserve(self, entry: Entry) -> None:
         """Nothing is reserved for the pod any more."""

@@ -18,7 +18,9 @@ class Metrics:
         self.undefined_events: Final = self._counter(
             "undefined_events", "Times that a pod was not what it was thought to be, and read anew; please report them."
         )
-        self.refusals: Final = self._counter("refusals", "Decisions that no node fits.")
+        self.refusals: Final = self._counter(
+            "refusals", "Pods that were told why they wait, or told another cause than before, by its code.", ("code",)
+        )
         self.binds: Final = self._counter("binds", "Bindings sent, by what became of them.", ("outcome",))
         self.bind_s: Final = self._histogram("bind_seconds", "Seconds from sending a Binding to its answer.", _SECONDS)
         self.create_to_bound_s: Final = self._histogram(

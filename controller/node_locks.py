@@ -13,6 +13,7 @@ from controller.planner import Planner
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import LockStep, LockWait
 from core.settings import DialectName
+from core.waiting import Cause, Wait
 
 # A lock that goes is told by its node; this is for what nobody tells.
 _LOCK_REST_S: Final = 30.0
@@ -89,9 +90,9 @@ class NodeLocks:
         self._planner.take_back(entry)
         self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
         self._locked_out.setdefault(deed.node, {})[entry.pod.uid] = None
-        text = f"has its place on {deed.node} and waits: {reason}"
+        wait = Wait(Cause.NODE_LOCKED, f"has its place on {deed.node} and waits: {reason}")
         self._pending.settled(
-            entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), text=text, tell=rest_s > _SHORT_S
+            entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
         )
 
     def _locking(self, deed: Lock) -> Entry | None:

@@ -13,7 +13,10 @@ from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
 from controller.settling import News, State
 from core.model import Pod, PodUid
+from core.waiting import Cause, Wait
 from kube.versions import is_newer
+
+_NOT_SAID: Final = "the API server neither binds this pod nor says why; it is tried again"
 
 
 class Outcomes:
@@ -36,27 +39,27 @@ class Outcomes:
             self._sent.hear(uid, News.ACCEPTED)
             self._life.written(entry)
 
-    def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, text: str = "") -> None:
+    def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
         """The Binding was certainly not written, and nothing else is wrong with the pod.
 
         Args:
             uid: the pod.
             attempt: which of its Bindings.
             rest_s: for how long to leave it alone, at least.
-            text: what to tell the user, if trying again will not help.
+            wait: what to tell the user, if trying again will not help.
         """
         entry = self._waiting_for(uid, attempt, State.SENT)
         if entry is not None:
             self._life.failed(entry)
             self._sent.hear(uid, News.REFUSED)
-            self._release(entry, rest_s=rest_s, text=text)
+            self._release(entry, rest_s=rest_s, wait=wait)
         self._let_vanish(uid)
 
     def contradicted(self, uid: PodUid, attempt: int) -> None:
         """The API server says that the pod is not as it was thought to be: perhaps a Binding of ours is why."""
         entry = self._waiting_for(uid, attempt, State.SENT)
         if entry is not None:
-            self._doubt(entry, "", delay_s=0.0)
+            self._doubt(entry, None, delay_s=0.0)
         self._let_vanish(uid)
 
     def _let_vanish(self, uid: PodUid) -> None:
@@ -69,12 +72,12 @@ class Outcomes:
         entry = self._waiting_for(uid, attempt, State.SENT)
         if entry is not None and entry.placement is not None:
             text = f"it is not known whether the API server has bound this pod to {entry.placement.node}: {error}"
-            self._doubt(entry, text, delay_s=FIRST_REST_S)
+            self._doubt(entry, Wait(Cause.SCHEDULER_ERROR, text), delay_s=FIRST_REST_S)
 
-    def _doubt(self, entry: Entry, text: str, *, delay_s: float) -> None:
+    def _doubt(self, entry: Entry, wait: Wait | None, *, delay_s: float) -> None:
         self._life.failed(entry)
         self._sent.hear(entry.pod.uid, News.LOST)
-        self._life.doubt(entry, text)
+        self._life.doubt(entry, wait)
         if entry.newest is None or not self._has_passed(entry, entry.newest):
             self._read(entry, delay_s)
 
@@ -138,13 +141,13 @@ class Outcomes:
             self._read(entry, FIRST_REST_S)
 
     def _fence(self, entry: Entry, pod: Pod) -> None:
-        text = entry.held or "the API server neither binds this pod nor says why; it is tried again"
+        wait = entry.wait or Wait(Cause.SCHEDULER_ERROR, _NOT_SAID)
         self._planner.deeds.append(
             Fence(
                 pod=target_of(pod),
                 attempt=entry.attempt,
                 version=pod.resource_version,
-                text=text,
+                wait=wait,
                 first=entry.told is None,
             )
         )
@@ -153,7 +156,7 @@ class Outcomes:
         """The pod's condition was written; this is the pod since then."""
         entry = self._waiting_for(uid, attempt, State.FENCING)
         if entry is not None:
-            self._life.tell(entry, Told(text=entry.held, at_s=self._clock()))
+            self._planner.told(entry, Told(text=pod.scheduled_message, at_s=self._clock()))
             self.read(uid, attempt, pod)
 
     def not_fenced(self, uid: PodUid, attempt: int) -> None:
@@ -167,8 +170,8 @@ class Outcomes:
         self._sent.hear(entry.pod.uid, News.LOST)
         self._read(entry, FIRST_REST_S)
 
-    def _release(self, entry: Entry, *, rest_s: float = 0.0, text: str = "") -> None:
+    def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
         """Free what was promised for an attempt that is dead, and go on with the pod as it is now."""
         self._locks.withdraw(entry)
         self._planner.take_back(entry)
-        self._pending.settled(entry, rest_s=rest_s, text=text)
+        self._pending.settled(entry, rest_s=rest_s, wait=wait)

@@ -260,7 +260,7 @@ class Owner:
         entry = self.life.get(uid)
         if entry is None:
             return
-        self.life.tell(entry, Told(text=text, at_s=self._clock(), why=why))
+        self.planner.told(entry, Told(text=text, at_s=self._clock(), why=why))
         if entry.version == base and entry.stage not in UNSETTLED:
             self.life.moved_on(entry, version)
             self._seen[uid] = version

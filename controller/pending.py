@@ -10,6 +10,7 @@ from controller.groups import BELIEVED_S, Groups
 from controller.lifecycle import Entry, Stage, Told
 from controller.planner import Planner
 from core.model import Pod, PodUid
+from core.waiting import Cause, Wait, is_ours
 
 FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
@@ -31,7 +32,7 @@ class Pending:
         if entry is None:
             self._strangers.pop(pod.uid, None)
             if self.is_ours(pod):
-                text = pod.scheduled_message if pod.scheduled_reason == "Unschedulable" else ""
+                text = pod.scheduled_message if is_ours(pod.scheduled_reason) else ""
                 told = Told(text=text, at_s=self._clock()) if text else None
                 self.read(self._planner.life.seen(pod, told))
             else:
@@ -63,13 +64,13 @@ class Pending:
         self._planner.life.take(entry, pod)
         self.read(entry)
 
-    def settled(self, entry: Entry, *, rest_s: float = 0.0, text: str = "", tell: bool = True) -> None:
+    def settled(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None, tell: bool = True) -> None:
         """Go on with a pod for which nothing is sent or reserved any more, as it is now.
 
         Args:
             entry: the pod's.
             rest_s: for how long to leave it alone, at least, if it is as it was.
-            text: why it rests then.
+            wait: why it rests then.
             tell: the user is told of that.
         """
         pod = entry.newest or entry.pod
@@ -78,19 +79,19 @@ class Pending:
             return
         if not asks_the_same(entry.pod, pod):
             self._planner.life.changed(entry)
-            rest_s, text = 0.0, ""
+            rest_s, wait = 0.0, None
         self._planner.life.take(entry, pod)
         self.read(entry, rest_s)
-        if text and entry.stage is Stage.RESTING:
-            self._planner.life.hold_up(entry, text)
+        if wait is not None and entry.stage is Stage.RESTING:
+            self._planner.life.hold_up(entry, wait)
             if tell:
                 self._planner.untold[pod.uid] = None
 
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
         wish = plan.read_wish(entry.pod, self._planner.ledger)
-        if isinstance(wish, plan.Waits):
-            self._planner.life.asks(entry, None, wish.text)
+        if isinstance(wish, Wait):
+            self._planner.life.asks(entry, None, wish)
             self._planner.life.hold(entry)
             self._planner.untold[entry.pod.uid] = None
             return
@@ -108,15 +109,18 @@ class Pending:
         """Whether the pod's group lets it be placed alone; if not, it is put where it waits."""
         key = (entry.pod.namespace, group)
         now_s = self._clock()
-        text = self._groups.text(key, now_s)
-        if text == "":
-            return True
-        self._planner.life.asks(entry, None, text or "")
-        if text is None:
+        if not self._groups.is_known(key, now_s):
+            self._planner.life.asks(
+                entry, None, Wait(Cause.WAITING_FOR_GROUP, f"PodGroup {'/'.join(key)} is being read")
+            )
             self._planner.life.hold(entry)
             if self._groups.ask(key, entry.pod.uid):
                 self._planner.deeds.append(ReadGroup(namespace=key[0], name=key[1]))
             return False
+        wait = self._groups.wait(key)
+        if wait is None:
+            return True
+        self._planner.life.asks(entry, None, wait)
         self._planner.life.back_off(entry, now_s + 2.0 * BELIEVED_S)
         self._planner.untold[entry.pod.uid] = None
         return False

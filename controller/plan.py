@@ -17,6 +17,7 @@ from core.errors import quoted
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.shape import Shape
+from core.waiting import Cause, Wait
 
 # So many nodes with too long a line are looked at for one pod before it joins the line of the best.
 _NODES_TRIED: Final = 8
@@ -24,13 +25,6 @@ _NODES_TRIED: Final = 8
 _ANNOTATIONS_MAX_BYTES: Final = 262_144
 # Left for what device plugins write to a pod later: marks that are longer than those of the assignment, and times.
 _LATER_BYTES: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """The pod is not decided until it changes; text says why."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +63,19 @@ class Wish(NamedTuple):
     avoid: frozenset[NodeName] = frozenset()
 
 
-def read_wish(pod: Pod, ledger: Ledger) -> Shape | Waits:
-    """What *pod* asks, or why it is not decided."""
+def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
+    """What *pod* asks, or why it is not decided until it changes."""
     shape = shape_of(pod, ledger)
     match shape:
         case Shape():
             return shape
         case NotAsked():
-            return Waits(text=_NO_CARDS)
+            return Wait(Cause.NO_CARDS_ASKED, _NO_CARDS)
         case Invalid(violations=violations):
-            return Waits(text=explain.invalid(violations))
+            off = any(one.code == _SWITCHED_OFF for one in violations)
+            return Wait(Cause.SWITCHED_OFF if off else Cause.INVALID, explain.invalid(violations))
         case Unjudged(names=what):
-            return Waits(text=explain.unjudged(what))
+            return Wait(Cause.NOT_JUDGED, explain.unjudged(what))
         case _:
             assert_never(shape)
 
@@ -89,6 +84,9 @@ _NO_CARDS: Final = (
     "asks for no cards, which is all that cardshare places; set schedulerName to default-scheduler, "
     "or write the limits of the share"
 )
+
+# The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
+_SWITCHED_OFF: Final = "CS202"
 
 
 def group_name(pod: Pod) -> str:
@@ -100,8 +98,8 @@ def group_name(pod: Pod) -> str:
     return ""
 
 
-def group_text(group: str, min_member: int | None, problem: str = "") -> str:
-    """Why a pod of *group* (namespace/name) waits; "" if it may be placed alone.
+def group_wait(group: str, min_member: int | None, problem: str = "") -> Wait | None:
+    """Why a pod of *group* (namespace/name) waits; None if it may be placed alone.
 
     Args:
         group: the group.
@@ -109,16 +107,19 @@ def group_text(group: str, min_member: int | None, problem: str = "") -> str:
         problem: why it cannot be read, or "".
     """
     if problem:
-        return f"waits because PodGroup {quoted(group, 256)} cannot be read: {problem}"
+        text = f"waits because PodGroup {quoted(group, 256)} cannot be read: {problem}"
+        return Wait(Cause.GROUP_NOT_FOUND, text)
     if min_member is None:
         where = f"PodGroup {quoted(group, 256)}, which does not exist"
-        return f"waits for {where}; create it (its kind comes with Volcano), or remove the pod's group annotation"
+        text = f"waits for {where}; create it (its kind comes with Volcano), or remove the pod's group annotation"
+        return Wait(Cause.GROUP_NOT_FOUND, text)
     if min_member <= 1:
-        return ""
-    return (
+        return None
+    text = (
         f"waits because PodGroup {group} wants {min_member} members placed together, which cardshare does not do yet; "
         "set its minMember to 1, or use Volcano's scheduler"
     )
+    return Wait(Cause.GROUP_NOT_SUPPORTED, text)
 
 
 def annotations_bytes(annotations: Mapping[str, str]) -> int:
@@ -126,8 +127,8 @@ def annotations_bytes(annotations: Mapping[str, str]) -> int:
     return sum(len(key.encode()) + len(value.encode("utf-8", "replace")) for key, value in annotations.items())
 
 
-def room_text(annotations: Mapping[str, str], had: int, comes_to: int) -> str:
-    """Why a pod has no room for its assignment; "" if it has.
+def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait | None:
+    """Why a pod has no room for its assignment; None if it has.
 
     Args:
         annotations: the pod's.
@@ -135,32 +136,35 @@ def room_text(annotations: Mapping[str, str], had: int, comes_to: int) -> str:
         comes_to: what they come to with the assignment.
     """
     if comes_to <= _ANNOTATIONS_MAX_BYTES - _LATER_BYTES:
-        return ""
+        return None
     longest, value = max(annotations.items(), key=lambda one: len(one[0]) + len(one[1]))
     long = annotations_bytes({longest: value})
-    return (
+    text = (
         f"its annotations come to {had} bytes, and with its assignment to more than the {_ANNOTATIONS_MAX_BYTES} that "
         "the API server takes for one pod; remove or shorten annotations: the longest is "
         f"{quoted(longest)} with {long} bytes"
     )
+    return Wait(Cause.TOO_LONG, text)
 
 
-def turn_text(node: NodeName, why: str = "") -> str:
+def turn_wait(node: NodeName, why: str = "") -> Wait:
     """Why a pod that has its place is not bound yet; *why*: what is in the way besides a plugin that is busy."""
     if why:
-        return f"has its place on {node} and waits until that node is tried again: {why}"
-    return (
+        return Wait(Cause.NODE_RESTS, f"has its place on {node} and waits until that node is tried again: {why}")
+    text = (
         f"has its place on {node} and waits until the device plugin there has served pods that it could mistake "
         "for this one"
     )
+    return Wait(Cause.WAITING_FOR_TURN, text)
 
 
-def unsettled_text(node: NodeName) -> str:
+def unsettled_wait(node: NodeName) -> Wait:
     """Why a pod that has its place waits behind another of which it is not known what became of its Binding."""
-    return (
+    text = (
         f"has its place on {node} and waits until it is known whether the API server has bound there another pod that "
         "the device plugin could mistake for this one"
     )
+    return Wait(Cause.WAITING_FOR_TURN, text)
 
 
 def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from controller import plan as steps
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.handoff import HandOff
-from controller.lifecycle import Entry, Lifecycle, Stage
+from controller.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.locks import Locks
 from controller.marks import Keys
 from controller.metrics import Metrics
@@ -29,6 +29,7 @@ from core.refusal import impersonal
 from core.score import node_policy
 from core.settings import Settings, Tables
 from core.shape import Found, Shape
+from core.waiting import Wait, code_in
 
 _LINE_PAUSE_S: Final = 0.25
 _SILENCE_PAUSE_S: Final = 1.0
@@ -210,7 +211,6 @@ class Planner:
         self._prepared = shape
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
-        self._metrics.refusals.inc()
         self.life.refuse(entry, shape)
         self.refusals.note(shape, silent)
 
@@ -225,11 +225,11 @@ class Planner:
     def send(self, entry: Entry, placement: Placement, keys: Keys) -> None:
         """Have a reserved pod's node locked, if that is needed, and its Binding sent."""
         pod = entry.pod
-        text = self._too_long(pod, placement)
-        if text:
+        too_long = self._too_long(pod, placement)
+        if too_long is not None:
             self.take_back(entry)
             self.life.hold(entry)
-            self.life.hold_up(entry, text)
+            self.life.hold_up(entry, too_long)
             self.untold[pod.uid] = None
             return
         self.handoff.begin(pod.uid, placement.node, keys, self._clock())
@@ -262,14 +262,14 @@ class Planner:
             )
         )
 
-    def _too_long(self, pod: Pod, placement: Placement) -> str:
-        """Why *pod* has no room for its assignment, or ""; the API server does not look at that in a Binding."""
+    def _too_long(self, pod: Pod, placement: Placement) -> Wait | None:
+        """Why *pod* has no room for its assignment, or None; the API server does not look at that in a Binding."""
         had = steps.annotations_bytes(pod.annotations)
         if had < _LONG_BYTES:
-            return ""
+            return None
         stamp = Stamp(node=placement.node, now_s=int(self._wall()), order=0)
         assigned = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.ledger.tables)
-        return steps.room_text(pod.annotations, had, steps.annotations_bytes({**pod.annotations, **assigned}))
+        return steps.room_wait(pod.annotations, had, steps.annotations_bytes({**pod.annotations, **assigned}))
 
     # ------------------------------------------------------------------ turns
 
@@ -335,19 +335,19 @@ class Planner:
         if isinf(self.handoff.wait_s(node, keys, now_s)):
             self.take_back(entry)
             self.life.ready(entry)
-        elif now_s >= entry.turn_s + _TELL_TURN_S and not entry.held:
-            self.life.hold_up(entry, self.turn_text(node, keys))
+        elif now_s >= entry.turn_s + _TELL_TURN_S and entry.wait is None:
+            self.life.hold_up(entry, self.turn_wait(node, keys))
             self.untold[entry.pod.uid] = None
 
-    def turn_text(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
+    def turn_wait(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
         """Why a pod with *keys* that has its place on *node* is not bound yet; *in_full*: for operators."""
         for uid, _ in self.handoff.flights(node):
             other = self.life.get(uid)
             if other is None or other.stage is not Stage.SETTLING or other.shape is None:
                 continue
             if self.handoff.marks.alike(node, keys, self.keys(other.shape)):
-                return steps.unsettled_text(node)
-        return steps.turn_text(node, self.handoff.why_closed(node, keys, in_full=in_full))
+                return steps.unsettled_wait(node)
+        return steps.turn_wait(node, self.handoff.why_closed(node, keys, in_full=in_full))
 
     # ------------------------------------------------------------------ waking
 
@@ -469,6 +469,13 @@ class Planner:
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""
         return Keys(shape.dialect, self.catalog.dialects[shape.dialect].confusable(shape.request))
+
+    def told(self, entry: Entry, told: Told) -> None:
+        """The pod's condition says *told*."""
+        code = code_in(told.text)
+        if code and (entry.told is None or code_in(entry.told.text) != code):
+            self._metrics.refusals.labels(code).inc()
+        self.life.tell(entry, told)
 
     def take_back(self, entry: Entry) -> None:
         """Free what is reserved for a pod that stays in the queue.

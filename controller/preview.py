@@ -8,14 +8,16 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Final
 
-from controller.answers import Explain, refused_answer, where
+from controller.answers import Explain, coded, refused_answer, where
 from controller.inbox import Inbox
 from controller.owner import Owner
-from controller.plan import Waits, read_wish
+from controller.plan import read_wish
+from controller.tell import refusal_wait
 from core import explain
 from core.decide import NotAsked, look_around, shape_of
 from core.ledger import Placement
 from core.shape import Shape
+from core.waiting import Wait
 from core.wire.pods import decode_pod
 
 # Less than the webhook waits for it. A thousand nodes take 10 to 30 ms of this.
@@ -38,8 +40,8 @@ async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: byte
             ):
                 return {"state": "not ours", "text": "it asks for no cards of ours"}
             shape = read_wish(pod, owner.ledger)
-            if isinstance(shape, Waits):
-                return {"state": "waits", "text": shape.text}
+            if isinstance(shape, Wait):
+                return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
             placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape))
             await inbox.settled()
@@ -64,4 +66,5 @@ async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: P
         found: dict[str, Any] = {"state": "fits", "text": explain.placed(owner.ledger, placement)}
         return found | where(owner, placement)
     refused, _ = await explain_shape(shape)
-    return {"state": "refused", **refused_answer(refused), "text": explain.sentence(refused)}
+    wait = coded(refusal_wait(refused, ()))
+    return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -25,16 +25,16 @@ from controller.record import Recorder
 from core import explain
 from core.errors import escaped
 from core.explain import Refused
-from core.model import PodUid
+from core.model import NodeName, PodUid
 from core.refusal import NodeRefusal, refusal_on
 from core.shape import Shape
+from core.waiting import Cause, Wait, code_in
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 from kube.objects import read_version
 
 _log = structlog.get_logger()
 
-REASON: Final = "Unschedulable"
 # Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
 _NUMBERS_S: Final = 60.0
 _WORDS_S: Final = 10.0
@@ -54,7 +54,7 @@ _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 class Why(NamedTuple):
-    """What of a text is not numbers: its reasons, and the words of the nearest node's complaint."""
+    """What of a text is not numbers: its cause and reasons, and the words of the nearest node's complaint."""
 
     reasons: Hashable
     words: str = ""
@@ -62,12 +62,17 @@ class Why(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is told of one shape: the answer, the short text, what of it is not numbers, and when it was made."""
+    """What is told of one shape: the answer, why it waits, what of it is not numbers, and when it was made."""
 
     answer: Refused
-    text: str
+    wait: Wait
     why: Why
     made_s: float
+
+    @property
+    def text(self) -> str:
+        """What conditions and events say."""
+        return _cut(self.wait.message)
 
 
 class Teller:
@@ -123,14 +128,13 @@ class Teller:
     async def _tell_pods(self) -> None:
         """Pods that are held for a reason of their own."""
         held = self._owner.planner.untold
-        entries: list[tuple[Entry, str, Why]] = []
+        entries: list[tuple[Entry, Wait, Why]] = []
         while held:
             uid = next(iter(held))
             del held[uid]
             entry = self._owner.life.get(uid)
-            if entry is not None and entry.held and entry.stage in _TOLD_STAGES:
-                text = _cut(entry.held)
-                entries.append((entry, text, Why(text)))
+            if entry is not None and entry.wait is not None and entry.stage in _TOLD_STAGES:
+                entries.append((entry, entry.wait, Why(entry.wait)))
         await self._write_all(entries)
 
     async def _tell_shape(self) -> None:
@@ -141,7 +145,7 @@ class Teller:
             return
         said = await self._saying(shape)
         entries = [
-            (entry, said.text, said.why)
+            (entry, said.wait, said.why)
             for entry in self._owner.life.refused_pods(shape)
             if self._is_news(entry, said, shape)
         ]
@@ -155,11 +159,9 @@ class Teller:
             return known
         answer, worked_s = await self.explain(shape)
         silent = self._owner.refusals.silent.get(shape, ())
-        text = explain.sentence(answer)
-        if silent:
-            text = _cut(f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
-        reasons = frozenset(key for key, _ in answer.counts), answer.signature[1], bool(silent)
-        said = Said(answer, text, Why(reasons, answer.words), now_s)
+        wait = refusal_wait(answer, silent)
+        reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1]
+        said = Said(answer, wait, Why(reasons, answer.words), now_s)
         self._said[shape] = said
         if known is not None:
             await asyncio.sleep(worked_s * _REST_PER_WORK)
@@ -210,18 +212,19 @@ class Teller:
 
     # ------------------------------------------------------------------ writing
 
-    async def _write_all(self, entries: list[tuple[Entry, str, Why]]) -> None:
+    async def _write_all(self, entries: list[tuple[Entry, Wait, Why]]) -> None:
         for at in range(0, len(entries), _WRITES_AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
-                for entry, text, why in entries[at : at + _WRITES_AT_ONCE]:
+                for entry, wait, why in entries[at : at + _WRITES_AT_ONCE]:
+                    text = _cut(wait.message)
                     if entry.stage in _TOLD_STAGES and (entry.told is None or entry.told.text != text):
-                        tasks.create_task(self._write(entry, text, why), name=f"tell {entry.pod.key}")
+                        tasks.create_task(self._write(entry, wait.cause, text, why), name=f"tell {entry.pod.key}")
 
-    async def _write(self, entry: Entry, text: str, why: Why) -> None:
+    async def _write(self, entry: Entry, cause: Cause, text: str, why: Why) -> None:
         pod, base, shape = entry.pod, entry.version, entry.parked
         path = pod_path(pod.namespace, pod.name) + "/status"
         try:
-            answer = await self._calls.patch(path, self._condition(entry, text), content_type=STRATEGIC_PATCH)
+            answer = await self._calls.patch(path, self._condition(entry, cause, text), content_type=STRATEGIC_PATCH)
             version = read_version(answer)
         except ApiNotFoundError:
             return
@@ -238,15 +241,15 @@ class Teller:
         due_s = self._clock() + _CONFLICT_S
         if shape is not None:
             self._look_again(shape, due_s)
-        elif (entry := self._owner.life.get(uid)) is not None and entry.held:
+        elif (entry := self._owner.life.get(uid)) is not None and entry.wait is not None:
             asyncio.get_running_loop().call_later(_CONFLICT_S, self._hold_again, uid)
 
     def _hold_again(self, uid: PodUid) -> None:
         self._owner.planner.untold[uid] = None
         self.wake.set()
 
-    def _condition(self, entry: Entry, text: str) -> dict[str, Any]:
-        condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": REASON, "message": text}
+    def _condition(self, entry: Entry, cause: Cause, text: str) -> dict[str, Any]:
+        condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": cause.reason, "message": text}
         if entry.told is None:
             now = datetime.fromtimestamp(self._wall(), UTC)
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -260,7 +263,8 @@ class Teller:
 def _pause_s(told: Told, said: Said) -> float:
     """For how long what was *told* stands although *said* is true now: the less differs, the longer."""
     if told.why is None:  # found, not written by this process: compared as text
-        return _NUMBERS_S if _DIGITS.sub("#", told.text) == _DIGITS.sub("#", said.text) else 0.0
+        same = code_in(told.text) == said.wait.cause.code and _DIGITS.sub("#", told.text) == _DIGITS.sub("#", said.text)
+        return _NUMBERS_S if same else 0.0
     if told.why == said.why:
         return _NUMBERS_S
     return _WORDS_S if isinstance(told.why, Why) and told.why.reasons == said.why.reasons else 0.0
@@ -272,7 +276,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
 
 
-def _silence(nodes: tuple[str, ...]) -> str:
+def refusal_wait(answer: Refused, silent: tuple[NodeName, ...]) -> Wait:
+    """Why a pod waits that no node takes; *silent*: nodes that would, were their device plugins not silent."""
+    text = explain.sentence(answer)
+    if not silent:
+        return Wait(Cause.UNSCHEDULABLE, text)
+    return Wait(Cause.DEVICE_PLUGIN_SILENT, f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
+
+
+def _silence(nodes: tuple[NodeName, ...]) -> str:
     shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
     fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
     return f"{fit} device plugin does not answer ({shown})."

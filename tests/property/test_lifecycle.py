@@ -11,6 +11,7 @@ from controller.deeds import Bind, Clear, Fence, ReadPod
 from controller.lifecycle import Stage
 from core.model import Phase, PodUid
 from core.settings import Settings
+from core.waiting import Cause, Wait
 from tests.support.twin_api import DEVICES, RefusedError, Request, TwinApi
 from tests.support.world import MEMORY, World, node, pod
 
@@ -177,7 +178,7 @@ class PodLives:
                     call.version, call.node, call.annotations = deed.version, deed.node, dict(deed.annotations)
                     call.attempt = deed.attempt
                 case Fence():
-                    call.version, call.text, call.attempt = deed.version, deed.text, deed.attempt
+                    call.version, call.text, call.attempt = deed.version, deed.wait.message, deed.attempt
                 case ReadPod():
                     call.what, call.attempt = "read", deed.attempt
                 case Clear():
@@ -203,8 +204,8 @@ class PodLives:
             self._lose(call)
             self.late.append(call)
         elif call.what == "bind":
-            text = "forbidden" if fate == "is forbidden" else ""
-            self.owner.outcomes.refused(call.uid, call.attempt, rest_s=1.0, text=text)
+            wait = Wait(Cause.BINDING_REFUSED, "forbidden") if fate == "is forbidden" else None
+            self.owner.outcomes.refused(call.uid, call.attempt, rest_s=1.0, wait=wait)
         else:
             self.owner.outcomes.not_fenced(call.uid, call.attempt)
 

@@ -216,7 +216,7 @@ class Field:
         if pod is None or pod.resource_version != deed.version:
             self.world.owner.pod_read(deed.pod.uid, deed.attempt, pod)
         else:
-            now = self.api.write(pod.uid, scheduled_message=deed.text)
+            now = self.api.write(pod.uid, scheduled_message=deed.wait.message)
             self.world.owner.fenced(pod.uid, deed.attempt, now)
 
     def write_binding(self) -> bool:

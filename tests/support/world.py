@@ -12,6 +12,7 @@ from core.catalog import Catalog, standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
 from core.settings import Settings, Tables
+from core.waiting import Wait
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 START_UNIX_S = 1_800_000_000
@@ -145,7 +146,7 @@ class World:
         self.version += 1
         before = self.pods[fence.pod.uid]
         assert before.resource_version == fence.version
-        now = replace(before, resource_version=str(self.version), scheduled_message=fence.text)
+        now = replace(before, resource_version=str(self.version), scheduled_message=fence.wait.message)
         self.pods[now.uid] = now
         self.owner.fenced(fence.pod.uid, fence.attempt, now)
         return now
@@ -192,6 +193,12 @@ class World:
     def entry(self, name: str) -> Entry:
         """The queue's entry of a pod that is in it."""
         found = self.owner.life.get(PodUid(f"uid-{name}"))
+        assert found is not None
+        return found
+
+    def wait(self, name: str) -> Wait:
+        """Why a pod that is in the queue waits."""
+        found = self.entry(name).wait
         assert found is not None
         return found
 

@@ -11,6 +11,7 @@ from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.record import Recorder
 from core.model import Phase
+from core.waiting import Cause, Wait
 from kube.errors import (
     ApiError,
     ApiForbiddenError,
@@ -174,7 +175,10 @@ async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matte
         await rig.passes(0.5)
         assert rig.actor.state == ""
         entry = rig.world.entry("p")
-        assert (entry.stage, entry.held) == ("resting", f"the API server forbids to bind this pod to n1: {message}")
+        assert (entry.stage, rig.world.wait("p")) == (
+            "resting",
+            Wait(Cause.BINDING_REFUSED, f"the API server forbids to bind this pod to n1: {message}"),
+        )
         assert entry.pod.uid in rig.world.owner.planner.untold
         await rig.passes(11.0)
         assert rig.world.stage("p") == "bound"
@@ -202,10 +206,10 @@ async def test_a_binding_that_is_answered_500_for_ever_is_told_fenced_and_frees_
         await rig.passes(300.0)
         text = "it is not known whether the API server has bound this pod to n1: 500 no such thing"
         conditions = [body["status"]["conditions"][0] for _, body in rig.calls.of("patch")]
-        assert {(one["reason"], one["message"]) for one in conditions} == {("SchedulerError", text)}
+        assert {(one["reason"], one["message"]) for one in conditions} == {("SchedulerError", f"CS550 {text}")}
         assert len({one["lastProbeTime"] for one in conditions}) >= 8
         assert ["lastTransitionTime" in one for one in conditions] == [True] + [False] * (len(conditions) - 1)
-        assert {(note.reason, note.message) for note in rig.notes.noted} == {("FailedScheduling", text)}
+        assert {(note.reason, note.message) for note in rig.notes.noted} == {("FailedScheduling", f"CS550 {text}")}
         sent = [what["resource_version"] for what in rig.binds()]
         assert len(set(sent)) == len(sent)
         assert 8 <= len(sent) <= 20
@@ -233,7 +237,7 @@ async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
         rig.world.shows(pod("p"))
         await rig.passes(60.0)
         assert len(rig.binds()) == 1
-        assert rig.world.entry("p").held == "the API server refuses to bind this pod to n1: because"
+        assert rig.world.wait("p").text == "the API server refuses to bind this pod to n1: because"
 
 
 async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first():
@@ -264,7 +268,7 @@ async def test_a_group_that_cannot_be_read_is_told_with_the_reason():
         rig.calls.fails("get_raw", error(ApiForbiddenError, 403))
         rig.world.shows(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
         await rig.passes(0.5)
-        assert "PodGroup 'default/g' cannot be read: POST /: 403: because" in rig.world.entry("p").held
+        assert "PodGroup 'default/g' cannot be read: POST /: 403: because" in rig.world.wait("p").text
 
 
 async def test_a_podgroup_is_read_where_the_pod_names_one():

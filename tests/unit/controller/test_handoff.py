@@ -278,7 +278,7 @@ def test_a_pod_that_waits_its_turn_for_long_is_told_why():
         assert list(world.owner.planner.untold) == []
     world.passes(2.5)
     assert list(world.owner.planner.untold) == ["uid-b"]
-    assert "has its place on n1 and waits" in world.entry("b").held
+    assert "has its place on n1 and waits" in world.wait("b").text
 
 
 def test_a_pod_does_not_keep_its_place_behind_a_plugin_that_has_become_silent():

@@ -68,7 +68,7 @@ def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
     assert found.reason.endswith("is held for another pod")
     world.owner.locks.not_locked(deed, found.reason)
     assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
-    assert "is held for another pod" in world.entry("a").held
+    assert "is held for another pod" in world.wait("a").text
     assert PodUid("uid-a") in world.owner.planner.untold
     world.owner.nodes.changed(npu_node("2"))
     world.plan()

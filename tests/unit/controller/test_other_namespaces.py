@@ -92,7 +92,7 @@ async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
         texts += [one.message for one in world.announced() if one.about.namespace != SECRET]
     entry = world.owner.life.get(mine.uid)
     assert entry is not None
-    texts.append(entry.held)
+    texts.append(entry.wait.text if entry.wait is not None else "")
 
     async def explained(shape):
         refusals = [

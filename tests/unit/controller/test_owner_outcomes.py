@@ -3,6 +3,7 @@ import pytest
 from controller.marks import Keys
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings, Tables, VgpuTable
+from core.waiting import Cause, Wait
 from tests.support.world import World, node, pod
 
 
@@ -130,7 +131,7 @@ def test_an_unconfirmed_binding_found_in_the_version_that_it_named_is_fenced_bef
     world.passes(100.0)
     assert (world.stage("p"), world.holders("n1"), world.binds()) == ("settling", {"uid-p"}, [])
     fenced = world.writes_fence()
-    assert fenced.scheduled_message == "it is not known whether the API server has bound this pod to n1: 500 no"
+    assert fenced.scheduled_message == "CS550 it is not known whether the API server has bound this pod to n1: 500 no"
     (again,) = world.binds()
     assert (again.pod.name, again.version) == ("p", fenced.resource_version)
 
@@ -341,7 +342,7 @@ def test_a_pod_whose_bindings_keep_failing_rests_longer_each_time():
 def test_a_binding_that_will_never_be_accepted_is_told_to_the_user_and_not_repeated_at_once():
     world = World(node("n1"))
     bind = sent(world)
-    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=300.0, text="the API server refuses")
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=300.0, wait=Wait(Cause.BINDING_REFUSED, "refused"))
     assert list(world.owner.planner.untold) == [bind.pod.uid]
     world.passes(299.0)
     assert world.binds() == []
@@ -424,7 +425,7 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
     assert bool(world.binds()) is bound
     if not bound:
         assert (world.stage("p"), world.holders("n1"), world.owner.handoff.in_flight) == ("held", set(), 0)
-        assert world.entry("p").held == (
+        assert world.wait("p").text == (
             "its annotations come to 262005 bytes, and with its assignment to more than the 262144 that the API server "
             "takes for one pod; remove or shorten annotations: the longest is 'notes' with 262005 bytes"
         )
@@ -442,7 +443,7 @@ def test_a_pod_that_waits_behind_a_binding_of_unknown_outcome_is_told_so_and_no_
     world.loses(bind)
     for _ in range(12):
         world.passes(5.0)
-    assert world.entry("q").held == (
+    assert world.wait("q").text == (
         "has its place on n1 and waits until it is known whether the API server has bound there another pod that the "
         "device plugin could mistake for this one"
     )

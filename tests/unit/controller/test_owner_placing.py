@@ -133,7 +133,7 @@ def test_a_pod_that_asks_what_may_not_be_asked_waits_with_the_words_of_admission
     world.adds(pod("p", limits={NUMBER: "1", CORES: "150"}))
     assert world.binds() == []
     assert list(world.owner.planner.untold) == ["uid-p"]
-    held = world.entry("p").held
+    held = world.wait("p").text
     assert held.startswith(f"container \"main\": limit {CORES}: found '150'")
     good = pod("p", limits={NUMBER: "1", CORES: "50"})
     world.shows(world.seen("p"), containers=good.containers)
@@ -209,7 +209,7 @@ def test_a_pod_of_a_group_that_cannot_be_placed_alone_waits_with_that_reason(min
     (read,) = world.group_reads()
     world.owner.pending.group_read(read.namespace, read.name, min_member)
     assert world.binds() == []
-    assert words in world.entry("p").held
+    assert words in world.wait("p").text
 
 
 def test_a_group_that_becomes_known_later_lets_its_pod_go_on():
@@ -227,7 +227,7 @@ def test_what_no_rule_judges_yet_is_named_as_the_reason():
     world = World(node("n1"))
     world.adds(pod("p", unjudged=("pod affinity",)))
     assert world.binds() == []
-    assert "pod affinity" in world.entry("p").held
+    assert "pod affinity" in world.wait("p").text
 
 
 def test_a_register_that_cannot_be_read_sets_its_node_aside_with_an_event_and_the_others_go_on():
@@ -326,7 +326,7 @@ def test_another_configuration_has_refused_and_held_pods_decided_anew():
     world = World(node("n1", labels={"name": "n1"}), dialects=frozenset({DialectName.GPU_MEMORY}))
     world.adds(pod("p"))
     assert world.binds() == []
-    assert "switched off" in world.entry("p").held
+    assert "switched off" in world.wait("p").text
     world.configures()
     assert [bind.node for bind in world.binds()] == ["n1"]
 

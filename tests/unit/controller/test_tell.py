@@ -239,4 +239,4 @@ async def test_where_only_a_silent_plugin_is_in_the_way_no_more_is_told():
         await rig.passes(301)
         world.adds(pod("b", memory=100))
         await rig.passes(1)
-        assert rig.said() == ["1 node would fit, but its device plugin does not answer (n1)."]
+        assert rig.said() == ["CS512 1 node would fit, but its device plugin does not answer (n1)."]

@@ -1,0 +1,224 @@
+"""Why a pod waits: every cause there is, with a code that stays, a reason for its condition, and what to do about it.
+
+`Cause` is the one table; docs/operators/waiting.md is its rows, and a test compares them. A cause says of which kind a
+wait is; the text beside it, in a `Wait`, says it of this pod. Reason `Unschedulable` is one cause's alone: cluster
+autoscalers buy a node for every pod that waits for it, so it is said only where a new node would help.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Row(NamedTuple):
+    """One cause: its code, the reason of the condition PodScheduled, when it is said, and what to do."""
+
+    code: str
+    reason: str
+    when: str
+    remedy: str
+
+
+class Cause(Enum):
+    """Why pods wait. Rows are added; a code is never given another meaning."""
+
+    # ------------------------------------------------------------------ no node
+    UNSCHEDULABLE = Row(
+        "CS501",
+        "Unschedulable",
+        "no node fits now; a new, empty node of a kind that the cluster has, or that `node_kinds` describe, would take "
+        "the pod: the text names it",
+        "wait until room frees, ask for what the text names, or add such a node (autoscalers do)",
+    )
+    NEVER_FITS = Row(
+        "CS502",
+        "NeverFits",
+        "no node could take the pod even if it were empty, and no kind of node that is described could",
+        "change the pod as the text says; or describe the kind of node that could take it in `node_kinds`",
+    )
+    WAITING_FOR_NODE = Row(
+        "CS503",
+        "WaitingForNode",
+        "only nodes that are there could take the pod, once they have room or let it in; a new one could not: the pod "
+        "names a node or cards, or does not tolerate a taint",
+        "wait, free what the text names, or let the pod name less",
+    )
+    NO_NODES = Row(
+        "CS504",
+        "NoNodes",
+        "there is no node at all, and no kind of node that is described could take the pod",
+        "add a node; describe kinds that an autoscaler is to buy in `node_kinds`",
+    )
+    CARDS_UNUSABLE = Row(
+        "CS505",
+        "CardsUnusable",
+        "nodes that perhaps could take the pod have cards that cannot be judged: what their device plugins say of them "
+        "cannot be read",
+        "event `CardsUnusable` on these nodes says what is wrong; restart the plugin, or correct `device-config.yaml`",
+    )
+    # ------------------------------------------------------------------ its turn
+    WAITING_FOR_DECISION = Row(
+        "CS510",
+        "WaitingForDecision",
+        "the pod is decided next, after those of a higher priority and older ones",
+        "nothing, for seconds",
+    )
+    WAITING_FOR_TURN = Row(
+        "CS511",
+        "WaitingForTurn",
+        "the pod has its place; the device plugin there serves pods first that it could mistake for this one",
+        "nothing, for seconds; longer: see that plugin's log",
+    )
+    DEVICE_PLUGIN_SILENT = Row(
+        "CS512",
+        "DevicePluginSilent",
+        "nodes would take the pod, but their device plugins have not served others for long",
+        "see those plugins' logs and restart them; the nodes open by themselves once they answer",
+    )
+    NODE_RESTS = Row(
+        "CS513",
+        "NodeRests",
+        "the pod has its place on a node that turned a pod away, or whose device plugin has just come back",
+        "nothing: it is tried again after 5 s to 5 minutes; event `PodTurnedAway` on the node says what kubelet said",
+    )
+    NODE_LOCKED = Row(
+        "CS514",
+        "NodeLocked",
+        "the pod has its place on a node whose lock another scheduler holds, or which cannot be locked",
+        "nothing: a lock goes with its pod, or after 5 minutes; then see that scheduler",
+    )
+    # ------------------------------------------------------------------ others
+    WAITING_FOR_GROUP = Row(
+        "CS520",
+        "WaitingForGroup",
+        "the pod is placed together with others of its group, of which not enough are there, or not enough fit",
+        "see that the group's other pods exist; otherwise as the text says",
+    )
+    GROUP_NOT_FOUND = Row(
+        "CS521",
+        "GroupNotFound",
+        "the PodGroup that the pod names does not exist, or cannot be read",
+        "create it, or leave the pod's group annotation out",
+    )
+    GROUP_NOT_SUPPORTED = Row(
+        "CS522",
+        "GroupNotSupported",
+        "the pod's group asks for what cardshare does not do; the text names it",
+        "change the group as the text says, or use Volcano's scheduler for it",
+    )
+    WAITING_FOR_QUEUE = Row(
+        "CS530",
+        "WaitingForQueue",
+        "the pod's queue has no room left for it, or others of the queue come first",
+        "wait until pods of the queue end, or raise its capability",
+    )
+    QUEUE_NOT_OPEN = Row(
+        "CS531",
+        "QueueNotOpen",
+        "the queue that the pod or its group names does not exist, or is closed",
+        "name another queue, create it, or open it",
+    )
+    # ------------------------------------------------------------------ the pod
+    INVALID = Row(
+        "CS540",
+        "InvalidRequest",
+        "what the pod asks cannot be read, or may not be asked so; the text is that of admission, with its code",
+        "correct what the text names",
+    )
+    NOT_JUDGED = Row(
+        "CS541",
+        "NotJudged",
+        "the pod asks for something that cardshare does not take into account, and the text names it",
+        "remove it, or use another scheduler",
+    )
+    NO_CARDS_ASKED = Row(
+        "CS542",
+        "NoCardsAsked",
+        "the pod names this scheduler and asks for no cards",
+        "write the limits of a share, or use the default scheduler",
+    )
+    TOO_LONG = Row(
+        "CS543",
+        "AnnotationsTooLong",
+        "the pod's annotations leave no room for its assignment",
+        "remove or shorten what the text names",
+    )
+    SWITCHED_OFF = Row(
+        "CS544",
+        "SwitchedOff",
+        "the way of sharing that the pod asks for is switched off in the configuration",
+        "ask for another one, or switch it on (`dialects`, and what the scheduler's configuration enables)",
+    )
+    # ------------------------------------------------------------------ the API server, and this process
+    SCHEDULER_ERROR = Row(
+        "CS550",
+        "SchedulerError",
+        "it is not known what became of the pod's Binding; its cards stay reserved until a read settles it",
+        "nothing; the text ends with what the API server answered: see its log, and proxies before it",
+    )
+    BINDING_REFUSED = Row(
+        "CS551",
+        "BindingRefused",
+        "the API server refuses the pod's Binding: a right is missing, or a policy or quota stands against it",
+        "the text has the API server's words; it is tried again after 10 s, or after `refused_retry_s`",
+    )
+    RETRIED = Row(
+        "CS552",
+        "Retried",
+        "the last write for the pod did not go through",
+        "nothing: it is tried again, later each time",
+    )
+    NOT_LEADING = Row(
+        "CS560",
+        "NotLeading",
+        "the process that was asked stands by; the one that holds the lease decides",
+        "nothing, or ask that one",
+    )
+    NOT_READY = Row(
+        "CS561",
+        "NotReady",
+        "this process may not decide at the moment: it has just begun, or what it knows of the cluster is too old",
+        "`/readyz` says why; see troubleshooting",
+    )
+    NAME_GIVEN_UP = Row(
+        "CS562",
+        "NameGivenUp",
+        "the pod names a scheduler that this process stands in for no more, because another places its pods",
+        "event `SchedulerNameGivenUp` says how that was seen; stop one of the two",
+    )
+
+    @property
+    def code(self) -> str:
+        """It stands in front of texts, and in metrics: CS5xx."""
+        return self.value.code
+
+    @property
+    def reason(self) -> str:
+        """The reason of the condition PodScheduled."""
+        return self.value.reason
+
+
+_CODES: Final = frozenset(cause.code for cause in Cause)
+_REASONS: Final = frozenset(cause.reason for cause in Cause)
+
+
+class Wait(NamedTuple):
+    """Why one pod waits: of which kind that is, and in words."""
+
+    cause: Cause
+    text: str
+
+    @property
+    def message(self) -> str:
+        """What its condition and events say: the code, and the words."""
+        return f"{self.cause.code} {self.text}"
+
+
+def is_ours(reason: str) -> bool:
+    """Whether *reason* of a condition is one that is written here."""
+    return reason in _REASONS
+
+
+def code_in(message: str) -> str:
+    """The code that *message* of a condition begins with, or ""."""
+    code, _, _ = message.partition(" ")
+    return code if code in _CODES else ""
