@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
+import yaml
 
-from cli import cluster, controller, text, view
-from cli.options import Controller, Explain, Get, parse
+from cli import cluster, controller, text, view, watching
+from cli.options import Controller, Explain, Get, Output, parse
 from core.errors import InvalidRequestError, escaped
-from kube.calls import Calls
+from core.model import NodeName
+from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.transport import Transport
@@ -24,6 +26,7 @@ _OK, _NOT_TOLD, _WRONG = 0, 1, 2
 # What a shell shows of a process that SIGPIPE or SIGINT ended.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
+_USER_AGENT: Final = "kubectl-cards"
 
 
 async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
@@ -37,17 +40,37 @@ async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
         return _failed(mistake, _WRONG)
     try:
         source = choose_source(kubeconfig=kubeconfig, context=options.context, environ=environ)
-        async with Transport(source, user_agent="kubectl-cards") as transport:
+        async with Transport(source, user_agent=_USER_AGENT) as transport:
             match options:
                 case Get():
-                    return await _get(Calls(transport), options)
+                    return await (_watch if options.watch else _get)(transport, options)
                 case Explain():
                     namespace = options.namespace or transport.namespace or "default"
-                    return await _explain(Calls(transport), options, namespace)
+                    return await _explain(transport, options, namespace)
                 case _:
                     assert_never(options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
         return _failed(str(e), _NOT_TOLD)
+
+
+async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> Sequence[str]:
+    """The names of all "nodes", or of the "pods" of one namespace, for completion.
+
+    Args:
+        kind: "nodes" or "pods".
+        flags: those that were named, by their long names.
+        environ: the environment.
+
+    Raises:
+        ApiError, CredentialsError, UndecodableError: they cannot be had.
+    """
+    kubeconfig = flags.get("--kubeconfig", "") or _kubectls(environ)
+    source = choose_source(kubeconfig=kubeconfig, context=flags.get("--context", ""), environ=environ)
+    async with Transport(source, user_agent=_USER_AGENT) as transport:
+        if kind == "nodes":
+            return await cluster.fetch_names(transport, cluster.NODES)
+        namespace = flags.get("--namespace", "") or transport.namespace or "default"
+        return await cluster.fetch_names(transport, f"{namespace_path(namespace)}/pods")
 
 
 def _kubectls(environ: Mapping[str, str]) -> str:
@@ -59,26 +82,47 @@ def _kubectls(environ: Mapping[str, str]) -> str:
     return str(usual) if home and usual.is_file() else ""
 
 
-async def _get(calls: Calls, options: Get) -> int:
-    holdings = await cluster.fetch_holdings(calls)
+async def _get(transport: Transport, options: Get) -> int:
+    holdings = await cluster.fetch_holdings(transport, options.selector)
     found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
-    print(_json(found) if options.as_json else text.cards_table(found, all_nodes=not options.nodes))
+    print(_shown(found, options))
     return _NOT_TOLD if found.missing else _OK
 
 
-async def _explain(calls: Calls, options: Explain, namespace: str) -> int:
+async def _watch(transport: Transport, options: Get) -> int:
+    """Print all, then what changes, until somebody interrupts."""
+    holdings = await cluster.empty_holdings(transport)
+    first = True
+    async for names in watching.changes(transport, holdings.ledger, options.selector, _note):
+        changed = [name for name in names if not options.nodes or name in options.nodes]
+        if first:
+            found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
+            print(_shown(found, options), flush=True)
+        elif changed:
+            print(_shown(_of(holdings, changed), options, more=True), flush=True)
+        first = False
+    return _OK
+
+
+def _of(holdings: cluster.Holdings, names: Sequence[NodeName]) -> view.Cards:
+    return view.cards_of(holdings.ledger, names)
+
+
+async def _explain(transport: Transport, options: Explain, namespace: str) -> int:
     try:
-        pod = await cluster.fetch_pod(calls, namespace, options.pod)
+        pod = await cluster.fetch_pod(Calls(transport), namespace, options.pod)
     except ApiNotFoundError:
         return _failed(f"there is no pod {options.pod} in namespace {namespace}", _NOT_TOLD)
     told = await _ask_controller(options.controller, namespace, options.pod)
-    if told is not None and not options.as_json:
+    if told is not None and options.output is Output.TEXT:
         print(text.answer(pod.key, told))
         return _OK
-    ledger = (await cluster.fetch_holdings(calls)).ledger if pod.node_name else None
-    events = await cluster.fetch_events(calls, namespace, options.pod)
-    found = view.explained(pod, events, ledger, told)
-    print(_json(found) if options.as_json else text.explanation(found))
+    holdings = await cluster.fetch_holding(transport, pod) if pod.node_name else None
+    events = await cluster.fetch_events(transport, pod)
+    for note in (*(holdings.notes if holdings is not None else ()), *filter(None, (events.unread,))):
+        _note(note)
+    found = view.explained(pod, events.items, holdings, told)
+    print(text.explanation(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _OK
 
 
@@ -89,13 +133,31 @@ async def _ask_controller(named: Controller | None, namespace: str, pod: str) ->
     try:
         return await controller.ask(named, namespace, pod)
     except controller.NoAnswerError as e:
-        print(f"note: {escaped(str(e))}", file=sys.stderr)
+        _note(str(e))
         return None
 
 
-def _json(found: object) -> str:
+def _shown(found: view.Cards, options: Get, *, more: bool = False) -> str:
+    if options.output in (Output.JSON, Output.YAML):
+        return _for_scripts(found, options.output)
+    return text.cards_table(
+        found,
+        all_nodes=not options.nodes and not options.selector,
+        wide=options.output is Output.WIDE,
+        headers=options.headers and not more,
+    )
+
+
+def _for_scripts(found: object, output: Output) -> str:
     # ASCII alone: what a device plugin wrote is not to reach a terminal from here either.
-    return json.dumps(msgspec.to_builtins(found), indent=2)
+    values = msgspec.to_builtins(found)
+    if output is Output.YAML:
+        return str(yaml.safe_dump(values, sort_keys=False, explicit_start=True)).rstrip("\n")
+    return json.dumps(values, indent=2)
+
+
+def _note(text: str) -> None:
+    print(f"note: {escaped(text)}", file=sys.stderr)
 
 
 def _failed(why: str, code: int) -> int:
@@ -112,11 +174,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads (head, less) has seen enough. What is still buffered must not fail once more at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads (head, less) has seen enough.
+        _drop_output()
         return _BROKEN_PIPE
+    except OSError as e:
+        _drop_output()
+        return _failed(f"the answer cannot be written: {e.strerror or e}", _NOT_TOLD)
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _drop_output() -> None:
+    """What is still buffered must not fail once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

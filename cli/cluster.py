@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -12,27 +11,35 @@ import msgspec
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import NodeName, Pod
 from core.settings import Settings, Tables
 from core.wire.config_maps import decode_config_map
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import Calls
-from kube.errors import ApiError, ApiNotFoundError
+from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
+from kube.listing import list_all
 from kube.objects import page_decoder
+from kube.transport import Transport
 
 _T = TypeVar("_T")
-_PAGE: Final = "500"
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
+BOUND: Final = {"fieldSelector": "spec.nodeName!="}
 _DEVICE_CONFIG_KEY: Final = "device-config.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """The cluster's cards, counted: *ledger* as promised by the API objects, *notes* on what could not be read."""
+    """The cluster's cards, counted: *ledger* as promised by the API objects, *notes* on what could not be read.
+
+    node_unread: why the node of the one pod that was asked for is not in *ledger*, or "".
+    """
 
     ledger: Ledger
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+    node_unread: str = ""
 
 
 class EventObject(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,24 +51,81 @@ class EventObject(msgspec.Struct, frozen=True, rename="camel"):
     last_timestamp: str | None = ""
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Named = _Named()
+
+
+class Events(NamedTuple):
+    """Events, oldest first; unread: why they could not be had, or ""."""
+
+    items: tuple[EventObject, ...]
+    unread: str = ""
+
+
 _EVENTS: Final = page_decoder(msgspec.json.Decoder(EventObject).decode)
+_NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
 
-async def fetch_holdings(calls: Calls) -> Holdings:
+async def empty_holdings(transport: Transport) -> Holdings:
+    """A ledger of no node yet, under the configuration of the device plugins.
+
+    Raises:
+        ApiError: nobody answers.
+    """
+    settings = Settings()
+    tables, notes = await _fetch_tables(Calls(transport), settings)
+    return Holdings(ledger=Ledger(standard_catalog(), tables, settings), notes=notes)
+
+
+async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
     """List nodes and bound pods and count who holds what.
+
+    Args:
+        transport: to the API server.
+        selector: a label selector of nodes, "" for all.
 
     Raises:
         ApiError: a list is refused or does not come.
     """
-    settings = Settings()
-    tables, notes = await _fetch_tables(calls, settings)
-    ledger = Ledger(standard_catalog(), tables, settings)
-    for node in await _fetch_all(calls, "/api/v1/nodes", decode_node, {}):
+    holdings = await empty_holdings(transport)
+    ledger = holdings.ledger
+    nodes = await list_all(transport, NODES, page_decoder(decode_node), selectors=selecting(selector))
+    for node in nodes.items:
         ledger.set_node(node)
-    for pod in await _fetch_all(calls, "/api/v1/pods", decode_pod, {"fieldSelector": "spec.nodeName!="}):
+    for pod in (await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)).items:
         ledger.count(pod)
+    if selector:
+        return holdings
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())
-    return Holdings(ledger=ledger, notes=(*notes, *strays))
+    return Holdings(ledger=ledger, notes=(*holdings.notes, *strays))
+
+
+def selecting(selector: str) -> dict[str, str]:
+    """The parameter that selects by labels."""
+    return {"labelSelector": selector} if selector else {}
+
+
+async def fetch_holding(transport: Transport, pod: Pod) -> Holdings:
+    """What bound *pod* alone holds; of its node only what may be read.
+
+    Raises:
+        ApiError: nobody answers.
+    """
+    calls = Calls(transport)
+    holdings = await empty_holdings(transport)
+    unread = ""
+    try:
+        holdings.ledger.set_node(decode_node(await calls.get_node(NodeName(pod.node_name))))
+    except ApiNotFoundError:
+        pass
+    except ApiForbiddenError:
+        unread = "you may not get nodes"
+    holdings.ledger.count(pod)
+    return Holdings(ledger=holdings.ledger, notes=holdings.notes, node_unread=unread)
 
 
 async def fetch_pod(calls: Calls, namespace: str, name: str) -> Pod:
@@ -74,37 +138,40 @@ async def fetch_pod(calls: Calls, namespace: str, name: str) -> Pod:
     return decode_pod(await calls.get_pod(namespace, name))
 
 
-async def fetch_events(calls: Calls, namespace: str, name: str) -> tuple[EventObject, ...]:
-    """The events about the pod, oldest first."""
-    selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
-    path = f"/api/v1/namespaces/{quote(namespace)}/events"
-    events = _EVENTS(await calls.get_raw(path, {"fieldSelector": selector})).items
-    return tuple(sorted(events, key=lambda event: event.last_timestamp or ""))
+async def fetch_events(transport: Transport, pod: Pod) -> Events:
+    """The events about *pod*, and about no other that had its name; oldest first.
+
+    Raises:
+        ApiError: nobody answers.
+    """
+    path = f"/api/v1/namespaces/{quote(pod.namespace)}/events"
+    selector = f"involvedObject.kind=Pod,involvedObject.name={pod.name},involvedObject.uid={pod.uid}"
+    try:
+        found = await list_all(transport, path, _EVENTS, selectors={"fieldSelector": selector})
+    except ApiForbiddenError:
+        return Events((), f"you may not list events in namespace {pod.namespace}")
+    return Events(tuple(sorted(found.items, key=lambda event: event.last_timestamp or "")))
 
 
-async def _fetch_tables(calls: Calls, settings: Settings) -> tuple[Tables, list[str]]:
+async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:
+    """The names of all objects under *path*.
+
+    Raises:
+        ApiError: they cannot be had.
+    """
+    return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
+
+
+async def _fetch_tables(calls: Calls, settings: Settings) -> tuple[Tables, tuple[str, ...]]:
     """The device plugins' configuration, or its defaults with a note: figures may then be in another unit."""
     name, namespace = settings.device_config_name, settings.device_config_namespace
     try:
         found = decode_config_map(await calls.get_config_map(namespace, name))
         text = found.texts.get(_DEVICE_CONFIG_KEY, "")
-        return Tables(vgpu=decode_device_config(text).vgpu) if text else Tables(), []
+        return Tables(vgpu=decode_device_config(text).vgpu) if text else Tables(), ()
     except ApiNotFoundError:
-        return Tables(), []
+        return Tables(), ()
     except (ApiError, ConfigError) as e:
         if isinstance(e, ApiError) and not e.status:
             raise  # nobody answers: asking for the nodes would wait as long again
-        return Tables(), [f"ConfigMap {namespace}/{name} is not used ({e}); resource names and units are the defaults"]
-
-
-async def _fetch_all(calls: Calls, path: str, decode: Callable[[bytes], _T], params: dict[str, str]) -> list[_T]:
-    decode_page = page_decoder(decode)
-    items: list[_T] = []
-    token = ""
-    while True:
-        more = {"continue": token} if token else {}
-        page = decode_page(await calls.get_raw(path, {"limit": _PAGE, **params, **more}))
-        items += page.items
-        token = page.continue_token
-        if not token:
-            return items
+        return Tables(), (f"ConfigMap {namespace}/{name} is not used ({e}); resource names and units are the defaults",)

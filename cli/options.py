@@ -6,21 +6,51 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from importlib import metadata
+from typing import Any, Final, NamedTuple
 
 from core.errors import quoted
 
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
+# What stands before a pod's name where kubectl has printed it: ``pod/NAME``.
+_PREFIXES: Final = frozenset({"pod", "pods", "po"})
+_EXIT_STATUS: Final = (
+    "Exit status: 0 answered; 1 there is no such pod or node, or the API server does not tell; "
+    "2 the command or the kubeconfig is wrong."
+)
+_EXAMPLES: Final = {
+    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a",
+    "get": "kubectl cards get\nkubectl cards get gpu-3 -o wide\nkubectl cards get -l pool=a100 --watch\n"
+    "kubectl cards get -o json",
+    "explain": "kubectl cards explain train\nkubectl cards explain pod/train -n team-a\n"
+    "kubectl cards explain train --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
+}
+
+
+class Output(StrEnum):
+    """In which form the answer is printed."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Get:
-    """Show the cards of *nodes* (all, if none is named) and who holds what."""
+    """Show the cards of *nodes* (all, if none is named) and who holds what.
+
+    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted.
+    """
 
     nodes: tuple[str, ...]
     kubeconfig: str
     context: str
-    as_json: bool = False
+    output: Output = Output.TEXT
+    selector: str = ""
+    headers: bool = True
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +75,86 @@ class Explain:
     controller: Controller | None
     kubeconfig: str
     context: str
-    as_json: bool = False
+    output: Output = Output.TEXT
+
+
+class Flag(NamedTuple):
+    """A flag; metavar "" for one that takes no value."""
+
+    names: tuple[str, ...]
+    metavar: str
+    help: str
+
+
+# Where the API server is, in front of the command's name or behind it.
+COMMON: Final = (
+    Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
+    Flag(("--context",), "NAME", "a context of it other than the current one"),
+)
+FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
+    "get": (
+        Flag(("-o", "--output"), "FORMAT", "wide: also protocol, mode and health; json, yaml: for scripts"),
+        Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
+        Flag(("-w", "--watch"), "", "go on and print nodes as they change"),
+        Flag(("--no-headers",), "", "no line of headings and no totals"),
+    ),
+    "explain": (
+        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "its namespace; default that of the kubeconfig"),
+        Flag(("--controller",), "URL", "https://host:port of its --preview-listen, for the reasons node by node"),
+        Flag(("--token-file",), "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
+        Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
+        Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
+    ),
+}
+OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
+    "get": tuple(Output),
+    "explain": (Output.TEXT, Output.JSON, Output.YAML),
+}
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
     """Read the command line.
 
     Raises:
-        SystemExit: ``--help``, or what cannot be understood.
+        SystemExit: ``--help``, ``--version``, or what cannot be understood.
     """
-    parser = _parser()
-    found = parser.parse_args(argv)
+    found = _parser().parse_args(argv)
     command: argparse.ArgumentParser = found.parser
-    as_json = found.output == "json"
+    reach = {"kubeconfig": found.kubeconfig, "context": found.context}
     if found.command == "get":
         if "" in found.nodes:
             command.error("NODE: found ''; write the name of a node, or none for all nodes")
-        return Get(nodes=tuple(found.nodes), kubeconfig=found.kubeconfig, context=found.context, as_json=as_json)
+        return Get(
+            nodes=tuple(found.nodes),
+            output=Output(found.output),
+            selector=found.selector,
+            headers=not found.no_headers,
+            watch=found.watch,
+            **reach,
+        )
+    return Explain(
+        pod=_pod(command, found.pod),
+        namespace=found.namespace,
+        controller=_controller(command, found, environ),
+        output=Output(found.output),
+        **reach,
+    )
 
+
+def _pod(command: argparse.ArgumentParser, word: str) -> str:
+    """The name in *word*, which may be written as kubectl prints it: ``pod/NAME``."""
+    kind, slash, name = word.rpartition("/")
+    if slash and kind not in _PREFIXES:
+        command.error(f"POD: found {quoted(word, 256)}; write the name of a pod, or pod/NAME; its namespace goes to -n")
+    if not name:
+        command.error(f"POD: found {quoted(word, 256)}; write the name of a pod")
+    return name
+
+
+def _controller(
+    command: argparse.ArgumentParser, found: argparse.Namespace, environ: Mapping[str, str]
+) -> Controller | None:
     def text(flag: str) -> str:
         return str(getattr(found, flag) or environ.get(f"CARDSHARE_{flag.upper()}", ""))
 
@@ -70,60 +162,68 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
     # A token is not to be shown to whoever listens on the way.
     if url and not _URL.fullmatch(url):
         command.error(f"--controller: found {quoted(url, 256)}; write https://host:port")
-    for flag in ("token_file", "controller_ca", "tls_server_name") if not url else ():
-        if getattr(found, flag):
-            command.error(f"--{flag.replace('_', '-')}: of no use without --controller; give it too")
-    if not found.pod:
-        command.error("POD: found ''; write the name of a pod")
-    return Explain(
-        pod=found.pod,
-        namespace=found.namespace,
-        controller=Controller(
+    if url:
+        return Controller(
             url=url,
             token_file=text("token_file"),
             ca_file=text("controller_ca"),
             server_name=text("tls_server_name"),
         )
-        if url
-        else None,
-        kubeconfig=found.kubeconfig,
-        context=found.context,
-        as_json=as_json,
-    )
+    for flag in ("token_file", "controller_ca", "tls_server_name"):
+        if getattr(found, flag):
+            command.error(f"--{flag.replace('_', '-')}: of no use without --controller; give it too")
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--kubeconfig", default="", help="kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"
-    )
-    shared.add_argument("--context", default="", help="a context of it other than the current one")
-    shared.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: for scripts")
     parser = argparse.ArgumentParser(
         prog="kubectl cards",
         description="The GPUs and NPUs of the cluster, who holds them, and why a pod waits.",
-        epilog="Exit status: 0 answered; 1 there is no such pod or node, or the API server does not tell; "
-        "2 the command or the kubeconfig is wrong.",
+        epilog=f"Examples:\n{_EXAMPLES['']}\n\n{_EXIT_STATUS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"kubectl-cards {_version()}")
+    _add(parser, COMMON, default="")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    get = commands.add_parser("get", parents=[shared], help="cards, how much of each is in use, and by whom")
-    get.set_defaults(parser=get)
+    get = _command(commands, "get", "cards, how much of each is in use, and by whom")
     get.add_argument("nodes", nargs="*", metavar="NODE", help="only these nodes")
-    explain = commands.add_parser(
+    explain = _command(
+        commands,
         "explain",
-        parents=[shared],
-        help="where a pod was put, or why it waits",
-        epilog="Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
+        "where a pod was put, or why it waits",
+        "Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
         "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME.",
     )
-    explain.set_defaults(parser=explain)
-    explain.add_argument("pod", metavar="POD", help="name of the pod")
-    explain.add_argument("-n", "--namespace", default="", help="its namespace; default that of the kubeconfig")
-    for flag, metavar, told in (
-        ("--controller", "URL", "https://host:port of the controller's --preview-listen, for the reasons node by node"),
-        ("--token-file", "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
-        ("--controller-ca", "FILE", "PEM that proves it; what the system trusts by default"),
-        ("--tls-server-name", "NAME", "name in its certificate, where the URL has another, as for a port-forward"),
-    ):
-        explain.add_argument(flag, default="", metavar=metavar, help=told)
+    explain.add_argument("pod", metavar="POD", help="name of the pod, or pod/NAME")
     return parser
+
+
+def _command(commands: Any, name: str, told: str, more: str = "") -> argparse.ArgumentParser:
+    epilog = "\n\n".join(filter(None, (f"Examples:\n{_EXAMPLES[name]}", more)))
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=told, description=told, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.set_defaults(parser=command)
+    # What stood in front of the command's name stays unless it is named again.
+    _add(command, COMMON, default=argparse.SUPPRESS)
+    _add(command, FLAGS[name], default="", outputs=OUTPUTS[name])
+    return command
+
+
+def _add(
+    parser: argparse.ArgumentParser, flags: Sequence[Flag], *, default: str, outputs: Sequence[Output] = ()
+) -> None:
+    for flag in flags:
+        if not flag.metavar:
+            parser.add_argument(*flag.names, action="store_true", help=flag.help)
+        elif "--output" in flag.names:
+            parser.add_argument(*flag.names, choices=[str(one) for one in outputs], default="text", help=flag.help)
+        else:
+            parser.add_argument(*flag.names, default=default, metavar=flag.metavar, help=flag.help)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("cardshare")
+    except metadata.PackageNotFoundError:
+        return "of a checkout that is not installed"

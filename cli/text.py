@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from cli.view import Card, Cards, Event, Explained, Node
+from cli.view import Card, Cards, Event, Explained, Node, Total
 from core.errors import escaped
 
-_HEADER = ("NODE", "CARD", "TYPE", "USED", "CORES", "HELD BY")
+# What becomes of a column in a row that has no card.
+_NONE: Final = "-"
 
 
-def cards_table(found: Cards, *, all_nodes: bool) -> str:
+class _Row(NamedTuple):
+    """One line of the table; the columns of ``-o wide`` in the middle."""
+
+    node: str = ""
+    status: str = ""
+    card: str = ""
+    type: str = ""
+    used: str = ""
+    cores: str = ""
+    protocol: str = ""
+    mode: str = ""
+    health: str = ""
+    held_by: str = ""
+
+
+_HEADER: Final = _Row("NODE", "STATUS", "CARD", "TYPE", "USED", "CORES", "PROTOCOL", "MODE", "HEALTH", "HELD BY")
+_WIDE: Final = frozenset(map(_Row._fields.index, ("protocol", "mode", "health")))
+
+
+def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: bool = True) -> str:
     """One line for each card: what is used of its total, percent of its cores, and who holds how much.
+
+    Whoever else holds a card stands on a line of their own below it. A node of several cards, and the cluster, have
+    their totals.
 
     Args:
         found: the cards.
-        all_nodes: no nodes were named.
+        all_nodes: no nodes were chosen.
+        wide: with protocol, mode and health.
+        headers: with the headings and the totals.
     """
-    rows = [_row(node, card) for node in found.nodes for card in node.cards]
-    remarks = [f"{node.name}: {remark}" for node in found.nodes for remark in node.remarks]
+    rows = [row for node in found.nodes for row in _rows(node, totals=headers)]
+    if headers and len(found.nodes) > 1:
+        rows += _totals(found.totals, "TOTAL")
+    shown = [*((_HEADER,) if headers else ()), *rows] if rows else []
+    lines = list(_aligned([[*row] if wide else [c for i, c in enumerate(row) if i not in _WIDE] for row in shown]))
+    remarks = [f"{node.name}: {remark}" for node in found.nodes for remark in (*_taints(node), *node.remarks)]
     remarks += [f"node {name}: there is none of that name" for name in found.missing]
-    lines = [*_aligned((_HEADER, *rows))] if rows else []
     lines += map(escaped, remarks)
-    lines = lines or [escaped(_no_cards(() if all_nodes else found.nodes))]
+    lines = lines or [escaped(_no_cards(() if all_nodes else found.nodes, all_nodes=all_nodes))]
     return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])
 
 
@@ -39,27 +67,61 @@ def answer(pod: str, told: Mapping[str, Any]) -> str:
     return "\n".join(escaped(line) for line in f"{pod}: {code}{told.get('text', '')}".split("\n"))
 
 
-def _no_cards(asked: Sequence[Node]) -> str:
-    if not asked:
+def _no_cards(asked: Sequence[Node], *, all_nodes: bool) -> str:
+    if all_nodes:
         return "no node offers cards; see whether the device plugins run and have registered"
+    if not asked:
+        return "no node has these labels; see kubectl get nodes --show-labels"
     names = ", ".join(node.name for node in asked)
     return f"no cards on {names}; see whether the device plugin runs there and has registered"
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    shown = [tuple(escaped(cell) for cell in row) for row in rows]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(_HEADER))]
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    shown = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _row(node: Node, card: Card) -> tuple[str, ...]:
-    held = ", ".join(f"{one.pod} ({one.share})" for one in card.held_by)
+def _rows(node: Node, *, totals: bool) -> Iterator[_Row]:
+    for card in node.cards:
+        first, *others = [f"{one.pod} ({one.share})" for one in card.held_by] or [""]
+        yield _row(node, card)._replace(held_by=first)
+        for held in others:
+            yield _Row(held_by=held)
+    if totals and len(node.cards) > 1:
+        yield from _totals(node.totals, node.name)
+
+
+def _row(node: Node, card: Card) -> _Row:
+    common = _Row(node.name, _status(node), card.id, protocol=card.protocol, mode=card.mode or _NONE)
     if not card.offered:
-        return node.name, card.id, f"not offered ({card.protocol})", "-", "-", held
-    label = f"{card.type} ({card.note})" if card.note else card.type
-    cores = "-" if card.cores_pct is None else f"{card.cores_pct}%"
-    return node.name, card.id, label, _used(card), cores, held
+        kind = f"not offered ({card.protocol})"
+        return common._replace(type=kind, used=_NONE, cores=_NONE, health=_NONE)
+    return common._replace(
+        type=f"{card.type} ({card.note})" if card.note else card.type,
+        used=_used(card),
+        cores=_NONE if card.cores_pct is None else f"{card.cores_pct}%",
+        health="healthy" if card.healthy else "unhealthy",
+    )
+
+
+def _status(node: Node) -> str:
+    return ("Ready" if node.ready else "NotReady") + ("" if node.schedulable else ",SchedulingDisabled")
+
+
+def _taints(node: Node) -> Iterator[str]:
+    if node.taints:
+        yield f"takes only pods that tolerate {', '.join(node.taints)}"
+
+
+def _totals(totals: Sequence[Total], name: str) -> Iterator[_Row]:
+    for one in totals:
+        of = f"{one.cards} card" if one.cards == 1 else f"{one.cards} cards"
+        told = [one.protocol, f"{one.idle} idle", *([f"{one.unhealthy} unhealthy"] if one.unhealthy else ())]
+        cores = _NONE if one.cores_pct is None else f"{one.cores_pct}/{one.cards * 100}%"
+        used = f"{one.used}/{one.total} {one.unit}"
+        yield _Row(name, "", of, ", ".join(told), used, cores, one.protocol)
 
 
 def _used(card: Card) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cli.cluster import EventObject
+from cli.cluster import EventObject, Holdings
 from core.ledger import Ledger, NodeState
 from core.model import Pod
-from core.port import Tally
+from core.port import CardShare, Tally
 from core.settings import DialectName
 from core.waiting import code_in
 
@@ -21,18 +21,24 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one pod (namespace/name) holds of a card, in words."""
+    """What one pod (namespace/name) holds of a card: in words, and *amount* in the card's unit, None if not known.
+
+    cores_pct: percent of the card's cores, None where the protocol does not count them.
+    """
 
     pod: str
     share: str
+    amount: int | None = None
+    cores_pct: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One card: *used* of *total* in *unit*, percent of its cores in use, and who holds how much.
 
-    cores_pct: None where the protocol does not count them. note: what is special. offered: False for one that pods
-    hold and the device plugin does not offer at the moment; its figures are not known then.
+    cores_pct: None where the protocol does not count them. note: what is special. mode: how it is shared, where its
+    protocol knows several ways. healthy: False for one that takes nothing new; note says why. offered: False for one
+    that pods hold and the device plugin does not offer at the moment; its figures are not known then.
     """
 
     id: str
@@ -43,25 +49,49 @@ class Card:
     unit: str = ""
     cores_pct: int | None = None
     note: str = ""
+    mode: str = ""
+    healthy: bool = True
     offered: bool = True
     held_by: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """The cards of one protocol, summed up: *used* of *total* in *unit*; idle ones are healthy and nobody holds any."""
+
+    protocol: str
+    cards: int
+    idle: int
+    unhealthy: int
+    used: int
+    total: int
+    unit: str
+    cores_pct: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node with its cards; remarks: what of its data cannot be used, and what it takes no pods of."""
+    """One node with its cards; remarks: what of its data cannot be used, and what it takes no pods of.
+
+    ready, schedulable, taints: as the node says, a taint as ``key=value:effect``. totals: one for each protocol.
+    """
 
     name: str
+    ready: bool
+    schedulable: bool
+    taints: tuple[str, ...]
     cards: tuple[Card, ...]
+    totals: tuple[Total, ...]
     remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """The answer of ``get``. missing: nodes that were asked for and do not exist."""
+    """The answer of ``get``. totals: of all its nodes. missing: nodes that were asked for and do not exist."""
 
     version: int = VERSION
     nodes: tuple[Node, ...]
+    totals: tuple[Total, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -78,10 +108,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a pod holds of one card, in words."""
+    """What a pod holds of one card: in words, and *amount* in the card's unit, None if not known.
+
+    cores_pct: percent of the card's cores, None where the protocol does not count them.
+    """
 
     card: str
     share: str
+    amount: int | None = None
+    cores_pct: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,22 +143,21 @@ class Explained:
 
 def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str] = ()) -> Cards:
     """The cards of the cluster, counted; of *node_names* alone, if there are any."""
-    states = sorted(ledger.states.values(), key=lambda state: state.facts.name)
-    wanted = [state for state in states if not node_names or state.facts.name in node_names]
+    names = set(node_names) or ledger.states.keys()
+    states = sorted((ledger.states[name] for name in ledger.states if name in names), key=lambda one: one.facts.name)
+    nodes = tuple(_node(ledger, state) for state in states)
     return Cards(
-        nodes=tuple(
-            Node(name=state.facts.name, cards=tuple(_cards(ledger, state)), remarks=tuple(_remarks(state)))
-            for state in wanted
-        ),
+        nodes=nodes,
+        totals=_totals([card for node in nodes for card in node.cards]),
         missing=tuple(name for name in node_names if name not in ledger.states),
         notes=tuple(notes),
     )
 
 
 def explained(
-    pod: Pod, events: Sequence[EventObject], ledger: Ledger | None, controller: Mapping[str, Any] | None
+    pod: Pod, events: Sequence[EventObject], holdings: Holdings | None, controller: Mapping[str, Any] | None
 ) -> Explained:
-    """Where *pod* is, by *ledger* if it has a node, or why it waits."""
+    """Where *pod* is, by *holdings* if it has a node, or why it waits."""
     over = pod.finished or not pod.node_name
     return Explained(
         pod=pod.key,
@@ -132,13 +166,53 @@ def explained(
         node=pod.node_name,
         reason=pod.scheduled_reason if not pod.node_name else "",
         code=code_in(pod.scheduled_message) if not pod.node_name else "",
-        text=_where(ledger, pod) if ledger is not None and pod.node_name else _waiting(pod),
-        cards=() if ledger is None or over else tuple(Held(card=card, share=what) for card, what in _held(ledger, pod)),
+        text=_where(holdings, pod) if holdings is not None and pod.node_name else _waiting(pod),
+        cards=()
+        if holdings is None or over
+        else tuple(
+            Held(card=one.card, share=one.text, amount=one.amount, cores_pct=one.cores_pct)
+            for one in _held(holdings.ledger, pod)
+        ),
         events=tuple(
             Event(time=one.last_timestamp or "", reason=one.reason, message=one.message or "", count=one.count or 1)
             for one in events
         ),
         controller=controller,
+    )
+
+
+def _node(ledger: Ledger, state: NodeState) -> Node:
+    cards, facts = tuple(_cards(ledger, state)), state.facts
+    return Node(
+        name=facts.name,
+        ready=facts.ready,
+        schedulable=not facts.unschedulable,
+        taints=tuple(
+            f"{one.key}={one.value}:{one.effect}" if one.value else f"{one.key}:{one.effect}" for one in facts.taints
+        ),
+        cards=cards,
+        totals=_totals(cards),
+        remarks=tuple(_remarks(state)),
+    )
+
+
+def _totals(cards: Sequence[Card]) -> tuple[Total, ...]:
+    kinds: dict[tuple[str, str], list[Card]] = {}
+    for card in cards:
+        if card.offered:
+            kinds.setdefault((card.protocol, card.unit), []).append(card)
+    return tuple(
+        Total(
+            protocol=protocol,
+            cards=len(of),
+            idle=sum(card.healthy and not card.used and not card.held_by for card in of),
+            unhealthy=sum(not card.healthy for card in of),
+            used=sum(card.used or 0 for card in of),
+            total=sum(card.total or 0 for card in of),
+            unit=unit,
+            cores_pct=None if any(card.cores_pct is None for card in of) else sum(card.cores_pct or 0 for card in of),
+        )
+        for (protocol, unit), of in kinds.items()
     )
 
 
@@ -162,6 +236,8 @@ def _card(name: DialectName, tally: Tally, shares: Sequence[Share]) -> Card:
         unit=tally.unit,
         cores_pct=tally.cores_pct,
         note=tally.note,
+        mode=tally.mode,
+        healthy=tally.healthy,
         held_by=tuple(shares),
     )
 
@@ -173,9 +249,10 @@ def _holders(ledger: Ledger, state: NodeState, dialect: DialectName) -> dict[str
         for which, assignment, _ in holding.parts:
             if which is not dialect or assignment is None:
                 continue
-            for card, what in ledger.catalog.dialects[dialect].describe(assignment, cards):
+            for one in ledger.catalog.dialects[dialect].describe(assignment, cards):
+                share = Share(pod=holding.key, share=one.text, amount=one.amount, cores_pct=one.cores_pct)
                 # A MIG slice is named after its card, with the slice in brackets.
-                held.setdefault(card.partition("[")[0], []).append(Share(pod=holding.key, share=what))
+                held.setdefault(one.card.partition("[")[0], []).append(share)
     return held
 
 
@@ -186,7 +263,7 @@ def _remarks(state: NodeState) -> Iterator[str]:
         yield f"takes no new pods of {name}: {why}"
 
 
-def _held(ledger: Ledger, pod: Pod) -> tuple[tuple[str, str], ...]:
+def _held(ledger: Ledger, pod: Pod) -> tuple[CardShare, ...]:
     holding, node = ledger.holding(pod.uid), ledger.node_of(pod.uid)
     state = ledger.states.get(node) if node is not None else None
     offers = state.offers if state is not None else {}
@@ -198,14 +275,15 @@ def _held(ledger: Ledger, pod: Pod) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _where(ledger: Ledger, pod: Pod) -> str:
+def _where(holdings: Holdings, pod: Pod) -> str:
+    ledger = holdings.ledger
     holding = ledger.holding(pod.uid)
     if holding is None or holding.dialect is None:
         return f"{pod.key} is bound to {pod.node_name} and holds no card ({_phase(pod)})"
     if holding.assignment is None:
         return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.reason}"
-    held = ", ".join(f"{card} ({what})" for card, what in _held(ledger, pod)) or "cards that cannot be told"
-    if pod.node_name not in ledger.states:
+    held = ", ".join(f"{one.card} ({one.text})" for one in _held(ledger, pod)) or "cards that cannot be told"
+    if pod.node_name not in ledger.states and not holdings.node_unread:
         gone = "a node that does not exist; delete the pod, or bring the node back"
         return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), {gone}; it held {held}"
     return f"{pod.key} is on {pod.node_name} ({_phase(pod)}) and holds {held}"

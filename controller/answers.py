@@ -165,5 +165,5 @@ def where(owner: Owner, placement: Placement) -> dict[str, Any]:
     return {
         "node": placement.node,
         "dialect": placement.dialect.value,
-        "cards": [{"card": card, "share": share} for card, share in described],
+        "cards": [{"card": one.card, "share": one.text} for one in described],
     }

@@ -34,7 +34,7 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
         # Cards that answer to two words are not told of twice.
         if dialect.way(found.placed.assignment, cards) != way:
             continue
-        share = "; ".join(dict.fromkeys(what for _, what in dialect.describe(found.placed.assignment, cards)))
+        share = "; ".join(dict.fromkeys(one.text for one in dialect.describe(found.placed.assignment, cards)))
         told.append(f"{way} on {found.node} {_verdict(here, found, way, preference)}: {share}")
     return "; ".join(told)
 

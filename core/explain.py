@@ -226,7 +226,7 @@ def placed(ledger: Ledger, placement: Placement) -> str:
     state = ledger.states.get(placement.node)
     cards = state.offers.get(placement.dialect, ()) if state is not None else ()
     entries = ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
-    return f"{placement.node}: " + ", ".join(f"{card} ({what})" for card, what in entries)
+    return f"{placement.node}: " + ", ".join(f"{one.card} ({one.text})" for one in entries)
 
 
 def _distance(refusal: NodeRefusal) -> _Distance:

@@ -85,7 +85,8 @@ class Want(NamedTuple):
 class Tally(NamedTuple):
     """One card as people count it: *used* of *total* in *unit*, and what is special.
 
-    cores_pct is the percent of its cores in use, None where the protocol does not count them so.
+    cores_pct is the percent of its cores in use, None where the protocol does not count them so. mode: how it is
+    shared, where the protocol knows several ways. healthy: False for a card that takes nothing; note says why.
     """
 
     card: str
@@ -95,6 +96,21 @@ class Tally(NamedTuple):
     unit: str
     cores_pct: int | None = None
     note: str = ""
+    mode: str = ""
+    healthy: bool = True
+
+
+class CardShare(NamedTuple):
+    """What one assignment holds of one card, in words: ("GPU-v0", "4096 MiB, 25 % cores").
+
+    amount is in the unit of the card's `Tally`, None where it cannot be told; cores_pct in percent of its cores, None
+    where the protocol does not count them so.
+    """
+
+    card: str
+    text: str
+    amount: int | None = None
+    cores_pct: int | None = None
 
 
 class NodeRoom(NamedTuple):
@@ -288,8 +304,8 @@ class Dialect(Protocol):
         """*pod* as the plugin sees it, bound or not, whoever wrote its annotations; None if it never serves it."""
         ...
 
-    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-        """(card id, what of it) per entry, for people: ("GPU-v0", "4096 MiB, 25 % cores")."""
+    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
+        """What *assignment* holds, card by card, for people."""
         ...
 
 

@@ -134,7 +134,7 @@ def _half_fill(
         placed.append(placement.pod)
         dialect = ledger.catalog.dialects[placement.dialect]
         cards = ledger.states[placement.node].offers[placement.dialect]
-        used.update((placement.node, card) for card, _ in dialect.describe(placement.assignment, cards))
+        used.update((placement.node, one.card) for one in dialect.describe(placement.assignment, cards))
     chance.shuffle(placed)
     for uid in placed[: len(placed) // 5]:
         ledger.release(uid)

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from cli import view
-from cli.options import parse
-from tests.support.cards_page import NODES, PAGE, commands, play, written
+from cli.options import Output, parse
+from tests.support.cards_page import NODES, PAGE, SCHEMA, commands, play, schema, written
 
 
 @pytest.mark.timeout(120)
@@ -19,17 +19,22 @@ async def test_kubectl_cards_says_what_its_page_shows(rig):
     assert page == written(page, said), "run scripts/rules"
 
 
+def test_the_schema_is_that_of_the_fields():
+    assert SCHEMA.read_text(encoding="utf-8") == schema(), "run scripts/rules"
+
+
 def test_each_command_is_shown():
     shown = [parse(shlex.split(command.partition("; ")[0]), {}) for command in commands(PAGE.read_text())]
-    assert {(type(one).__name__, one.as_json) for one in shown} == {
-        (name, as_json) for name in ("Get", "Explain") for as_json in (False, True)
+    assert {(type(one).__name__, one.output) for one in shown} == {
+        *((name, form) for name in ("Get", "Explain") for form in (Output.TEXT, Output.JSON)),
+        ("Get", Output.WIDE),
     }
 
 
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("get", (view.Cards, view.Node, view.Card, view.Share)),
+        ("get", (view.Cards, view.Node, view.Card, view.Share, view.Total)),
         ("explain", (view.Explained, view.Held, view.Event)),
     ],
 )

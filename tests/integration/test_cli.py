@@ -11,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cli.__main__ import run
 from cli.options import parse
@@ -56,6 +58,40 @@ async def add_pod(world: Rig, name: str, limits: dict[str, str], annotations: di
     await world.client.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
 
 
+async def add_event(world: Rig, pod: str, *, uid: str, message: str) -> None:
+    event: dict[str, Any] = {
+        "metadata": {"name": f"{pod}.1"},
+        "involvedObject": {"kind": "Pod", "name": pod, "namespace": "default", "uid": uid},
+        "reason": "FailedScheduling",
+        "message": message,
+        "count": 3,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    await world.client.create("/api/v1/namespaces/default/events", event)
+
+
+async def give(world: Rig, account: str, rules: list[dict[str, Any]]) -> None:
+    """Let a service account of namespace default do what *rules* say there."""
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
+    await world.client.create(f"{path}/roles", {"metadata": {"name": account}, "rules": rules})
+    binding = {
+        "metadata": {"name": account},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
+    }
+    await world.client.create(f"{path}/rolebindings", binding)
+
+
+async def as_account(world: Rig, kubeconfig: str, account: str) -> str:
+    """A kubeconfig of a service account of namespace default."""
+    token = await world.token(account, "default")
+    made = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))
+    made["users"] = [{"name": one["name"], "user": {"token": token}} for one in made["users"]]
+    path = world.folder / account
+    await asyncio.to_thread(path.write_text, yaml.safe_dump(made))
+    return str(path)
+
+
 async def cards(kubeconfig: str, *words: str) -> int:
     return await run(parse([*words, "--kubeconfig", kubeconfig], {}), {})
 
@@ -68,10 +104,92 @@ async def test_get_shows_every_card_and_who_holds_how_much(rig, capsys):
         assert await cards(kubeconfig, "get") == 0
         lines = capsys.readouterr().out.splitlines()
         rows = [re.split(r"  +", line) for line in lines]
-        assert rows[1][:5] == ["share-a", "GPU 0", "shared by memory", "1024/11178 MiB", "-"]
-        assert rows[3][:5] == ["t4-a", "GPU-t4-a-1", "Tesla T4", "3000/15360 MiB", "50%"]
+        assert rows[1][:6] == ["share-a", "Ready", "GPU 0", "shared by memory", "1024/11178 MiB", "-"]
+        assert rows[3][:6] == ["t4-a", "Ready", "GPU-t4-a-1", "Tesla T4", "3000/15360 MiB", "50%"]
         assert "default/a (3000 MiB" in lines[3]
-        assert lines[4].startswith("broken: ")
+        assert rows[4] == ["t4-a", "2 cards", "vgpu, 1 idle", "3000/30720 MiB", "50/200%"]
+        assert rows[5] == ["TOTAL", "1 card", "gpu_memory, 0 idle", "1024/11178 MiB", "-"]
+        assert rows[6] == ["TOTAL", "2 cards", "vgpu, 1 idle", "3000/30720 MiB", "50/200%"]
+        assert lines[7].startswith("broken: ")
+
+
+async def test_each_holder_has_a_line_and_the_node_says_what_keeps_pods_away(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        for name in ("a", "b"):
+            await add_pod(world, name, {"volcano.sh/gpu-memory": "1024"}, {"volcano.sh/gpu-index": "0"}, "share-a")
+        taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
+        await world.client.patch("/api/v1/nodes/share-a", {"spec": {"unschedulable": True, "taints": [taint]}})
+        assert await cards(kubeconfig, "get", "share-a", "-o", "wide") == 0
+        header, first, second, told = capsys.readouterr().out.splitlines()
+        assert header.split()[-5:] == ["PROTOCOL", "MODE", "HEALTH", "HELD", "BY"]
+        assert "Ready,SchedulingDisabled  GPU 0" in first
+        assert re.split(r"  +", first)[-4:] == ["gpu_memory", "memory", "healthy", "default/a (1024 MiB)"]
+        assert second.strip() == "default/b (1024 MiB)"
+        assert told.startswith("share-a: takes only pods that tolerate team=x:NoSchedule")
+
+
+async def test_get_selects_nodes_by_label_and_leaves_headings_out(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await world.client.patch("/api/v1/nodes/t4-a", {"metadata": {"labels": {"pool": "t4"}}})
+        assert await cards(kubeconfig, "get", "-l", "pool=t4", "--no-headers") == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["t4-a", "t4-a"]
+        assert await cards(kubeconfig, "get", "-l", "pool=none") == 0
+        assert capsys.readouterr().out.startswith("no node has these labels")
+        assert await cards(kubeconfig, "get", "-l", "pool in (") == 1
+
+
+async def test_yaml_says_what_json_says(rig, capsys):
+    async with cluster(rig) as (_, kubeconfig):
+        assert await cards(kubeconfig, "get", "t4-a", "-o", "yaml") == 0
+        as_yaml = yaml.safe_load(capsys.readouterr().out)
+        assert await cards(kubeconfig, "get", "t4-a", "-o", "json") == 0
+        assert as_yaml == json.loads(capsys.readouterr().out)
+
+
+async def test_watch_prints_a_node_again_when_its_cards_change(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        watching = asyncio.create_task(cards(kubeconfig, "get", "--watch", "share-a", "t4-a"))
+        said = ""
+
+        async def seen(text: str) -> bool:
+            nonlocal said
+            said += capsys.readouterr().out
+            return text in said
+
+        try:
+            await world.until(lambda: seen("TOTAL"))
+            await add_pod(world, "a", {"volcano.sh/gpu-memory": "1024"}, {"volcano.sh/gpu-index": "0"}, "share-a")
+            await world.until(lambda: seen("default/a (1024 MiB)"))
+            assert said.count("NODE") == 1
+            assert said.count("GPU-t4-a-0") == 1
+            await world.client.delete("/api/v1/namespaces/default/pods/a")
+            await world.until(lambda: seen("default/a (1024 MiB)\nshare-a"))
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def test_explain_needs_no_rights_outside_of_the_pods_namespace(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+        await give(world, "tenant", rules)
+        limited = await as_account(world, kubeconfig, "tenant")
+        assert await cards(limited, "explain", "a") == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("default/a is on t4-a (")
+        assert "and holds GPU-t4-a-1 (3000 MiB, 50 % cores)" in said.out
+        assert "note: you may not list events in namespace default" in said.err
+        assert await cards(limited, "get") == 1
+        assert "nodes is forbidden" in capsys.readouterr().err
+
+
+async def test_events_of_a_pod_that_had_the_same_name_are_not_shown(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {}, {}, "")
+        await add_event(world, "a", uid="of-one-that-is-gone", message="of another pod")
+        assert await cards(kubeconfig, "explain", "a") == 0
+        assert "of another pod" not in capsys.readouterr().out
 
 
 async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, capsys):
@@ -91,7 +209,7 @@ async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_w
         assert await cards(kubeconfig, "get", "t4-a") == 0
         out = capsys.readouterr().out
         assert "annotation volcano.sh/node-vgpu-register: found 'x" in out
-        assert re.search(r"t4-a +GPU-t4-a-1 +not offered \(vgpu\) +- +- +default/a \(3000 MiB", out)
+        assert re.search(r"t4-a +Ready +GPU-t4-a-1 +not offered \(vgpu\) +- +- +default/a \(3000 MiB", out)
         assert "no node offers cards" not in out
         assert "\x1b" not in out
 
@@ -110,6 +228,24 @@ async def test_explain_of_a_failed_pod_tells_the_reason_and_the_message_of_its_s
         assert await cards(kubeconfig, "explain", "a") == 0
         out = capsys.readouterr().out
         assert "(Failed, UnexpectedAdmissionError: Allocate failed\\x1b[2J)" in out
+
+
+def test_a_disk_that_is_full_is_told_in_one_line():
+    script = """
+import sys
+from cli import __main__ as cards
+async def run(options, environ):
+    print("line after line")
+    return 0
+cards.run = run
+sys.exit(cards.main(["get"]))
+"""
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", script], check=False, stdout=full, stderr=subprocess.PIPE, timeout=30
+        )
+    said = "kubectl cards: the answer cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr.decode()) == (1, said)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -148,15 +284,8 @@ async def test_explain_tells_why_a_pod_waits_from_its_status_and_events(rig, cap
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room at all"}
         path = "/api/v1/namespaces/default/pods/a/status"
         await world.client.patch(path, {"status": {"conditions": [condition]}})
-        event: dict[str, Any] = {
-            "metadata": {"name": "a.1"},
-            "involvedObject": {"kind": "Pod", "name": "a", "namespace": "default"},
-            "reason": "FailedScheduling",
-            "message": "0/4 nodes",
-            "count": 3,
-            "lastTimestamp": "2026-01-01T00:00:00Z",
-        }
-        await world.client.create("/api/v1/namespaces/default/events", event)
+        pod = await world.client.get("/api/v1/namespaces/default/pods/a")
+        await add_event(world, "a", uid=pod["metadata"]["uid"], message="0/4 nodes")
         assert await cards(kubeconfig, "explain", "a", "-n", "default") == 0
         out = capsys.readouterr().out
         assert "default/a waits (Unschedulable): no room at all" in out
@@ -227,8 +356,10 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
             "unit": "MiB",
             "cores_pct": 50,
             "note": "",
+            "mode": "hami-core",
+            "healthy": True,
             "offered": True,
-            "held_by": [{"pod": "default/a", "share": "3000 MiB, 50 % cores"}],
+            "held_by": [{"pod": "default/a", "share": "3000 MiB, 50 % cores", "amount": 3000, "cores_pct": 50}],
         }
 
 
@@ -242,7 +373,9 @@ async def test_explain_as_json_has_the_fields_of_its_page_and_ascii_alone(rig, c
         assert await cards(kubeconfig, "explain", "a", "-o", "json") == 0
         bound = json.loads(capsys.readouterr().out)
         assert (bound["pod"], bound["state"], bound["node"]) == ("default/a", "bound", "t4-a")
-        assert bound["cards"] == [{"card": "GPU-t4-a-1", "share": "3000 MiB, 50 % cores"}]
+        assert bound["cards"] == [
+            {"card": "GPU-t4-a-1", "share": "3000 MiB, 50 % cores", "amount": 3000, "cores_pct": 50}
+        ]
         assert await cards(kubeconfig, "explain", "b", "-o", "json") == 0
         text = capsys.readouterr().out
         assert text.isascii()

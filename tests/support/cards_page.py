@@ -7,6 +7,7 @@ Times and how often an event was counted differ from run to run, and are the sam
 import asyncio
 import contextlib
 import io
+import json
 import re
 import shlex
 import ssl
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 
 from certs.files import ensure
 from certs.pair import Wanted
+from cli import view
 from cli.__main__ import run
 from cli.options import parse
 from sandbox.demo.processes import free_port
@@ -28,6 +31,7 @@ from tests.support.controller_rig import Rig, pod, share
 from tests.support.rig_double import double_rig
 
 PAGE: Final = Path(__file__).parents[2] / "docs/operators/kubectl-cards.md"
+SCHEMA: Final = PAGE.with_name("kubectl-cards.schema.json")
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
     {
@@ -49,6 +53,16 @@ _SERVED_AS: Final = "cardshare-controller.cardshare-system.svc"
 _COMMAND: Final = re.compile(r"^\$ kubectl cards (.*)\n((?:(?!```|\$ ).*\n)*)", re.MULTILINE)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
+
+
+def schema() -> str:
+    """The JSON Schema of what ``-o json`` prints: of ``get`` and of ``explain``."""
+    (get, explain), components = msgspec.json.schema_components(
+        (view.Cards, view.Explained), ref_template="#/$defs/{name}"
+    )
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [get, explain], "$defs": components}
+    return json.dumps(whole, indent=2) + "\n"
 
 
 def commands(page: str) -> list[str]:
@@ -129,6 +143,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         said = asyncio.run(made(Path(folder)))
     PAGE.write_text(written(page, said), encoding="utf-8")
+    SCHEMA.write_text(schema(), encoding="utf-8")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from core.model import Node, Pod
 from core.port import (
+    CardShare,
     Complaint,
     Held,
     InFlight,
@@ -192,5 +193,5 @@ class Toy:
         progress = Progress.DONE if pod.started else Progress.WAITING
         return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({1}))
 
-    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-        return tuple((str(index), f"{memory} MiB") for index, memory, _ in assignment)
+    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
+        return tuple(CardShare(str(index), f"{memory} MiB", memory) for index, memory, _ in assignment)

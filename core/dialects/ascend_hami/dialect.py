@@ -9,6 +9,7 @@ from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
 from core.model import Node, Pod
 from core.port import (
+    CardShare,
     Complaint,
     Held,
     InFlight,
@@ -143,8 +144,8 @@ class AscendHami:
         """*pod* as the plugin sees it; None if it never serves it."""
         return handoff.in_flight(pod, tables)
 
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
-        """(chip id, what of it) per entry, for people."""
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+        """What each entry holds of its chip, for people."""
         del cards
         return usage.described(assignment)
 

@@ -12,7 +12,7 @@ from core.dialects.ascend_hami.devices import Assigned, Segment, Unreadable, dec
 from core.dialects.ascend_hami.requests import is_soft
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import Held, NodeRoom, Reason, Room, Tally
+from core.port import CardShare, Held, NodeRoom, Reason, Room, Tally
 from core.settings import AscendChip, Tables
 
 _new_tuple: Final = tuple.__new__
@@ -289,15 +289,27 @@ def tally(cards: Sequence[Card]) -> tuple[Tally, ...]:
             unit="MiB",
             cores_pct=card.used_cores if card.fixed.soft else None,
             note=card.fixed.problem or ("soft slicing" if card.fixed.soft else ""),
+            mode="soft" if card.fixed.soft else "template",
+            healthy=card.fixed.fault is None,
         )
         for card in cards
     )
 
 
-def described(assignment: Assignment) -> tuple[tuple[str, str], ...]:
-    """(card id, what of it) per entry, for people."""
-    found = [(entry.uuid, _share(entry, soft=assignment.soft)) for entry in assignment.entries]
-    return (*found, *((c.uuid, "an entry that cannot be read: the whole chip") for c in assignment.charges if c.unread))
+def described(assignment: Assignment) -> tuple[CardShare, ...]:
+    """What each entry holds of its chip, for people."""
+    soft = assignment.soft
+    return (
+        *(
+            CardShare(one.uuid, _share(one, soft=soft), one.memory_mib, one.cores if soft else None)
+            for one in assignment.entries
+        ),
+        *(
+            CardShare(one.uuid, "an entry that cannot be read: the whole chip")
+            for one in assignment.charges
+            if one.unread
+        ),
+    )
 
 
 def _share(entry: Entry, *, soft: bool) -> str:

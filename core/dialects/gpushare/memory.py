@@ -9,7 +9,7 @@ from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, eased
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port import NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
+from core.port import CardShare, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
@@ -112,14 +112,24 @@ class GpuMemory(Mode):
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""
         return tuple(
-            Tally(card.title, "shared by memory", card.used_memory, card.memory, "MiB", note=card.fault or "")
+            Tally(
+                card.title,
+                "shared by memory",
+                card.used_memory,
+                card.memory,
+                "MiB",
+                note=card.fault or "",
+                mode="memory",
+                healthy=card.fault is None,
+            )
             for card in cards
         )
 
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
-        """(card, what of it) per entry, for people."""
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+        """What *assignment* holds of each of its cards, for people."""
         del cards
-        return tuple((f"GPU {index}", f"{assignment.memory} MiB") for index in assignment.indices)
+        memory = assignment.memory
+        return tuple(CardShare(f"GPU {index}", f"{memory} MiB", memory) for index in assignment.indices)
 
 
 def _refusal(card: Card, memory: int, selection: CardSelection) -> Reason | None:

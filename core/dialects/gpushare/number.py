@@ -12,7 +12,7 @@ from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import Pod
 from core.names import WISHED_INDICES
-from core.port import NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
+from core.port import CardShare, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
@@ -87,12 +87,18 @@ class GpuNumber(Mode):
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""
-        return tuple(Tally(card.title, "whole cards", card.pods, 1, "card", note=card.fault or "") for card in cards)
+        return tuple(_tally(card) for card in cards)
 
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
-        """(card, what of it) per entry, for people."""
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+        """The cards of *assignment*, for people."""
         del cards
-        return tuple((f"GPU {index}", "the whole card") for index in assignment.indices)
+        return tuple(CardShare(f"GPU {index}", "the whole card", 1) for index in assignment.indices)
+
+
+def _tally(card: Card) -> Tally:
+    return Tally(
+        card.title, "whole cards", card.pods, 1, "card", note=card.fault or "", mode="whole", healthy=card.fault is None
+    )
 
 
 def _refusal(card: Card, selection: CardSelection) -> Reason | None:

@@ -204,6 +204,7 @@ def tally(chips: Sequence[Chip]) -> tuple[Tally, ...]:
             "AI cores",
             (one.fixed.cores - one.free_cores) * 100 // one.fixed.cores,
             _note(one),
+            healthy=one.fixed.fault is None,
         )
         for one in chips
         if one.fixed.listed or one.shares or one.fixed.fault

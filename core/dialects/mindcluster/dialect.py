@@ -12,6 +12,7 @@ from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import TEMPLATES
 from core.model import Node, Pod
 from core.port import (
+    CardShare,
     Complaint,
     Held,
     InFlight,
@@ -167,12 +168,13 @@ class MindCluster:
         del tables
         return handoff.in_flight(pod)
 
-    def describe(self, assignment: Assignment, cards: Sequence[Chip]) -> tuple[tuple[str, str], ...]:
-        """(chip, what of it) per entry, for people."""
-        del cards
+    def describe(self, assignment: Assignment, cards: Sequence[Chip]) -> tuple[CardShare, ...]:
+        """What *assignment* holds of each of its chips, for people."""
         template = TEMPLATES.get(assignment.share.template)
         if template is not None:
             what = f"{template.name}: {counted(template.cores, 'AI cores')}, {counted(template.cpus, 'AI CPUs')}"
-        else:
-            what = "the whole chip" if assignment.share.template == WHOLE else "a slice of an unknown template"
-        return tuple((f"NPU {chip}", what) for chip in assignment.chips)
+            return tuple(CardShare(f"NPU {chip}", what, template.cores) for chip in assignment.chips)
+        if assignment.share.template != WHOLE:
+            return tuple(CardShare(f"NPU {chip}", "a slice of an unknown template") for chip in assignment.chips)
+        cores = {one.fixed.id: one.fixed.cores for one in cards}
+        return tuple(CardShare(f"NPU {chip}", "the whole chip", cores.get(chip)) for chip in assignment.chips)

@@ -13,6 +13,7 @@ from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import Node, Pod
 from core.port import (
+    CardShare,
     Complaint,
     Held,
     InFlight,
@@ -198,8 +199,8 @@ class Vgpu:
         """Every card with how much of it is in use, for people."""
         return usage.tally(cards)
 
-    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
-        """(card id, what of it) per entry, for people."""
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+        """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)
 
     def ways(self, request: Request) -> tuple[tuple[str, Request], ...]:

@@ -19,7 +19,7 @@ from core.dialects.vgpu.pod_devices import (
 from core.dialects.vgpu.requests import group_of, matched_rules
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import Held, NodeRoom, Reason, Room, Tally
+from core.port import CardShare, Held, NodeRoom, Reason, Room, Tally
 from core.settings import Tables
 
 # What a card keeps sorted: groups, rules, slices.
@@ -216,15 +216,24 @@ def tally(cards: Sequence[Card]) -> tuple[Tally, ...]:
             unit="MiB",
             cores_pct=None if card.fixed.mode == keys.MIG else card.used_cores,
             note=card.fixed.problem or ("" if card.fixed.mode == keys.HAMI_CORE else card.fixed.mode),
+            mode=card.fixed.mode,
+            healthy=card.fixed.fault is None,
         )
         for card in cards
     )
 
 
-def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[tuple[str, str], ...]:
-    """(card id, what of it) per entry, for people."""
+def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+    """What each entry holds of its card, for people."""
     kinds = {card.fixed.uuid: card.fixed.kind for card in cards}
-    return tuple((_card_id(entry), _share(entry, kinds.get(entry.uuid))) for entry in assignment.entries)
+    return tuple(_described(entry, kinds.get(entry.uuid)) for entry in assignment.entries)
+
+
+def _described(entry: Entry, kind: Kind | None) -> CardShare:
+    if not entry.readable:
+        return CardShare(_card_id(entry), "an entry that cannot be read: the whole card")
+    amount = entry.charge * kind.factor if kind is not None else None
+    return CardShare(_card_id(entry), _share(entry, kind), amount, None if entry.slice else entry.cores)
 
 
 def _entry(one: Assigned, uuid: str, slot: int, container: int, cards: Sequence[Card]) -> Entry:
@@ -275,8 +284,6 @@ def _card_id(entry: Entry) -> str:
 
 
 def _share(entry: Entry, kind: Kind | None) -> str:
-    if not entry.readable:
-        return "an entry that cannot be read: the whole card"
     factor = kind.factor if kind is not None else 1
     share = f"{entry.memory * factor} MiB"
     if entry.slice is not None and entry.slice != mig.UNKNOWN:

@@ -15,6 +15,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
 from core.port import (
+    CardShare,
     Complaint,
     Held,
     InFlight,
@@ -186,7 +187,13 @@ class WholeGpu:
         """The pool with how many of it are in use, for people."""
         return tuple(
             Tally(
-                _TITLE, pool.label or "unknown model", pool.used, pool.kind.total, "GPUs", note="chosen by the plugin"
+                _TITLE,
+                pool.label or "unknown model",
+                pool.used,
+                pool.kind.total,
+                "GPUs",
+                note="chosen by the plugin",
+                mode="whole",
             )
             for pool in cards
         )
@@ -211,10 +218,11 @@ class WholeGpu:
         del pod, tables
         return None
 
-    def describe(self, assignment: int, cards: Sequence[Pool]) -> tuple[tuple[str, str], ...]:
+    def describe(self, assignment: int, cards: Sequence[Pool]) -> tuple[CardShare, ...]:
         """How many, and of which model, for people."""
         label = next((pool.label for pool in cards if pool.label), "")
-        return ((_TITLE, f"{assignment} whole" + (f", {label}" if label else "") + ", chosen by the device plugin"),)
+        told = f"{assignment} whole" + (f", {label}" if label else "") + ", chosen by the device plugin"
+        return (CardShare(_TITLE, told, assignment),)
 
 
 # Wishes for single cards, which nobody would hear: refused rather than passed over in silence.

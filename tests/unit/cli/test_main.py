@@ -9,8 +9,9 @@ import pytest
 from cli.__main__ import run
 from cli.cluster import fetch_holdings
 from cli.options import parse
-from kube.calls import Calls
 from kube.errors import ApiUnknownError
+from kube.exchange import Response
+from kube.transport import Transport
 
 
 @pytest.mark.may_block(reason="which kubeconfig there is, is looked at before anything else is done")
@@ -37,12 +38,13 @@ async def test_without_any_kubeconfig_it_says_so(tmp_path, capsys):
 
 
 async def test_a_server_that_does_not_answer_is_not_asked_for_more():
-    class Silent:
-        async def get_config_map(self, namespace: str, name: str) -> bytes:
-            raise ApiUnknownError(verb="GET", path="/", message="no answer within 10 s")
+    asked: list[str] = []
 
-        async def get_raw(self, *_: Any) -> bytes:
-            raise AssertionError("asked for more")
+    class Silent:
+        async def request(self, verb: str, path: str, **_: Any) -> Response:
+            asked.append(path)
+            raise ApiUnknownError(verb=verb, path=path, message="no answer within 10 s")
 
     with pytest.raises(ApiUnknownError):
-        await fetch_holdings(cast(Calls, Silent()))
+        await fetch_holdings(cast(Transport, Silent()))
+    assert len(asked) == 1

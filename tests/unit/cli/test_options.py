@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import Controller, Explain, Get, parse
+from cli.options import Controller, Explain, Get, Output, parse
 
 
 def test_get_takes_nodes_and_a_kubeconfig():
@@ -31,7 +31,7 @@ def test_what_leads_to_the_controller_comes_from_the_flags_before_the_environmen
 def test_without_a_controller_only_the_api_is_asked():
     found = parse(["explain", "p", "-o", "json"], {"CARDSHARE_TOKEN_FILE": "t"})
     assert isinstance(found, Explain)
-    assert (found.controller, found.as_json) == (None, True)
+    assert (found.controller, found.output) == (None, Output.JSON)
 
 
 @pytest.mark.parametrize("url", ["http://h:8080", "h:8444", "https:", "https://h/path", "https://h:1 x"])
@@ -58,9 +58,46 @@ def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["explain"], ["drop", "p"], ["get", "-o", "yaml"]])
+@pytest.mark.parametrize(
+    "words", [[], ["explain"], ["drop", "p"], ["get", "-o", "table"], ["explain", "p", "-o", "wide"]]
+)
 def test_what_is_not_understood_ends_with_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words, {})
     assert ended.value.code == 2
     assert "usage: kubectl cards" in capsys.readouterr().err
+
+
+def test_the_context_may_stand_in_front_of_the_command_as_with_kubectl():
+    found = parse(["--context", "c", "--kubeconfig", "f", "get", "--kubeconfig", "g"], {})
+    assert (found.context, found.kubeconfig) == ("c", "g")
+
+
+@pytest.mark.parametrize("word", ["p", "pod/p", "pods/p", "po/p"])
+def test_a_pod_may_be_named_as_kubectl_prints_it(word):
+    found = parse(["explain", word], {})
+    assert isinstance(found, Explain)
+    assert found.pod == "p"
+
+
+@pytest.mark.parametrize("word", ["node/p", "default/p", "pod/", "a/b/c"])
+def test_what_is_no_pod_is_told_with_what_to_write(word, capsys):
+    with pytest.raises(SystemExit):
+        parse(["explain", word], {})
+    assert f"POD: found '{word}'; write the name of a pod" in capsys.readouterr().err
+
+
+def test_get_takes_kubectls_flags():
+    found = parse(["get", "-l", "pool=a100", "-o", "wide", "--no-headers", "-w"], {})
+    assert found == Get(
+        nodes=(), kubeconfig="", context="", selector="pool=a100", output=Output.WIDE, headers=False, watch=True
+    )
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["get", "--help"], ["explain", "-h"]])
+def test_help_and_version_are_answered(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(words, {})
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith("kubectl-cards ") if words == ["--version"] else "Examples:" in said

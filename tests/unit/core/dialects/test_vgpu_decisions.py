@@ -238,7 +238,7 @@ def test_a_larger_slice_than_asked_for_stays_within_the_bound():
     assert want is not None
     assert placed.score == 100.0 <= 100.0 * (want.numerator - 20480) / want.total
     assert VGPU.describe(placed.assignment, cards) == (
-        ("GPU-a[group3-1]", "3000 MiB in a slice of 20480 MiB (3g.20gb)"),
+        ("GPU-a[group3-1]", "3000 MiB in a slice of 20480 MiB (3g.20gb)", 20480, None),
     )
 
 
@@ -329,7 +329,7 @@ def test_the_binding_carries_the_six_keys():
         "volcano.sh/bind-time": "7",
     }
     assert set(VGPU.annotations(placed.assignment, stamp, TABLES)) == VGPU.assignment_keys(TABLES)
-    assert VGPU.describe(placed.assignment, offered(V0)) == (("GPU-v0", "4096 MiB, 25 % cores"),)
+    assert VGPU.describe(placed.assignment, offered(V0)) == (("GPU-v0", "4096 MiB, 25 % cores", 4096, 25),)
 
 
 def waiting(left: str = "GPU-v0,NVIDIA,1,0:GPU-v1,NVIDIA,1,0:", phase: str = "allocating", time: str = "5", **fields):

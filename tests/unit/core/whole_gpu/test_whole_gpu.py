@@ -228,7 +228,7 @@ def test_take_and_give_back_undo_each_other_and_tell_of_too_much():
     assert DIALECT.give_back(taken, 3) == cards
     (line,) = DIALECT.tally(taken)
     assert (line.used, line.total, line.label) == (3, 2, A100)
-    assert "2 whole" in DIALECT.describe(2, cards)[0][1]
+    assert "2 whole" in DIALECT.describe(2, cards)[0].text
     assert A100 in DIALECT.shortfalls(cards, DIALECT.request(gpu_pod(1, use="T4"), TABLES))[0].detail
 
 

@@ -1,0 +1,80 @@
+"""Completion in a shell: what may stand next on the command line of ``kubectl cards``.
+
+kubectl asks a plugin's ``kubectl_complete-NAME`` for it. Source: `kubectl plugin --help`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from cli.__main__ import fetch_names
+from cli.options import COMMON, FLAGS, OUTPUTS
+from kube.errors import ApiError, CredentialsError, UndecodableError
+
+# Cobra's directive NoFileComp: file names are no answer.
+_NO_FILES: Final = ":4"
+# Somebody waits with a finger on the key.
+_DEADLINE_S: Final = 3.0
+
+Names = Callable[[str, Mapping[str, str]], Awaitable[Sequence[str]]]
+
+
+async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
+    """What may stand in place of the last of *words*, which may be begun already.
+
+    Args:
+        words: those behind ``kubectl cards``, the last one as far as it is typed.
+        fetch_names: the names of the cluster's "nodes" or "pods", given the flags that were named so far.
+    """
+    *before, begun = words or [""]
+    flags, plain = _read(before)
+    command = plain[0] if plain else ""
+    known = (*COMMON, *FLAGS.get(command, ()))
+    valued = next((flag for flag in known if before and before[-1] in flag.names and flag.metavar), None)
+    if valued is not None:
+        found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else ()
+    elif begun.startswith("-"):
+        found = [name for flag in known for name in flag.names if name.startswith("--")]
+    elif not command:
+        found = list(FLAGS)
+    elif command == "get":
+        found = [name for name in await fetch_names("nodes", flags) if name not in plain]
+    else:
+        found = await fetch_names("pods", flags) if command == "explain" and len(plain) == 1 else ()
+    return sorted(one for one in found if one.startswith(begun))
+
+
+def _read(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of flags by their long name, and the words that are neither flag nor value."""
+    by_name = {name: flag for flag in (*COMMON, *(f for of in FLAGS.values() for f in of)) for name in flag.names}
+    values: dict[str, str] = {}
+    plain: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        flag = by_name.get(name)
+        if flag is not None and flag.metavar:
+            values[flag.names[-1]] = value if equals else next(rest, "")
+        elif not word.startswith("-"):
+            plain.append(word)
+    return values, plain
+
+
+def main() -> int:
+    """Entry point of ``kubectl_complete-cards``: whatever goes wrong, a shell is told nothing but names."""
+
+    async def within(words: Sequence[str]) -> list[str]:
+        return await asyncio.wait_for(
+            candidates(words, lambda kind, flags: fetch_names(kind, flags, os.environ)), _DEADLINE_S
+        )
+
+    try:
+        found = asyncio.run(within(sys.argv[1:]))
+    except (ApiError, CredentialsError, UndecodableError, OSError, ValueError, KeyboardInterrupt):
+        found = []
+    sys.stdout.write("\n".join([*found, _NO_FILES, ""]))
+    return 0

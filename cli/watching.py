@@ -1,0 +1,127 @@
+"""Follows nodes and bound pods for ``kubectl cards get --watch``: which nodes have changed, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, NoReturn, TypeVar
+
+from cli.cluster import BOUND, NODES, PODS, selecting
+from core.ledger import Ledger
+from core.model import Node, NodeName, Pod, PodUid
+from core.wire.nodes import decode_node
+from core.wire.pods import decode_pod
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Reflector, Sink
+from kube.transport import Transport
+
+_T = TypeVar("_T")
+
+# A pod that is bound, and what its device plugin writes of it, are one change to whoever watches.
+_GATHER_S: Final = 0.5
+
+
+class _Nodes:
+    """`kube.reflector.Sink` of nodes."""
+
+    def __init__(self, ledger: Ledger, changed: asyncio.Event) -> None:
+        self._ledger, self._changed = ledger, changed
+
+    async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
+        del resource_version
+        for name in self._ledger.states.keys() - {node.name for node in objects}:
+            self._ledger.remove_node(name)
+        for node in objects:
+            self._ledger.set_node(node)
+        self._changed.set()
+
+    async def on_event(self, kind: EventKind, value: Node) -> None:
+        if kind is EventKind.DELETED:
+            self._ledger.remove_node(value.name)
+        else:
+            self._ledger.set_node(value)
+        self._changed.set()
+
+
+class _Pods:
+    """`kube.reflector.Sink` of bound pods."""
+
+    def __init__(self, ledger: Ledger, changed: asyncio.Event) -> None:
+        self._ledger, self._changed = ledger, changed
+        self._known: set[PodUid] = set()
+
+    async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
+        del resource_version
+        for uid in self._known - {pod.uid for pod in objects}:
+            self._ledger.release(uid)
+        for pod in objects:
+            self._ledger.count(pod)
+        self._known = {pod.uid for pod in objects}
+        self._changed.set()
+
+    async def on_event(self, kind: EventKind, value: Pod) -> None:
+        if kind is EventKind.DELETED:
+            self._ledger.release(value.uid)
+            self._known.discard(value.uid)
+        else:
+            self._ledger.count(value)
+            self._known.add(value.uid)
+        self._changed.set()
+
+
+async def changes(
+    transport: Transport, ledger: Ledger, selector: str, complain: Callable[[str], None]
+) -> AsyncIterator[list[NodeName]]:
+    """Keep *ledger* as the cluster is; the nodes that changed, by name: at first all of them, then as it happens.
+
+    Args:
+        transport: to the API server.
+        ledger: of no node yet.
+        selector: a label selector of nodes, "" for all.
+        complain: told why what is shown may be old, in one line, once for each reason.
+    """
+    changed = asyncio.Event()
+    nodes = _reflector(transport, NODES, decode_node, _Nodes(ledger, changed), selecting(selector))
+    pods = _reflector(transport, PODS, decode_pod, _Pods(ledger, changed), BOUND)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one.run()) for one in (nodes, pods)]
+        running.append(tasks.create_task(_told((nodes, pods), complain)))
+        try:
+            await nodes.synced.wait()
+            await pods.synced.wait()
+            cursor = 0
+            while True:
+                changed.clear()
+                names = ledger.changes_since(cursor)
+                cursor = ledger.cursor
+                found = sorted(ledger.states if names is None else set(names))
+                if found:
+                    yield found
+                await changed.wait()
+                await asyncio.sleep(_GATHER_S)
+        finally:
+            for one in running:
+                one.cancel()
+
+
+def _reflector(
+    transport: Transport, path: str, decode: Callable[[bytes], _T], sink: Sink[_T], selectors: dict[str, str]
+) -> Reflector[_T]:
+    return Reflector(
+        transport,
+        path,
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
+        sink=sink,
+        selectors=selectors,
+    )
+
+
+async def _told(reflectors: Sequence[Reflector[Node] | Reflector[Pod]], complain: Callable[[str], None]) -> NoReturn:
+    said = ""
+    while True:
+        state = next((one.state for one in reflectors if one.state), "")
+        if state and state != said:
+            complain(state)
+        said = state
+        await asyncio.sleep(_GATHER_S)
