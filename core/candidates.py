@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
+from core import names
 from core.errors import NodeInvariantError
 from core.indices import Index, Indices
 from core.ledger import Ledger
@@ -197,6 +198,22 @@ class Candidates:
         if placed is None:
             raise NodeInvariantError(rank.name, "it was ranked for a pod that it refuses")
         return Found(rank.name, placed, rank)
+
+    def size(self, shape: Shape) -> tuple[float, ...]:
+        """How much *shape* takes, to compare shapes: the part of a card times cards, where that is most; then amounts.
+
+        0 of a card where no card could serve it.
+        """
+        dialect = self._ledger.catalog.dialects[shape.dialect]
+        wants = (dialect.want(shape.request, kind, self._policy.cards) for kind in self._indices.kinds.kinds)
+        parts = [want.free / max(want.total, 1) for want in wants if want is not None]
+        amounts = dict(shape.amounts)
+        of_cards = max(parts, default=0.0) * dialect.width(shape.request)
+        return of_cards, amounts.get(names.CPU, 0), amounts.get(names.MEMORY, 0)
+
+    def choice(self, shape: Shape) -> int:
+        """How many nodes *shape* may choose from, whatever is free on them."""
+        return len(self._memory(shape).index.stands)
 
     def _best_of_walk(self, memory: _Memory, passed_over: Set[NodeName], judged_max: float = UNLIMITED) -> Rank | None:
         """The best rank, found in the order of the bounds.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-NAMES = ("admit", "decide", "place", "start")
+NAMES = ("admit", "decide", "gang", "place", "start")
 
 
 def _bench(name: str) -> ModuleType:

@@ -1,0 +1,213 @@
+"""A unit is placed whole or not at all, and refused only where a search through everything finds no room either.
+
+The twin has arithmetic of its own: nodes as lists of free amounts, members as tuples, and every assignment tried.
+"""
+
+from itertools import permutations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from core.candidates import Candidates
+from core.catalog import Catalog
+from core.decide import try_decide
+from core.gang import Member, Refused, Unit, place
+from core.ledger import Ledger
+from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
+from core.score import NodePolicy
+from core.settings import Policy, Settings, Tables
+from core.shape import Shape
+from tests.support.toy import HELD, Toy, ToyRequest
+
+MEMORY, CPU, CORES = 8, 4, 100
+
+# Per node: what pods there use of each card.
+nodes = st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=3), min_size=1, max_size=3)
+# memory, cores, cards, cpu
+asked = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.sampled_from((1, 1, 1, 2)), st.integers(0, 2))
+alone = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.just(1), st.integers(0, 2))
+
+
+def ledger_of(used):
+    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    for number, cards in enumerate(used):
+        register = ",".join(f"a:{MEMORY}" for _ in cards)
+        amounts = {"cpu": str(CPU), "pods": "99"}
+        ledger.set_node(
+            Node(name=NodeName(f"n{number}"), annotations={"toy.example/cards": register}, allocatable=amounts)
+        )
+        for at, memory in enumerate(cards):
+            if memory:
+                uid = f"old-{number}-{at}"
+                ledger.count(
+                    Pod(
+                        uid=PodUid(uid), namespace="d", name=uid, node_name=f"n{number}",
+                        annotations={HELD: f"{at}/{memory}/0"}, containers=(Container(name="c"),),
+                    )
+                )  # fmt: skip
+    return ledger
+
+
+def member(number, what, task=""):
+    memory, cores, cards, cpu = what
+    shape = Shape(
+        dialect=Toy.name,
+        request=ToyRequest(memory, cores, cards),
+        amounts=(("cpu", cpu * 1000), ("pods", 1)),
+        constraints=NodeConstraints(),
+    )
+    return Member(pod=Pod(uid=PodUid(f"m{number}"), namespace="d", name=f"m{number}"), shape=shape, task=task)
+
+
+class Twin:
+    """Free amounts as lists: per node the cards' memory and cores, and its cpu."""
+
+    def __init__(self, used):
+        self.free = [[MEMORY - memory for memory in cards] for cards in used]
+        self.spare = [[CORES for _ in cards] for cards in used]
+        self.cpu = [CPU for _ in used]
+
+    def take(self, node, what, cards, sign=1):
+        memory, cores, _, cpu = what
+        for at in cards:
+            self.free[node][at] -= sign * memory
+            self.spare[node][at] -= sign * cores
+        self.cpu[node] -= sign * cpu
+
+    def places(self, what):
+        """Every (node, cards) that *what* could get now; of its cards the first alone where one is asked."""
+        memory, cores, count, cpu = what
+        for node, (free, spare, left) in enumerate(zip(self.free, self.spare, self.cpu, strict=True)):
+            fitting = [at for at in range(len(free)) if free[at] >= memory and spare[at] >= cores]
+            if left >= cpu and len(fitting) >= count:
+                yield from ((node, cards) for cards in {tuple(sorted(c)) for c in permutations(fitting, count)})
+
+    def most(self, wanted):
+        """How many of *wanted* fit at once, at the most, by trying everything."""
+        if not wanted:
+            return 0
+        best = self.most(wanted[1:])
+        for node, cards in list(self.places(wanted[0])):
+            if best == len(wanted):
+                break
+            self.take(node, wanted[0], cards)
+            best = max(best, 1 + self.most(wanted[1:]))
+            self.take(node, wanted[0], cards, -1)
+        return best
+
+
+def settle(used, members, least, policy, minimums=None, held=None):
+    ledger = ledger_of(used)
+    candidates = Candidates(ledger, NodePolicy(policy, 1))
+    unit = Unit(members=tuple(members), min_member=least, task_minimums=minimums or {}, held=held or {})
+    before = dict(ledger.states)
+    holders = {name: list(ledger.holders(name).items()) for name in before}
+    answer = place(ledger, candidates, unit)
+    if isinstance(answer, Refused):
+        assert all(ledger.states[name] is state for name, state in before.items())
+        assert {name: list(ledger.holders(name).items()) for name in before} == holders
+    return ledger, unit, answer
+
+
+def check_placed(used, unit, answer, whats):
+    """Whether what was promised is really there, by the twin's arithmetic."""
+    twin = Twin(used)
+    assert len({one.pod for one in answer}) == len(answer)
+    for one in answer:
+        what = whats[one.pod]
+        cards = tuple(entry[0] for entry in one.assignment)
+        assert (int(one.node[1:]), cards) in set(twin.places(what))
+        twin.take(int(one.node[1:]), what, cards)
+    return twin
+
+
+policies = st.sampled_from((Policy.BINPACK, Policy.SPREAD, Policy.INDEX))
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes, alone, st.integers(1, 6), st.integers(0, 6), policies)
+@example([[0, 0, 0], [0, 0, 0]], (8, 0, 1, 0), 6, 6, Policy.BINPACK)
+@example([[0, 0, 0], [0, 1, 0]], (8, 0, 1, 0), 6, 6, Policy.BINPACK)
+def test_equal_members_are_refused_only_where_they_do_not_fit(used, what, count, least, policy):
+    least = min(least, count)
+    members = [member(number, what) for number in range(count)]
+    ledger, unit, answer = settle(used, members, least, policy)
+    most = Twin(used).most([what] * count)
+    if isinstance(answer, Refused):
+        assert most < least
+        assert answer.fitting == len(answer.placements) == most
+        assert [(part.members, part.fitting) for part in answer.parts] == [(count, most)]
+    else:
+        assert len(answer) == most >= least
+        check_placed(used, unit, answer, {one.pod.uid: what for one in members})
+        assert all(ledger.node_of(one.pod) == one.node for one in answer)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes, st.lists(st.tuples(asked, st.sampled_from("ab")), min_size=1, max_size=5), st.data())
+def test_a_unit_is_placed_whole_or_not_at_all(used, wanted, data):
+    least = data.draw(st.integers(0, len(wanted) + 1))
+    tasks = [task for _, task in wanted]
+    minimums = {task: data.draw(st.integers(0, tasks.count(task))) for task in sorted(set(tasks))}
+    held = data.draw(st.dictionaries(st.sampled_from("ab"), st.integers(0, 2)))
+    members = [member(number, what, task) for number, (what, task) in enumerate(wanted)]
+    whats = {f"m{number}": what for number, (what, _) in enumerate(wanted)}
+    _, unit, answer = settle(used, members, least, data.draw(policies), minimums, held)
+    if isinstance(answer, Refused):
+        assert answer.fitting == sum(held.values()) + len(answer.placements)
+        check_placed(used, unit, answer.placements, whats)
+        return
+    twin = check_placed(used, unit, answer, whats)
+    placed = [tasks[int(one.pod[1:])] for one in answer]
+    assert sum(held.values()) + len(placed) >= least
+    assert all(held.get(task, 0) + placed.count(task) >= many for task, many in minimums.items())
+    # Who is left over has no room beside those that were placed.
+    left = whats.keys() - {one.pod for one in answer}
+    assert not any(list(twin.places(whats[uid])) for uid in left)
+
+
+def fits_one_by_one(used, members, policy):
+    """Whether all of *members*, in this order, find a node by looking at every one of them each time."""
+    ledger = ledger_of(used)
+    for one in members:
+        placement = try_decide(ledger, NodePolicy(policy, 1), one.pod, one.shape)
+        if placement is None:
+            return False
+        ledger.reserve(placement)
+    return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes, st.lists(asked, min_size=1, max_size=5), policies)
+def test_a_unit_is_not_refused_where_one_pod_after_the_other_would_fit(used, wanted, policy):
+    members = [member(number, what) for number, what in enumerate(wanted)]
+    _, _, answer = settle(used, members, len(members), policy)
+
+    def size(one):
+        memory, _, cards, cpu = wanted[int(one.pod.uid[1:])]
+        return memory * cards, cpu
+
+    for order in (members, sorted(members, key=size, reverse=True), sorted(members, key=size)):
+        if fits_one_by_one(used, order, policy):
+            assert not isinstance(answer, Refused)
+
+
+def test_larger_members_go_first_where_smaller_ones_would_take_their_room():
+    small, large = (4, 0, 1, 0), (8, 0, 1, 0)
+    members = [member(0, small), member(1, small), member(2, large)]
+    _, _, answer = settle([[0], [0]], members, 3, Policy.SPREAD)
+    assert not isinstance(answer, Refused)
+
+
+def test_a_refusal_counts_what_fits_and_names_who_is_missing():
+    members = [member(number, (8, 0, 1, 0), "worker") for number in range(4)]
+    _, _, answer = settle([[0, 0], [0]], members, 5, Policy.BINPACK, {"worker": 4}, {"ps": 1})
+    assert isinstance(answer, Refused)
+    assert answer.first is not None
+    assert (answer.fitting, answer.first.task, answer.first.members, answer.first.fitting) == (4, "worker", 4, 3)
+
+
+def test_members_that_are_on_a_node_count():
+    members = [member(0, (8, 0, 1, 0))]
+    _, _, answer = settle([[0]], members, 3, Policy.BINPACK, held={"": 2})
+    assert not isinstance(answer, Refused)
