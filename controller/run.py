@@ -494,6 +494,7 @@ class Controller:
             metrics.nodes_resting.labels(dialect.value).set(len(owner.handoff.rests.resting(dialect)))
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
+        metrics.tasks.set(len(asyncio.all_tasks()))
         metrics.configuration_refused.set(bool(self._standing.refused))
         metrics.settings_from_before.set(self._standing.from_before)
         metrics.configuration_notes.set(len(self._standing.notes))

@@ -155,6 +155,10 @@ class Kubelet:
         self._nodes[name].is_ready = is_ready
         await self._write_ready(name)
 
+    async def rejoin(self, name: str) -> None:
+        """Register a node anew that somebody deleted; pods that run there go on."""
+        await self._register(self._nodes[name], asyncio.Semaphore(1))
+
     def pause(self, name: str) -> None:
         """Let the kubelet of a node hear of pods, and admit none."""
         self._nodes[name].admits.clear()

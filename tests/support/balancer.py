@@ -75,6 +75,8 @@ class Balancer:
                 tasks.create_task(_pass_on(theirs[0], writer))
         except OSError:
             self.refused += 1
+        except asyncio.CancelledError:
+            return  # only `end` cancels it; the streams would call that a fault
         finally:
             self._tasks.discard(task)
             writer.close()

@@ -30,6 +30,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_cli::test_a_reader_that_has_seen_enough_is_no_error": _NEVER_ASKS,
     "test_cli::test_an_interrupt_ends_the_wait_for_a_server_quietly": _NEVER_ASKS,
     "test_cli::test_no_api_server_named_is_an_error_with_a_remedy": _NEVER_ASKS,
+    "test_chaos": "`scripts/chaos --real` plays it on a real server, for minutes",
     "test_conform_all": _NO_SERVER,
     "test_controller_process::test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem": _NEVER_ASKS,
     "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,

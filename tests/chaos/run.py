@@ -1,0 +1,171 @@
+"""One run: a crowd, faults for some minutes, calm, and what must hold then."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from controller import audit_command
+from core.settings import Tables
+from core.wire.device_config import decode_device_config
+from sandbox.players.accounts import DEVICE_CONFIG
+from tests.chaos.crowd import Crowd
+from tests.chaos.faults import Faults
+from tests.chaos.observer import Observer
+from tests.chaos.plan import Kind, plan
+from tests.chaos.services import Service
+from tests.chaos.world import World, world
+from tests.support.controller_rig import PODS
+from tests.support.mixed import would_fit
+
+TABLES: Final = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
+# What fits is bound within so many seconds of calm.
+BOUND_WITHIN_S: Final = 30.0
+_READY_WITHIN_S: Final = 60.0
+_GROWS_BY: Final = 1.3
+_GROWS_MIB: Final = 16.0
+_GROWS_FILES: Final = 64
+_GROWS_TASKS: Final = 32
+_THINNED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """Something that must hold: broken lists what broke it."""
+
+    name: str
+    broken: Sequence[str]
+    note: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    faults: Counter[Kind] = field(default_factory=Counter)
+    counts: dict[str, int] = field(default_factory=dict)
+    invariants: list[Invariant] = field(default_factory=list)
+    growth: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to run: seconds of faults, pods a second at the average, nodes; timing: flags of the lease."""
+
+    seconds: float
+    seed: int
+    nodes: int = 200
+    pods_per_s: float = 4.0
+    real: bool = False
+    timing: tuple[str, ...] = ()
+
+
+async def run(wanted: Wanted, folder: Path) -> Outcome:
+    """Carry it out; logs and files go to *folder*."""
+    async with world(folder, nodes=wanted.nodes, real=wanted.real, timing=wanted.timing) as cluster:
+        observer = Observer(cluster.rig.client, TABLES)
+        await observer.learn_nodes()
+        faults, crowd = Faults(cluster), Crowd(cluster, wanted.seed, wanted.pods_per_s)
+        async with _beside(observer.run()):
+            async with _beside(crowd.run()):
+                await faults.play(list(plan(wanted.seed, wanted.seconds)))
+            waiting = [one for one in await cluster.rig.client.list(PODS) if not one["spec"].get("nodeName")]
+            outcome = Outcome(faults=faults.done)
+            await _calm(cluster, crowd)
+            forgotten = await _forgotten(cluster)
+            findings, text = await asyncio.to_thread(_audit, cluster)
+        services = [*cluster.controllers, *cluster.webhooks]
+    outcome.counts = {
+        "pods created": crowd.made,
+        "pods placed": len(observer.placed),
+        "pods waiting when calm began": len(waiting),
+        "changes of pods seen": observer.events,
+        "times that history was lost to the observer": observer.relists,
+        "admission calls that met a killed or stopped webhook": crowd.met_faults,
+        **{f"pods turned away: {reason}": count for reason, count in observer.turned_away.items()},
+        **{f"starts of {one.name}": one.lives for one in services},
+    }
+    outcome.invariants = [
+        Invariant(name="overcommits", broken=list(observer.overcommits)),
+        Invariant(name="double bindings", broken=observer.double),
+        Invariant(name="pods forgotten", broken=forgotten),
+        Invariant(name="admission calls lost by us", broken=crowd.lost),
+        Invariant(name="findings of the audit", broken=findings, note=text),
+        Invariant(name="processes that failed by themselves", broken=[text for one in services for text in one.wrong]),
+        Invariant(name="memory, files or tasks that grew", broken=_grown(services, outcome.growth)),
+    ]
+    return outcome
+
+
+@asynccontextmanager
+async def _beside(work: Any) -> AsyncIterator[None]:
+    """Have *work* go on meanwhile; what it raises ends the run."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        yield
+        task.cancel()
+
+
+async def _calm(cluster: World, crowd: Crowd) -> None:
+    """Nothing goes wrong any more, everything runs, and there is room again."""
+    await cluster.write_settings("")
+    for one in (*cluster.controllers, *cluster.webhooks):
+        if not await one.until_ready(_READY_WITHIN_S):
+            one.wrong.append(
+                f"{one.name} was not ready within {_READY_WITHIN_S:.0f} s of calm: {await one.get('/readyz')}"
+            )
+    await crowd.thin_out(_THINNED)
+
+
+async def _forgotten(cluster: World) -> list[str]:
+    """Pods that wait although a node has room for them, at the end of the time in which they are to be bound."""
+    end_s = asyncio.get_running_loop().time() + BOUND_WITHIN_S
+    waiting: list[str] = []
+    while asyncio.get_running_loop().time() < end_s:
+        client = cluster.rig.client
+        nodes, pods = await client.list("/api/v1/nodes"), await client.list(PODS)
+        maps = await client.list("/api/v1/configmaps")
+        fitting = await asyncio.to_thread(would_fit, nodes, pods, maps, TABLES)
+        by_name = {one["metadata"]["name"]: one for one in pods}
+        waiting = [f"{name}: {_condition(by_name[name])}" for name in fitting]
+        if not fitting:
+            return []
+        await asyncio.sleep(1.0)
+    return waiting
+
+
+def _condition(pod: dict[str, Any]) -> str:
+    told = [one for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+    return f"{told[0].get('reason')}: {told[0].get('message')}" if told else "no condition"
+
+
+def _audit(cluster: World) -> tuple[list[str], str]:
+    """What the product's own audit finds, from API objects alone."""
+    kubeconfig = cluster.rig.write_admins_kubeconfig()
+    out = (cluster.rig.folder / "audit.txt").open("w+", encoding="utf-8")
+    with out:
+        audit_command.run(("--kubeconfig", str(kubeconfig), "--trust-namespaces", "kube-system,mindx-dl"), {}, out)
+        out.seek(0)
+        *found, last = out.read().splitlines()
+    return found, last
+
+
+def _grown(services: Sequence[Service], lines: list[str]) -> list[str]:
+    broken = []
+    for one in services:
+        for warm, end in one.grown():
+            text = (
+                f"{one.name}: {warm.rss_mib:.0f} -> {end.rss_mib:.0f} MiB, {warm.files} -> {end.files} files, "
+                f"{warm.tasks} -> {end.tasks} tasks"
+            )
+            lines.append(text)
+            if (
+                end.rss_mib > warm.rss_mib * _GROWS_BY + _GROWS_MIB
+                or end.files > warm.files + _GROWS_FILES
+                or end.tasks > warm.tasks + _GROWS_TASKS
+            ):
+                broken.append(text)
+    return broken
