@@ -63,6 +63,7 @@ class Balancer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        writers = [writer]
         try:
             if not self._ready:
                 self.refused += 1
@@ -70,6 +71,7 @@ class Balancer:
             self._turn += 1
             backend = self._ready[self._turn % len(self._ready)]
             theirs = await asyncio.open_connection("127.0.0.1", backend.port)
+            writers.append(theirs[1])
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pass_on(reader, theirs[1]))
                 tasks.create_task(_pass_on(theirs[0], writer))
@@ -79,7 +81,8 @@ class Balancer:
             return  # only `end` cancels it; the streams would call that a fault
         finally:
             self._tasks.discard(task)
-            writer.close()
+            for one in writers:
+                one.close()
 
     async def end(self) -> None:
         """End the connections that stand."""
