@@ -3,7 +3,7 @@
 A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
 is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
 closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight.
-Source: protocol reference, nvidia 2.8, 2.9; design 7.
+Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
 from collections.abc import Iterator, Mapping, Set

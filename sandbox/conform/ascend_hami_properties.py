@@ -302,7 +302,7 @@ def _form(case: Case, wants: Sequence[Wanted], text: str) -> None:
 
 
 def fits(case: Case, one: PlainChip, want: Wanted) -> bool:
-    """Section 4.4 with the defects' fixes, told once more."""
+    """As ascend 4.4 says, with the defects' fixes, told once more."""
     memory, template, core, cpu = trimmed(case.chip, want.memory or one.total)
     cores = int(one.found.get("devcore", 0))
     if case.soft:
@@ -368,7 +368,7 @@ def _policy_score(case: Case, memory: int, slots: int, total: int) -> float:
 
 
 def score_of(case: Case, chips: Sequence[PlainChip], before: Mapping[str, tuple[int, int]], text: str) -> float:
-    """Section 4.8 over all chips of every container (H-9): policy by the mean of each, rings over all of them."""
+    """As ascend 4.8 over all chips of every container (H-9): policy by the mean of each, rings over all of them."""
     by_id = {one.uuid: one for one in chips}
     segments: dict[int, list[float]] = {}
     rings: list[int] = []

@@ -166,7 +166,7 @@ def _wanted(ask: Mapping[str, int], card: PlainCard, factor: int) -> int:
 
 
 def _fits(case: Case, card: PlainCard, cards: Sequence[PlainCard], ask: Mapping[str, int]) -> bool:
-    """Section 3.5 (nvidia) with the defects' "Do", told once more."""
+    """As nvidia 3.5 says, with the defects' "Do", told once more."""
     first = next(one for one in cards if one.uuid == card.uuid) is card
     if not (first and card.sound and not card.broken and _mode_allows(case, card, cards)):
         return False

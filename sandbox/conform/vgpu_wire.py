@@ -215,7 +215,7 @@ def _asked(request: Any) -> list[dict[str, int]]:
 
 
 def expected_asks(pod: Mapping[str, Any], table: VgpuTable) -> list[dict[str, int]] | None:
-    """Section 3.1 (nvidia) with S19 to S21 and S25, told once more from the JSON; None if the pod must be refused."""
+    """As nvidia 3.1 says, with S19 to S21 and S25, told once more from the JSON; None if the pod must be refused."""
     asks: list[dict[str, int]] = []
     for container in pod["spec"]["containers"]:
         resources = container.get("resources", {})

@@ -1,4 +1,4 @@
-"""docs/operators/kubectl-cards.md shows of ``kubectl cards`` what it says, and lists every field of its JSON."""
+"""The pages show of ``kubectl cards`` what it says, and its own page lists every field of its JSON."""
 
 import dataclasses
 import re
@@ -8,15 +8,15 @@ import pytest
 
 from cli import view
 from cli.options import Output, parse
-from tests.support.cards_page import NODES, PAGE, SCHEMA, commands, play, schema, written
+from tests.support.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
 
 @pytest.mark.timeout(120)
-async def test_kubectl_cards_says_what_its_page_shows(rig):
-    page = PAGE.read_text(encoding="utf-8")
+async def test_kubectl_cards_says_what_the_pages_show(rig):
+    pages = [path.read_text(encoding="utf-8") for path in PAGES]
     async with rig(nodes=NODES) as world:
-        said = await play(world, page)
-    assert page == written(page, said), "run scripts/rules"
+        said = await play(world, "".join(pages))
+    assert pages == [written(page, said) for page in pages], "run scripts/rules"
 
 
 def test_the_schema_is_that_of_the_fields():

@@ -1,4 +1,4 @@
-"""docs/operators/kubectl-cards.md: what the command says there is what it says in a run.
+"""docs/operators/kubectl-cards.md and README.md: what the command says there is what it says in a run.
 
 Below each line ``$ kubectl cards ...`` inside a block stands the output of that command; `written` puts it there anew.
 Times and how often an event was counted differ from run to run, and are the same on the page.
@@ -30,7 +30,9 @@ from sandbox.demo.processes import free_port
 from tests.support.controller_rig import Rig, pod, share
 from tests.support.rig_double import double_rig
 
-PAGE: Final = Path(__file__).parents[2] / "docs/operators/kubectl-cards.md"
+_ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = _ROOT / "docs/operators/kubectl-cards.md"
+PAGES: Final = (PAGE, _ROOT / "README.md")
 SCHEMA: Final = PAGE.with_name("kubectl-cards.schema.json")
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
@@ -42,7 +44,7 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "cpu-a"},
 ]
 _T4: Final = {"nvidia.com/use-gputype": "T4"}
-_RUNNING: Final = (
+RUNNING: Final = (
     pod("train", share(12000, cores=60), annotations=_T4),
     pod("eval", share(10000), annotations=_T4),
     pod("infer", share(5000), annotations={"volcano.sh/vgpu-mode": "mig"}),
@@ -88,7 +90,7 @@ async def _scene(world: Rig) -> Mapping[str, str]:
     ensure(certs, Wanted(dns_names=(_SERVED_AS,), days=2, ca_days=9), datetime.now(UTC))
     await world.controller("--preview-listen", f"127.0.0.1:{port}", "--cert-dir", str(certs))
     # One after the other: which card is chosen depends on those that are in use.
-    for one in _RUNNING:
+    for one in RUNNING:
         await world.add(one)
         await world.phase(one["metadata"]["name"])
     await world.add(_WAITING)
@@ -133,16 +135,17 @@ def _same(found: re.Match[str]) -> str:
 
 
 def main() -> int:
-    """Write the page anew."""
-    page = PAGE.read_text(encoding="utf-8")
+    """Write the pages anew."""
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
 
     async def made(folder: Path) -> dict[str, str]:
         async with double_rig(folder, NODES) as world:
-            return await play(world, page)
+            return await play(world, "".join(pages.values()))
 
     with tempfile.TemporaryDirectory() as folder:
         said = asyncio.run(made(Path(folder)))
-    PAGE.write_text(written(page, said), encoding="utf-8")
+    for path, page in pages.items():
+        path.write_text(written(page, said), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")
     return 0
 

@@ -15,7 +15,7 @@ from core.settings import Settings, Tables
 from core.wire.pods import decode_pod
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 INSTALL = (ROOT / "docs/operators/install.md").read_text(encoding="utf-8")
 DECISIONS = ROOT / "docs/decisions"
 BOOK = rulebook(Settings(), Tables(), standard_catalog())

@@ -76,7 +76,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
     if not words:
         return None
     found = [(chip, words[chip.common_word]) for chip in chips_of(tables) if chip.common_word in words]
-    # Chips that nobody configured are held all the same; HAMi writes GPUs in the same way (hami 1.5), which are not.
+    # Chips that nobody configured are held all the same; HAMi writes GPUs in the same way (nvidia 8), which are not.
     if not found and not any(word.startswith(keys.ASCEND) for word in words):
         return None
     soft = is_soft(pod)

@@ -1,6 +1,6 @@
 """Which cards of a node a request gets, and why it gets none.
 
-Source: protocol reference, nvidia 3.3 to 3.6, 3.13, with the defects of section 5.1 done as they say.
+Source: protocol reference, nvidia 3.3 to 3.6, 3.13, with its defects (nvidia 5.1) done as they say.
 """
 
 from collections.abc import Hashable, Sequence

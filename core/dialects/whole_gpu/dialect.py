@@ -2,7 +2,7 @@
 
 NVIDIA's plugin chooses the cards and needs no word from a scheduler, so an assignment is a count and nothing is
 written. Pods of the default scheduler without either annotation are its business, and counted once they are bound.
-Source: design.md 4.
+Source: architecture 4.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -196,7 +196,7 @@ def test_the_log_names_what_changed_since_a_cursor(ledger):
 
 
 def test_of_protocols_that_sell_the_same_cards_a_node_serves_the_one_in_use():
-    """A node that offers both shares and whole cards of the same GPUs takes no pod of the other way (design 4)."""
+    """A node that offers shares and whole cards of the same GPUs takes no pod of the other way (architecture 4)."""
     ledger = Ledger(standard_catalog(), Tables(), Settings())
     amounts = {
         "pods": "9", "volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "32768", "volcano.sh/vgpu-cores": "100",

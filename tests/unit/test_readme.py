@@ -1,0 +1,43 @@
+"""README.md opens with a pod and what kubectl shows of it, and names every room."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from core.wire.pods import pod_from_object
+from tests.support.cards_page import RUNNING, commands
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# What git or tools leave beside the tree.
+NO_ROOMS = {"build", "dist", "shared"}
+
+
+def test_its_first_lines_are_a_pod_that_the_shown_run_has():
+    found = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    assert README[: found.start()].count("\n") < 6
+    assert found[1].count("\n") <= 10
+    shown = pod_from_object(yaml.safe_load(found[1]))
+    (ran,) = [one for one in map(pod_from_object, RUNNING) if one.name == shown.name]
+    assert shown.annotations == ran.annotations
+    assert [one.limits for one in shown.containers] == [one.limits for one in ran.containers]
+
+
+def test_kubectl_follows_and_says_something():
+    assert len(commands(README)) >= 2
+    assert "default/train (12000 MiB, 60 % cores)" in README.partition("```\n$ kubectl")[2].partition("```")[0]
+
+
+def test_every_folder_is_a_room_of_its_table_and_every_room_is_a_folder():
+    table = README.partition("\n## The house\n")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `([\w/]+)/` \|", table, re.MULTILINE)
+    folders = {one.name for one in ROOT.iterdir() if one.is_dir() and one.name[0] not in "._"} - NO_ROOMS
+    assert {name for name in named if "/" not in name} == folders
+    assert [name for name in named if not (ROOT / name).is_dir()] == []
+
+
+def test_every_script_is_told():
+    named = set(re.findall(r"scripts/(\w+)", README))
+    assert {one.name for one in (ROOT / "scripts").iterdir() if one.is_file()} == named
