@@ -8,7 +8,6 @@ from controller.inbox import Inbox
 from controller.lifecycle import Entry, Stage
 from controller.owner import Owner
 from controller.plan import turn_wait
-from controller.tell import refusal_wait
 from core import explain
 from core.choice import compared
 from core.decide import shape_of
@@ -62,7 +61,7 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
         silent = owner.refusals.silent.get(entry.shape, ())
-        found |= coded(refusal_wait(refused, silent)) | refused_answer(refused)
+        found |= coded(explain.wait(refused, silent)) | refused_answer(refused)
         found["text"] += _closers(owner, refused, entry.shape)
         if silent:
             found["silent_plugins"] = list(silent)
@@ -120,6 +119,7 @@ def refused_answer(refused: Refused) -> dict[str, Any]:
             for one in refused.nearest
         ],
         "remedy": refused.remedy,
+        "new_node": refused.new,
     }
 
 

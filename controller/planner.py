@@ -22,6 +22,7 @@ from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
 from core.errors import NodeInvariantError
+from core.kinds import Kinds
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.port import Stamp
@@ -104,6 +105,7 @@ class Planner:
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
+        self.kinds = Kinds(self.ledger)
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.catalog: Final = catalog
         self._metrics: Final = metrics
@@ -127,6 +129,7 @@ class Planner:
         yield from self.ledger.configure(tables, settings)
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
+        self.kinds = Kinds(self.ledger)
         yield from self.prime()
         self.locks.configure(settings)
         self.handoff.tables, self.handoff.settings = tables, settings

@@ -12,7 +12,6 @@ from controller.answers import Explain, coded, refused_answer, where
 from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.plan import read_wish
-from controller.tell import refusal_wait
 from core import explain
 from core.decide import NotAsked, look_around, shape_of
 from core.ledger import Placement
@@ -66,5 +65,5 @@ async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: P
         found: dict[str, Any] = {"state": "fits", "text": explain.placed(owner.ledger, placement)}
         return found | where(owner, placement)
     refused, _ = await explain_shape(shape)
-    wait = coded(refusal_wait(refused, ()))
+    wait = coded(explain.wait(refused))
     return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -25,7 +25,8 @@ from controller.record import Recorder
 from core import explain
 from core.errors import escaped
 from core.explain import Refused
-from core.model import NodeName, PodUid
+from core.kinds import Helping
+from core.model import PodUid
 from core.refusal import NodeRefusal, refusal_on
 from core.shape import Shape
 from core.waiting import Cause, Wait, code_in
@@ -159,8 +160,8 @@ class Teller:
             return known
         answer, worked_s = await self.explain(shape)
         silent = self._owner.refusals.silent.get(shape, ())
-        wait = refusal_wait(answer, silent)
-        reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1]
+        wait = explain.wait(answer, silent)
+        reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
         said = Said(answer, wait, Why(reasons, answer.words), now_s)
         self._said[shape] = said
         if known is not None:
@@ -177,12 +178,14 @@ class Teller:
         await self._inbox.settled()
         ledger, policy = self._owner.ledger, self._owner.planner.policy.cards
         states = tuple(ledger.states.values())
+        helping = Helping(self._owner.planner.kinds, shape, policy)
         refusals: list[NodeRefusal] = []
         nodes = 0
         worked_s, started_s = 0.0, self._clock()
         for at, state in enumerate(states):
             is_there = state.facts.name in ledger.states
             nodes += is_there
+            helping.look(state.facts.name)
             refusal = refusal_on(ledger, shape, state, policy) if is_there else None
             if refusal is not None:
                 refusals.append(refusal)
@@ -190,11 +193,12 @@ class Teller:
                 worked_s += step_s
                 await asyncio.sleep(0)
                 started_s = self._clock()
+        new = helping.told()
         worked_s += self._clock() - started_s
         if len(refusals) <= _SUMMED_AT_ONCE:
-            return explain.summed(refusals, nodes), worked_s
+            return explain.summed(refusals, nodes, new), worked_s
         # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
-        return await asyncio.to_thread(explain.summed, refusals, nodes), worked_s
+        return await asyncio.to_thread(explain.summed, refusals, nodes, new), worked_s
 
     def _is_news(self, entry: Entry, said: Said, shape: Shape) -> bool:
         if entry.told is None:
@@ -274,17 +278,3 @@ def _cut(text: str) -> str:
     """*text*, of which device plugins wrote a part, as a terminal may show it."""
     text = escaped(text)
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
-
-
-def refusal_wait(answer: Refused, silent: tuple[NodeName, ...]) -> Wait:
-    """Why a pod waits that no node takes; *silent*: nodes that would, were their device plugins not silent."""
-    text = explain.sentence(answer)
-    if not silent:
-        return Wait(Cause.UNSCHEDULABLE, text)
-    return Wait(Cause.DEVICE_PLUGIN_SILENT, f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
-
-
-def _silence(nodes: tuple[NodeName, ...]) -> str:
-    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
-    return f"{fit} device plugin does not answer ({shown})."

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.advice import Advice
+from core.kinds import Helping, Kinds
 from core.ledger import Ledger, Placement
+from core.model import NodeName
 from core.port import Reason, Shortfall, Violation
 from core.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.settings import Policy
 from core.shape import Shape
+from core.waiting import Cause, Wait
 
 # How many nodes a refusal names with their numbers; the rest are counted.
 _NEAREST: Final = 3
@@ -41,7 +44,7 @@ class Refused:
 
     No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
     take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
-    said.
+    said. new: what a new node is called that would take the pod (`core.kinds`), or "".
     """
 
     nodes: int
@@ -50,11 +53,12 @@ class Refused:
     remedy: str
     never: bool = False
     faulty: bool = False
+    new: str = ""
 
     @property
-    def signature(self) -> tuple[tuple[str, ...], str]:
+    def signature(self) -> tuple[tuple[str, ...], str, str]:
         """Equal as long as only numbers moved."""
-        return tuple(key for key, _ in self.counts), _without_digits(self.remedy)
+        return tuple(key for key, _ in self.counts), _without_digits(self.remedy), self.new
 
     @property
     def words(self) -> str:
@@ -108,8 +112,11 @@ class _There:
         return ", or ".join(found)
 
 
-def summed(refusals: Iterable[NodeRefusal], nodes: int) -> Refused:
-    """The refusals of those of all *nodes* that refuse, as counts, the nearest nodes, and the smallest change."""
+def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:
+    """The refusals of those of all *nodes* that refuse, as counts, the nearest nodes, and the smallest change.
+
+    new: what a new node is called that would take the pod, or "".
+    """
     counts: dict[str, int] = {}
     nearest: list[tuple[_Distance, NodeRefusal]] = []
     never = True
@@ -147,7 +154,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int) -> Refused:
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
-    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend))
+    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend), new=new)
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
@@ -172,14 +179,45 @@ def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> 
 
 def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
     """Why no node fits *shape*, judged over all nodes at once."""
-    found = (refusal_on(ledger, shape, state, policy) for state in ledger.states.values())
-    return summed((refusal for refusal in found if refusal is not None), len(ledger.states))
+    helping = Helping(Kinds(ledger), shape, policy)
+    found: list[NodeRefusal] = []
+    for name, state in ledger.states.items():
+        helping.look(name)
+        refusal = refusal_on(ledger, shape, state, policy)
+        found += [refusal] if refusal is not None else []
+    return summed(found, len(ledger.states), helping.told())
+
+
+def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
+    """Why a pod waits that no node takes; *silent*: nodes that would, were their device plugins not silent."""
+    text, cause = sentence(answer), _cause(answer)
+    if not silent:
+        return Wait(cause, _with_help(text, answer) if cause is Cause.UNSCHEDULABLE else text)
+    return Wait(Cause.DEVICE_PLUGIN_SILENT, f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
+
+
+def _cause(answer: Refused) -> Cause:
+    if answer.nodes and not answer.counts:
+        return Cause.WAITING_FOR_DECISION
+    if answer.new:
+        return Cause.UNSCHEDULABLE
+    if not answer.nodes:
+        return Cause.NO_NODES
+    if not answer.never:
+        return Cause.WAITING_FOR_NODE
+    return Cause.CARDS_UNUSABLE if answer.faulty else Cause.NEVER_FITS
+
+
+def _silence(nodes: Sequence[NodeName]) -> str:
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
+    return f"{fit} device plugin does not answer ({shown})."
 
 
 def sentence(answer: Refused) -> str:
     """The short form, for conditions and events: counts per reason, the nearest card, what to do."""
     if not answer.nodes:
-        return "0/0 nodes are available: the cluster has no nodes yet"
+        return "0/0 nodes are available: the cluster has no nodes yet."
     if not answer.counts:
         return _NONE_REFUSES
     why = ", ".join(f"{count} {key}" for key, count in answer.counts)
@@ -208,7 +246,19 @@ def report(answer: Refused) -> str:
         lines += [f"    {_card(short, hopeless=refusal.hopeless)}" for short in refusal.shortfalls]
     if answer.remedy:
         lines.append(f"What would help: {answer.remedy}.")
+    if answer.new:
+        lines.append(_helps(answer))
     return "\n".join(lines)
+
+
+def _with_help(text: str, answer: Refused) -> str:
+    """*text* and which kind of node would help, which is not what is cut off."""
+    most = _SENTENCE_MAX - len(_helps(answer)) - 1
+    return f"{text if len(text) <= most else text[: most - 1] + '…'} {_helps(answer)}"
+
+
+def _helps(answer: Refused) -> str:
+    return f"A new node {answer.new} would take it."
 
 
 def invalid(violations: Sequence[Violation]) -> str:

@@ -178,6 +178,10 @@ class Ledger:
         """Every node as last seen."""
         return (entry.node for entry in self._entries.values())
 
+    def offered(self, name: NodeName) -> Mapping[DialectName, tuple[Any, ...]]:
+        """The cards of *name* by dialect as if nobody held anything; the same object as long as they are the same."""
+        return self._entries[name].empty
+
     def empty_cards(self, name: NodeName, dialect: DialectName) -> tuple[Any, ...]:
         """The cards of *name* in one dialect as if nobody held anything."""
         return self._entries[name].empty.get(dialect, ())

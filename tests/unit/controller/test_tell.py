@@ -82,7 +82,7 @@ async def test_a_refused_pod_is_told_by_condition_and_event_in_the_version_that_
         assert (condition["type"], condition["status"], condition["reason"]) == (
             "PodScheduled",
             "False",
-            "Unschedulable",
+            "NeverFits",
         )
         assert "1000 of 5000 MiB there" in condition["message"]
         ((namespace, event),) = rig.calls.of("create_event")
