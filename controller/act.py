@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, assert_never
 
-import msgspec
 import structlog
 
-from controller.deeds import Announce, Bind, Clear, Deed, Fence, Lock, ReadGroup, ReadPod, about_pod
+from controller.deeds import Announce, Bind, Clear, Deed, Fence, Lock, ReadPod, about_pod
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -50,19 +49,6 @@ _UNREACHABLE_REST_S: Final = 1.0
 _GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1"
 # A DNS subdomain, which is what names of objects are.
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
-
-
-class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
-    min_member: int | None = None
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """Source: Volcano, scheduling.volcano.sh/v1beta1 PodGroup."""
-
-    spec: _GroupSpec = _GroupSpec()
-
-
-_group_decoder: Final = msgspec.json.Decoder(_Group)
 
 
 class Actor:
@@ -111,8 +97,6 @@ class Actor:
                 tasks.create_task(self._read_pod(deed), name=f"read {deed.pod.key}")
             case Fence():
                 tasks.create_task(self._fence(deed), name=f"fence {deed.pod.key}")
-            case ReadGroup():
-                tasks.create_task(self._read_group(deed), name=f"read group {deed.namespace}/{deed.name}")
             case Clear():
                 tasks.create_task(self._clear(deed), name=f"clear {deed.pod.key}")
             case Announce():
@@ -285,21 +269,6 @@ class Actor:
         message = escaped(deed.wait.message)
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
-    async def _read_group(self, deed: ReadGroup) -> None:
-        min_member: int | None = None
-        problem = ""
-        try:
-            async with self._others:
-                text = await self._calls.get_raw(_group_path(deed))
-            min_member = _group_decoder.decode(text).spec.min_member or 1
-        except (ApiNotFoundError, InvalidRequestError):
-            pass  # neither such a group nor, perhaps, such a kind
-        except (ApiError, msgspec.MsgspecError, ValueError) as e:
-            self._metrics.api_errors.labels("read podgroup").inc()
-            _log.warning("PodGroup cannot be read", group=f"{deed.namespace}/{deed.name}", error=str(e))
-            problem = str(e)
-        self._inbox.put(partial(self._owner.pending.group_read, deed.namespace, deed.name, min_member, problem))
-
     async def _clear(self, deed: Clear) -> None:
         """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""
         pod, again_s = deed.pod, _READ_AGAIN_S
@@ -318,17 +287,6 @@ class Actor:
             _log.info("assignment of a dead pod cleared", pod=pod.key)
             self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
             return
-
-
-def _group_path(deed: ReadGroup) -> str:
-    """Where the PodGroup is; its name is what a user wrote, and must not lead elsewhere.
-
-    Raises:
-        InvalidRequestError: no object can have that name.
-    """
-    if not _NAME.fullmatch(deed.name):
-        raise InvalidRequestError("PodGroup", deed.name, "write the name of a PodGroup")
-    return f"{_GROUPS}/namespaces/{deed.namespace}/podgroups/{deed.name}"
 
 
 def _fence(deed: Fence, now_s: float) -> dict[str, Any]:

@@ -68,14 +68,6 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadGroup:
-    """Read a PodGroup and say how many members it wants at once."""
-
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clear:
     """Overwrite annotations of a pod that its device plugin will never serve."""
 
@@ -91,6 +83,7 @@ class Subject:
     name: str
     uid: str
     namespace: str = ""
+    api_version: str = "v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +96,7 @@ class Announce:
     warning: bool = True
 
 
-Deed = Bind | Lock | ReadPod | Fence | ReadGroup | Clear | Announce
+Deed = Bind | Lock | ReadPod | Fence | Clear | Announce
 
 
 def target_of(pod: Pod) -> Target:

@@ -18,12 +18,15 @@ from controller.mirror import (
     documents_reflector,
     forgiving_nodes,
     forgiving_pods,
+    groups_reflector,
     nodes_reflector,
     pods_reflector,
+    queues_reflector,
 )
 from controller.owner import Owner
 from controller.standing import CHIPS_MAP, Standing
 from controller.volcano_name import VolcanoName
+from core.groups import GroupKind
 from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
 from kube.errors import ApiError, UndecodableError
@@ -48,6 +51,11 @@ _CHIPS: Final = "chip-config"
 _DEVICES: Final = "device-config"
 _CONFIGURATION: Final = (_SCHEDULER, _CHIPS, _DEVICES)
 NEEDED: Final = (*_CONFIGURATION, "nodes", "pods")
+_GROUPS: Final = {
+    GroupKind.VOLCANO: "volcano-groups",
+    GroupKind.NATIVE: "native-groups",
+    GroupKind.COSCHEDULING: "coscheduling-groups",
+}
 
 # Takes what a ConfigMap says; True if the configuration is another one now.
 Take = Callable[[ConfigMap | None], bool]
@@ -113,7 +121,11 @@ class Following:
         tasks.create_task(self._keep_following(tasks, transport), name="follow")
 
     async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow nodes, what is said of them, and pods; returns once all of them were listed."""
+        """Follow nodes, what is said of them, groups and pods; returns once nodes and pods were listed.
+
+        Pods of groups that were not listed yet wait for them.
+        """
+        self._follow_groups(tasks, transport)
         await self._follow_documents(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (
@@ -123,6 +135,14 @@ class Following:
             self.reflectors[name] = reflector
             tasks.create_task(reflector.run(), name=f"reflect {name}")
             await reflector.synced.wait()
+
+    def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow queues, and groups of all kinds; none of them need be installed."""
+        self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
+        for kind, name in _GROUPS.items():
+            self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
+        for name in ("queues", *_GROUPS.values()):
+            tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
 
     def reasons(self) -> list[str]:
         """What cannot be read, or was not yet, a line each."""

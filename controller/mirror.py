@@ -1,4 +1,4 @@
-"""What the API server shows, told to the owner in order: pods, nodes, and ConfigMaps.
+"""What the API server shows, told to the owner in order: pods, nodes, groups, queues, and ConfigMaps.
 
 Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
 """
@@ -15,10 +15,13 @@ from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.volcano_name import VolcanoName
 from core.errors import InvalidRequestError
+from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node, salvage_node
+from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod, salvage_pod
+from core.wire.queues import decode_queue, salvage_queue
 from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
@@ -32,6 +35,8 @@ PODS_PATH: Final = "/api/v1/pods"
 NODES_PATH: Final = "/api/v1/nodes"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
+# Kinds that need not be installed are looked for so often.
+_OPTIONAL: Final = Pace(last_list_wait_s=10.0)
 
 
 class Forgiving(Generic[_T]):
@@ -108,6 +113,46 @@ class NodeSink:
             await self._inbox.put_in_time(partial(self._owner.nodes.gone, value.name))
         else:
             await self._inbox.put_in_time(partial(self._owner.nodes.changed, value))
+
+
+class GroupSink:
+    """Tells the owner of PodGroups of one kind; without a version of the list, the kind is not installed."""
+
+    def __init__(self, kind: GroupKind, owner: Owner, inbox: Inbox) -> None:
+        self._kind = kind
+        self._owner = owner
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[GroupSpec], resource_version: str) -> None:
+        """These groups, and no others, exist."""
+        replaced = self._owner.groups.replaced
+        await self._inbox.put_and_wait(partial(replaced, self._kind, objects, served=bool(resource_version)))
+
+    async def on_event(self, kind: EventKind, value: GroupSpec) -> None:
+        """One group appeared, changed or went."""
+        groups = self._owner.groups
+        gone = kind is EventKind.DELETED
+        await self._inbox.put_in_time(partial(groups.gone, value.key) if gone else partial(groups.changed, value))
+
+
+class QueueSink:
+    """Tells the owner of Volcano's queues."""
+
+    def __init__(self, owner: Owner, inbox: Inbox) -> None:
+        self._owner = owner
+        self._inbox = inbox
+
+    async def on_replace(self, objects: Sequence[QueueSpec], resource_version: str) -> None:
+        """These queues, and no others, exist."""
+        replaced = self._owner.groups.queues_replaced
+        await self._inbox.put_and_wait(partial(replaced, objects, served=bool(resource_version)))
+
+    async def on_event(self, kind: EventKind, value: QueueSpec) -> None:
+        """One queue appeared, changed or went."""
+        groups = self._owner.groups
+        gone = kind is EventKind.DELETED
+        told = partial(groups.queue_gone, value.name) if gone else partial(groups.queue_changed, value)
+        await self._inbox.put_in_time(told)
 
 
 class ConfigMapSink:
@@ -211,6 +256,66 @@ def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgivin
         decode_event=event_decoder(decode),
         sink=NodeSink(owner, inbox),
         pace=_PACE,
+    )
+
+
+def forgiving_groups(kind: GroupKind, owner: Owner) -> Forgiving[GroupSpec]:
+    """Reads PodGroups of *kind* for *owner*."""
+
+    def tell(spec: GroupSpec, error: InvalidRequestError) -> None:
+        _log.warning("a PodGroup cannot be read", group=str(spec.key), reason=str(error))
+        about = Subject(kind="PodGroup", namespace=spec.key.namespace, name=spec.key.name, uid=spec.uid)
+        message = f"cannot be read by cardshare, and none of its members is placed: {error}"
+        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+
+    return Forgiving(DECODERS[kind], partial(salvage_group, kind), tell)
+
+
+def forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
+    """Reads Queues for *owner*."""
+
+    def tell(queue: QueueSpec, error: InvalidRequestError) -> None:
+        _log.warning("a Queue cannot be read", queue=queue.name, reason=str(error))
+        about = Subject(kind="Queue", name=queue.name, uid=queue.uid)
+        message = f"cannot be read by cardshare, and takes no groups: {error}"
+        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+
+    return Forgiving(decode_queue, salvage_queue, tell)
+
+
+GROUP_PATHS: Final = {
+    GroupKind.VOLCANO: "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    GroupKind.NATIVE: "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    GroupKind.COSCHEDULING: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+}
+_QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
+    """Keeps the owner told of PodGroups of *kind*, which need not be installed."""
+    decode = forgiving_groups(kind, owner)
+    return Reflector(
+        source,
+        GROUP_PATHS[kind],
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
+        sink=GroupSink(kind, owner, inbox),
+        pace=_OPTIONAL,
+        absent_is_empty=True,
+    )
+
+
+def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:
+    """Keeps the owner told of Volcano's queues, which need not be installed."""
+    decode = forgiving_queues(owner)
+    return Reflector(
+        source,
+        _QUEUES_PATH,
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
+        sink=QueueSink(owner, inbox),
+        pace=_OPTIONAL,
+        absent_is_empty=True,
     )
 
 

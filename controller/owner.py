@@ -8,8 +8,11 @@ decision is taken on a pod of which something was written and not yet settled.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from controller import volcano_name
 from controller.changes import holds_the_same
 from controller.deeds import Announce, Clear, Subject, about_pod, target_of
+from controller.enqueue import Enqueue
+from controller.groups import Groups
 from controller.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.metrics import Metrics
 from controller.node_locks import NodeLocks
@@ -19,6 +22,7 @@ from controller.pending import Pending
 from controller.planner import Planner
 from controller.rests import turned_away
 from core.catalog import Catalog
+from core.groups import GroupKey
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings, Tables
 from kube.versions import is_newer
@@ -36,6 +40,7 @@ class Owner:
 
     Attributes:
         planner: decides, and holds ledger, queue and hand-off.
+        groups: PodGroups, queues and their members.
         pending: pods that are on no node.
         locks: the locks of nodes.
         outcomes: what became of Bindings.
@@ -68,11 +73,14 @@ class Owner:
         self.planner: Final = Planner(
             catalog, tables, settings, metrics=metrics, clock=clock, wall=wall, read=self._read
         )
-        self.pending: Final = Pending(self.planner, clock)
+        self.groups: Final = Groups(self._group_changed, settings.groups)
+        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        self.pending: Final = Pending(self.planner, self.groups, clock)
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
         self.nodes: Final = Nodes(self.planner, self.locks, clock)
         self.planner.chores.append(self.nodes)
+        self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff
@@ -92,6 +100,9 @@ class Owner:
 
     def _read(self, entry: Entry) -> None:
         self.pending.read(entry)
+
+    def _group_changed(self, key: GroupKey) -> None:
+        self.pending.group_changed(key)
 
     # ------------------------------------------------------------------ pods
 
@@ -118,6 +129,7 @@ class Owner:
             if pod.uid in self._on_nodes and not pod.node_name:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
         self._seen[pod.uid] = pod.resource_version
+        self.groups.pod_changed(pod)
         cleanup = self.handoff.observe(pod, self._clock())
         if cleanup is not None:
             self.planner.deeds.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
@@ -144,6 +156,7 @@ class Owner:
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
+        self.groups.pod_gone(uid)
         self._on_nodes.discard(uid)
         self._started.discard(uid)
         self.carded.pop(uid, None)
@@ -277,6 +290,7 @@ class Owner:
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.planner.configure(tables, settings)
+        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
         unsettled = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(unsettled, start=1):
             self._guarded(self._reread, entry)

@@ -5,24 +5,26 @@ from typing import Final
 
 from controller import plan
 from controller.changes import asks_the_same
-from controller.deeds import ReadGroup
-from controller.groups import BELIEVED_S, Groups
+from controller.groups import Groups
 from controller.lifecycle import Entry, Stage, Told
 from controller.planner import Planner
+from core.groups import GroupKey, group_of
 from core.model import Pod, PodUid
-from core.waiting import Cause, Wait, is_ours
+from core.waiting import Wait, is_ours
 
 FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
+# What a pod asks may be read again there: nothing is sent or reserved for it.
+_MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
 
 class Pending:
     """Puts pods where they wait: to be decided, for their group, after a failure, or for the user."""
 
-    def __init__(self, planner: Planner, clock: Callable[[], float]) -> None:
+    def __init__(self, planner: Planner, groups: Groups, clock: Callable[[], float]) -> None:
         self._planner: Final = planner
+        self._groups: Final = groups
         self._clock: Final = clock
-        self._groups: Final = Groups()
         # Pods that wait for a scheduler that is not this one: its names may come to be ours.
         self._strangers: Final[dict[PodUid, Pod]] = {}
 
@@ -95,8 +97,12 @@ class Pending:
             self._planner.life.hold(entry)
             self._planner.untold[entry.pod.uid] = None
             return
-        group = plan.group_name(entry.pod)
-        if group and not self._is_single(entry, group):
+        key = group_of(entry.pod)
+        wait = self._groups.wait(key) if key is not None else None
+        if wait is not None:
+            self._planner.life.asks(entry, None, wait)
+            self._planner.life.hold(entry)
+            self._planner.untold[entry.pod.uid] = None
             return
         self._planner.life.asks(entry, wish)
         delay_s = max(rest_s, self.rest_s(entry))
@@ -105,31 +111,11 @@ class Pending:
         else:
             self._planner.life.ready(entry)
 
-    def _is_single(self, entry: Entry, group: str) -> bool:
-        """Whether the pod's group lets it be placed alone; if not, it is put where it waits."""
-        key = (entry.pod.namespace, group)
-        now_s = self._clock()
-        if not self._groups.is_known(key, now_s):
-            self._planner.life.asks(
-                entry, None, Wait(Cause.WAITING_FOR_GROUP, f"PodGroup {'/'.join(key)} is being read")
-            )
-            self._planner.life.hold(entry)
-            if self._groups.ask(key, entry.pod.uid):
-                self._planner.deeds.append(ReadGroup(namespace=key[0], name=key[1]))
-            return False
-        wait = self._groups.wait(key)
-        if wait is None:
-            return True
-        self._planner.life.asks(entry, None, wait)
-        self._planner.life.back_off(entry, now_s + 2.0 * BELIEVED_S)
-        self._planner.untold[entry.pod.uid] = None
-        return False
-
-    def group_read(self, namespace: str, name: str, min_member: int | None, problem: str = "") -> None:
-        """A PodGroup wants so many members at once; None: there is none of that name, or it cannot be read."""
-        for uid in self._groups.take((namespace, name), min_member, problem, self._clock()):
+    def group_changed(self, key: GroupKey) -> None:
+        """Something else is known of a group: its members may be placed now, or wait for another reason."""
+        for uid in self._groups.members(key):
             entry = self._planner.life.get(uid)
-            if entry is not None and entry.stage is Stage.HELD:
+            if entry is not None and entry.stage in _MAY_BE_READ:
                 self.read(entry)
 
     def rest_s(self, entry: Entry) -> float:

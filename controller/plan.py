@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, assert_never
 
 from controller.handoff import HandOff
 from controller.marks import Keys
-from core import explain, names
+from core import explain
 from core.candidates import Candidates
 from core.decide import Invalid, NotAsked, Unjudged, decide, shape_of
 from core.errors import quoted
@@ -87,39 +87,6 @@ _NO_CARDS: Final = (
 
 # The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
 _SWITCHED_OFF: Final = "CS202"
-
-
-def group_name(pod: Pod) -> str:
-    """The pod's group, or "" (nvidia 3.9)."""
-    for key in names.GROUP_NAME_KEYS:
-        name = pod.annotations.get(key)
-        if name:
-            return name
-    return ""
-
-
-def group_wait(group: str, min_member: int | None, problem: str = "") -> Wait | None:
-    """Why a pod of *group* (namespace/name) waits; None if it may be placed alone.
-
-    Args:
-        group: the group.
-        min_member: how many members it wants at once; None if it is not there, or cannot be read.
-        problem: why it cannot be read, or "".
-    """
-    if problem:
-        text = f"waits because PodGroup {quoted(group, 256)} cannot be read: {problem}"
-        return Wait(Cause.GROUP_NOT_FOUND, text)
-    if min_member is None:
-        where = f"PodGroup {quoted(group, 256)}, which does not exist"
-        text = f"waits for {where}; create it (its kind comes with Volcano), or remove the pod's group annotation"
-        return Wait(Cause.GROUP_NOT_FOUND, text)
-    if min_member <= 1:
-        return None
-    text = (
-        f"waits because PodGroup {group} wants {min_member} members placed together, which cardshare does not do yet; "
-        "set its minMember to 1, or use Volcano's scheduler"
-    )
-    return Wait(Cause.GROUP_NOT_SUPPORTED, text)
 
 
 def annotations_bytes(annotations: Mapping[str, str]) -> int:

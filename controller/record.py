@@ -150,7 +150,8 @@ class Recorder:
 
     def _event(self, one: _Waiting, namespace: str, name: str) -> dict[str, Any]:
         announce = one.announce
-        about = About(announce.about.kind, announce.about.name, announce.about.uid, announce.about.namespace)
+        subject = announce.about
+        about = About(subject.kind, subject.name, subject.uid, subject.namespace, subject.api_version)
         told = Told(announce.reason, announce.message, announce.warning, self._instance)
         return event(about, told, name=name, namespace=namespace, at_s=self._wall(), count=one.times)
 

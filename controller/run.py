@@ -32,6 +32,7 @@ from controller.config import Config
 from controller.deeds import Announce
 from controller.following import Following
 from controller.garbage import Garbage
+from controller.group_writes import GroupWrites
 from controller.inbox import Inbox
 from controller.last_good import LastGood
 from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
@@ -118,6 +119,7 @@ class Controller:
         self._following: Final = Following(self._owner, self._inbox, self._standing, self._take, self._volcano)
         self._actor: Actor | None = None
         self._teller: Teller | None = None
+        self._group_writes: GroupWrites | None = None
         self._audit: Audit | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
@@ -240,6 +242,9 @@ class Controller:
                 await self._inbox.put_and_wait(self._derive)
                 tasks.create_task(recorder.run(), name="record")
                 tasks.create_task(teller.run(), name="tell")
+                writes = GroupWrites(self._owner.groups, calls, self._inbox, recorder, self._metrics)
+                self._group_writes = writes
+                tasks.create_task(writes.run(), name="write groups")
                 lease = self._lease(transport, *volcano_name.LEASE, makes=False)
                 stack.push_async_callback(self._release, lease)
                 tasks.create_task(self._volcano.run(lease, WRITE_ENDS_S + 1.0), name="volcano's name")
@@ -334,6 +339,8 @@ class Controller:
                     actor.perform(owner.planner.deeds.popleft(), tasks)
             if owner.refusals.untold or owner.planner.untold:
                 teller.wake.set()
+            if self._group_writes is not None and owner.groups.untold:
+                self._group_writes.wake.set()
             if more:
                 await asyncio.sleep(0)
             else:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from controller.deeds import Announce, Clear, Deed, Lock, ReadGroup, ReadPod
+from controller.deeds import Announce, Clear, Deed, Lock, ReadPod
 from controller.lifecycle import Told
 from controller.owner import Owner
 
@@ -34,7 +34,7 @@ class Kept:
     def keep(self, deed: Deed) -> Deed | None:
         """Keep *deed*, or let it go if state tells of it; itself if it only reads and is to be done now."""
         match deed:
-            case ReadPod() | ReadGroup():
+            case ReadPod():
                 return deed
             case Lock():
                 self._deeds[deed.node, deed.dialect] = deed

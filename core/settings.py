@@ -352,6 +352,19 @@ class NodeKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What a configuration of Volcano's scheduler says of groups.
+
+    enqueue: a group is admitted only where queue and cluster could take its minResources. gang: its members are placed
+    together. overcommit_pct: how much of the cluster admitted groups may ask; None = any.
+    """
+
+    enqueue: bool = True
+    gang: bool = True
+    overcommit_pct: int | None = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of both processes; the table in docs/settings.md says what each means.
 
@@ -374,6 +387,7 @@ class Settings:
     metrics_per_pod: bool = False
     mode_preference: tuple[str, ...] = ()
     node_kinds: tuple[NodeKind, ...] = ()
+    groups: GroupSettings = GroupSettings()
     admission: AdmissionSettings = AdmissionSettings()
     device_config_name: str = "volcano-vgpu-device-config"
     device_config_namespace: str = "kube-system"

@@ -18,6 +18,7 @@ class About(NamedTuple):
     name: str
     uid: str
     namespace: str
+    api_version: str = "v1"
 
 
 class Told(NamedTuple):
@@ -37,7 +38,7 @@ def event(about: About, told: Told, *, name: str, namespace: str, at_s: float, c
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
         "involvedObject": {
-            "apiVersion": "v1",
+            "apiVersion": about.api_version,
             "kind": about.kind,
             "name": about.name,
             "namespace": about.namespace,

@@ -39,6 +39,8 @@ SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy" / "base"
 _SHIPPED: Final = ("namespace.yaml", "accounts.yaml", "rights.yaml", "preview.yaml", "admission.yaml")
+# What it takes to stand in for Volcano's scheduler.
+_MORE_RIGHTS: Final = _DEPLOY.parent / "overlays" / "volcano-name" / "rights.yaml"
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _HOST: Final = "127.0.0.1"
@@ -126,13 +128,15 @@ def _called_at(webhook: Json, url: str, ca_pem: bytes) -> Json:
 def shipped() -> tuple[Json, ...]:
     """What ``deploy/base`` installs, less what runs as pods there: namespace, accounts, rights, registrations.
 
+    And the rights of the overlay ``volcano-name``.
+
     Raises:
         OSError: the folder is not beside the packages; this runs from a checkout.
     """
     return tuple(
         document
-        for name in _SHIPPED
-        for document in yaml.safe_load_all((_DEPLOY / name).read_text(encoding="utf-8"))
+        for path in (*(_DEPLOY / name for name in _SHIPPED), _MORE_RIGHTS)
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
         if document is not None
     )
 

@@ -275,8 +275,11 @@ SELDOM_USED = {
     ("", "nodes", "patch"),
     ("", "pods", "get"),
     ("", "pods", "patch"),
-    ("scheduling.volcano.sh", "podgroups", "get"),
     ("scheduling.volcano.sh", "podgroups", "watch"),
+    ("scheduling.volcano.sh", "queues", "watch"),
+    ("scheduling.k8s.io", "podgroups", "watch"),
+    ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("scheduling.x-k8s.io", "podgroups", "watch"),
     ("", "secrets", "patch"),
 }
 # What the webhook tells of service accounts that try to write assignments.

@@ -1,14 +1,15 @@
 """The controller's owner without an outside: builds nodes and pods, answers its deeds, and moves its clock."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.deeds import Announce, Bind, Clear, Deed, Fence, ReadGroup, ReadPod
+from controller.deeds import Announce, Bind, Clear, Deed, Fence, ReadPod
 from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
 from core.catalog import Catalog, standard_catalog
+from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
 from core.settings import Settings, Tables
@@ -101,6 +102,20 @@ class World:
     def seen(self, name: str) -> Pod:
         return self.pods[PodUid(f"uid-{name}")]
 
+    def groups_are(
+        self, *specs: GroupSpec, queues: Sequence[QueueSpec] = (), kind: GroupKind = GroupKind.VOLCANO
+    ) -> None:
+        """Show the groups of *kind*, which is installed, and for Volcano's the queues."""
+        if kind is GroupKind.VOLCANO:
+            self.owner.groups.queues_replaced(queues, served=True)
+        for _ in self.owner.groups.replaced(kind, specs, served=True):
+            pass
+
+    def has_no_kind(self, kind: GroupKind = GroupKind.VOLCANO) -> None:
+        """Show that a kind of groups is not installed."""
+        for _ in self.owner.groups.replaced(kind, (), served=False):
+            pass
+
     # what the owner does
 
     def plan(self) -> None:
@@ -157,9 +172,6 @@ class World:
 
     def clears(self) -> list[Clear]:
         return self.deeds(Clear)
-
-    def group_reads(self) -> list[ReadGroup]:
-        return self.deeds(ReadGroup)
 
     # what the cluster does
 

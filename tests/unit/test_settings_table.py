@@ -10,8 +10,8 @@ TABLE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_the_table_has_a_row_for_every_setting_and_no_other():
-    # node_weights come from volcano-scheduler.conf alone: docs/volcano-scheduler-conf.md.
+    # node_weights and groups come from volcano-scheduler.conf alone: docs/volcano-scheduler-conf.md.
     told = set(re.findall(r"^\| `([a-z_.]+)` \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE))
-    known = {field.name for field in fields(Settings)} - {"admission", "metrics_per_pod", "node_weights"}
+    known = {field.name for field in fields(Settings)} - {"admission", "metrics_per_pod", "node_weights", "groups"}
     known |= {"metrics.per_pod"} | {f"admission.{field.name}" for field in fields(AdmissionSettings)}
     assert told == known

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.act import Actor
-from controller.deeds import Announce, Bind, Clear, ReadGroup
+from controller.deeds import Announce, Bind, Clear
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.record import Recorder
@@ -253,31 +253,6 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         await rig.passes(480.0)
         assert rig.calls.of("annotate") == [("default/p", {"volcano.sh/devices-to-allocate": ""})] * 31
         assert rig.world.owner.handoff.in_flight == 0
-
-
-@pytest.mark.parametrize("name", ["../../../../api/v1/secrets", "a/b", "..", "x?y", ""], ids=repr)
-async def test_a_groups_name_that_no_object_can_have_leads_nowhere(name):
-    async with running() as rig:
-        rig.actor.perform(ReadGroup(namespace="default", name=name), rig.tasks)
-        await rig.passes(0.5)
-        assert rig.calls.of("get_raw") == []
-
-
-async def test_a_group_that_cannot_be_read_is_told_with_the_reason():
-    async with running() as rig:
-        rig.calls.fails("get_raw", error(ApiForbiddenError, 403))
-        rig.world.shows(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
-        await rig.passes(0.5)
-        assert "PodGroup 'default/g' cannot be read: POST /: 403: because" in rig.world.wait("p").text
-
-
-async def test_a_podgroup_is_read_where_the_pod_names_one():
-    async with running() as rig:
-        path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups/podgroup-1"
-        rig.calls.raw[path] = b'{"spec": {"minMember": 1}}'
-        rig.world.shows(pod("p", annotations={"scheduling.k8s.io/group-name": "podgroup-1"}))
-        await rig.passes(0.5)
-        assert rig.world.stage("p") == "bound"
 
 
 async def test_bindings_in_flight_are_waited_for():

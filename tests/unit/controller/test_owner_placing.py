@@ -191,38 +191,6 @@ def test_refused_pods_are_asked_about_again_after_the_longest_wait_at_the_latest
     assert len(world.owner.refusals.untold) == 1
 
 
-def test_a_pod_of_a_group_of_one_is_a_single_pod():
-    world = World(node("n1"))
-    world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "podgroup-x"}))
-    assert world.binds() == []
-    (read,) = world.group_reads()
-    world.owner.pending.group_read(read.namespace, read.name, 1)
-    assert [bind.pod.name for bind in world.binds()] == ["p"]
-
-
-@pytest.mark.parametrize(
-    ("min_member", "words"), [(4, "wants 4 members"), (None, "does not exist")], ids=["of four", "unknown"]
-)
-def test_a_pod_of_a_group_that_cannot_be_placed_alone_waits_with_that_reason(min_member, words):
-    world = World(node("n1"))
-    world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
-    (read,) = world.group_reads()
-    world.owner.pending.group_read(read.namespace, read.name, min_member)
-    assert world.binds() == []
-    assert words in world.wait("p").text
-
-
-def test_a_group_that_becomes_known_later_lets_its_pod_go_on():
-    world = World(node("n1"))
-    world.adds(pod("p", annotations={"scheduling.k8s.io/group-name": "g"}))
-    world.owner.pending.group_read("default", "g", None)
-    world.group_reads()
-    world.passes(31.0)
-    (read,) = world.group_reads()
-    world.owner.pending.group_read(read.namespace, read.name, 1)
-    assert len(world.binds()) == 1
-
-
 def test_what_no_rule_judges_yet_is_named_as_the_reason():
     world = World(node("n1"))
     world.adds(pod("p", unjudged=("pod affinity",)))

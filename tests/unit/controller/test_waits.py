@@ -1,8 +1,6 @@
 """Which cause each wait has."""
 
-import pytest
-
-from controller.plan import group_wait, read_wish, turn_wait, unsettled_wait
+from controller.plan import read_wish, turn_wait, unsettled_wait
 from core.model import NodeName
 from core.settings import DialectName
 from core.waiting import Cause, Wait
@@ -20,17 +18,6 @@ def test_what_a_pod_asks_has_causes_of_its_own():
     assert wish(pod("p", limits={})) is Cause.NO_CARDS_ASKED
     assert wish(pod("p", unjudged=("pod affinity",))) is Cause.NOT_JUDGED
     assert wish(pod("p"), dialects=frozenset({DialectName.GPU_MEMORY})) is Cause.SWITCHED_OFF
-
-
-@pytest.mark.parametrize(
-    ("members", "problem", "cause"),
-    [(None, "", Cause.GROUP_NOT_FOUND), (4, "403", Cause.GROUP_NOT_FOUND), (4, "", Cause.GROUP_NOT_SUPPORTED)],
-)
-def test_a_group_has_causes_of_its_own(members, problem, cause):
-    found = group_wait("default/g", members, problem)
-    assert found is not None
-    assert found.cause is cause
-    assert group_wait("default/g", 1) is None
 
 
 def test_a_turn_has_causes_of_its_own():

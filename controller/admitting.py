@@ -1,0 +1,135 @@
+"""Which PodGroups may have their pods made: a throttle on what waits, not a promise of a place. Pure.
+
+A group is admitted where its queue exists and is open, and where its `minResources` would fit into what its queue may
+hold and into what the cluster has, some of it given twice (`overcommit-factor`). No group blocks another. Source:
+Volcano, actions/enqueue, plugins/overcommit and capacity (groups 4.3), as one rule (groups G10).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from core import names
+from core.groups import GroupSpec, QueueSpec
+
+FACTOR_PCT: Final = 120
+# How a Job's resources are told a second time, as a ResourceQuota would count them.
+_QUOTA_WORDS: Final = ("requests.", "limits.", "count/")
+
+
+def compared(amounts: Mapping[str, int]) -> dict[str, int]:
+    """What of *amounts* is asked of nodes, without what ResourceQuotas count of it."""
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if amount
+        and not name.startswith(_QUOTA_WORDS)
+        and (name in names.NATIVE_RESOURCES or "/" in name or name.startswith("hugepages-"))
+    }
+
+
+def add(sums: dict[str, int], more: Mapping[str, int], times: int = 1) -> None:
+    """Add *more* to *sums*, so many *times*."""
+    for name, amount in more.items():
+        sums[name] = sums.get(name, 0) + times * amount
+
+
+def excess(asked: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
+    """What of *asked* is not *held* yet."""
+    return {name: amount - held.get(name, 0) for name, amount in asked.items() if amount > held.get(name, 0)}
+
+
+@dataclass(slots=True, kw_only=True)
+class Room:
+    """What admitted groups count against.
+
+    total: what ready nodes have. used: what their pods take of it; a resource that is not counted there is compared
+    with the total alone. waiting: what admitted groups ask beyond what they hold. queued: queue -> what its admitted
+    groups hold or ask, whichever is more. factor_pct: how much of the cluster may be promised; None = any.
+    """
+
+    total: Mapping[str, int]
+    used: Mapping[str, int]
+    waiting: dict[str, int] = field(default_factory=dict)
+    queued: dict[str, dict[str, int]] = field(default_factory=dict)
+    factor_pct: int | None = FACTOR_PCT
+
+    def count(self, queue: str, asked: Mapping[str, int], held: Mapping[str, int]) -> None:
+        """A group of *queue* is admitted, asks so much at least, and holds so much."""
+        more = excess(asked, held)
+        add(self.waiting, more)
+        sums = self.queued.setdefault(queue, {})
+        add(sums, held)
+        add(sums, more)
+
+
+def refusal(spec: GroupSpec, queues: Mapping[str, QueueSpec], room: Room, held: Mapping[str, int]) -> str:
+    """Why *spec*, whose members hold *held* already, is not admitted now; "" if it is."""
+    queue = queues.get(spec.queue)
+    closed = queue_problem(spec.queue, queue)
+    if closed or queue is None:
+        return closed
+    if spec.min_resources is None:
+        return ""
+    asked = excess(compared(spec.min_resources), held)
+    return _beyond_queue(queue, asked, room.queued.get(queue.name, {})) or _beyond_cluster(asked, room)
+
+
+def queue_problem(name: str, queue: QueueSpec | None) -> str:
+    """Why nothing is admitted into a queue, or "": it is not there, is not open, or asks what is not honoured."""
+    if queue is None:
+        return f"queue {name} does not exist; create it, or name another in the job's spec.queue"
+    if queue.problems:
+        return f"queue {name} asks for {', '.join(queue.problems)}, which is not supported"
+    if not queue.is_open:
+        return f"queue {name} is {queue.state}; open it, or name another"
+    return ""
+
+
+def _beyond_queue(queue: QueueSpec, asked: Mapping[str, int], held: Mapping[str, int]) -> str:
+    short = [
+        f"{shown(name, amount)} {name} asked, {shown(name, max(queue.capability[name] - held.get(name, 0), 0))} of "
+        f"{shown(name, queue.capability[name])} left"
+        for name, amount in sorted(asked.items())
+        if name in queue.capability and held.get(name, 0) + amount > queue.capability[name]
+    ]
+    return f"queue {queue.name} has no room: {'; '.join(short)}" if short else ""
+
+
+def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
+    if room.factor_pct is None:
+        return ""
+    short = []
+    for name, amount in sorted(asked.items()):
+        total = room.total.get(name, 0)
+        if name not in names.NATIVE_RESOURCES:
+            # Of cards, which are not counted here, no more is known than that there are too few altogether.
+            if amount > total:
+                short.append(f"{shown(name, amount)} {name} asked, {shown(name, total)} there")
+            continue
+        left = total * room.factor_pct // 100 - room.used.get(name, 0) - room.waiting.get(name, 0)
+        if amount > left:
+            short.append(f"{shown(name, amount)} {name} asked, {shown(name, max(left, 0))} to be had")
+    return f"the cluster has no room for its minResources: {'; '.join(short)}" if short else ""
+
+
+def shown(name: str, amount: int) -> str:
+    """An amount as Kubernetes writes it."""
+    for word in _QUOTA_WORDS:
+        name = name.removeprefix(word)
+    if name == names.CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    for suffix, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if name in (names.MEMORY, names.EPHEMERAL_STORAGE) and amount and amount % size == 0:
+            return f"{amount // size}{suffix}"
+    return str(amount)
+
+
+def order(specs: Iterable[GroupSpec], queues: Mapping[str, QueueSpec]) -> list[GroupSpec]:
+    """In which order groups are asked: by priority of their queue, then age, then name."""
+
+    def key(spec: GroupSpec) -> tuple[int, int, str, str]:
+        queue = queues.get(spec.queue)
+        return (-(queue.priority if queue is not None else 0), spec.created_s, spec.key.namespace, spec.key.name)
+
+    return sorted(specs, key=key)

@@ -1,0 +1,117 @@
+"""Volcano's Jobs without Volcano's scheduler: its job controller is played, all else is real."""
+
+from sandbox.nodes.kubelet import RUN_SECONDS
+from tests.support import volcano
+from tests.support.controller_rig import NODES, PODS
+from tests.support.volcano import NAMES, job, path_of, shown_group, shown_job, task
+
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+
+
+def sharing_job(name="gpu-sharing-job", *, replicas=2, seconds=0.5, queue="training", **more):
+    """The guide's Job of two inference servers that share a card, which end."""
+    limits = {"cpu": "2", "memory": "4Gi", "volcano.sh/gpu-memory": "4096"}
+    made = task("inference", replicas, limits=limits)
+    if seconds:
+        made["template"]["metadata"] = {"annotations": {RUN_SECONDS: str(seconds)}}
+    return job(name, made, minAvailable=replicas, queue=queue, **more)
+
+
+def queue(name, **spec):
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+async def state_of(world, name):
+    return shown_job(await world.client.get(path_of("Job", name)))
+
+
+async def reaches(world, name, state):
+    async def asked():
+        found = await state_of(world, name)
+        return found if found.startswith(state) else None
+
+    return await world.until(asked, 30.0)
+
+
+async def group_of(world, name):
+    """The PodGroup of a Job; empty until it is made."""
+    found = await world.client.get(path_of("Job", name))
+    groups = (await world.client.get(GROUPS))["items"]
+    return next((one for one in groups if one["metadata"]["name"] == f"{name}-{found['metadata']['uid']}"), {})
+
+
+async def test_a_job_runs_from_its_creation_to_its_end(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, queue("training", weight=1))
+            await volcano.create(world.client, sharing_job(seconds=1.0))
+            assert await reaches(world, "gpu-sharing-job", "Running") == "Running {running:2}"
+            pods = (await world.client.get(PODS))["items"]
+            assert {one["spec"]["nodeName"] for one in pods} == {"share-a"}
+
+            async def counted():
+                return shown_group(await group_of(world, "gpu-sharing-job")) == "Running {running:2} Scheduled"
+
+            await world.until(counted)
+            await reaches(world, "gpu-sharing-job", "Completed")
+            assert (await world.client.get(GROUPS))["items"] == []
+
+
+async def test_the_queues_without_which_jobs_fail_are_made_and_made_again(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await world.controller(*NAMES)
+        await volcano.install(world.client)
+
+        async def queues():
+            found = (await world.client.get("/apis/scheduling.volcano.sh/v1beta1/queues"))["items"]
+            return {one["metadata"]["name"]: one["spec"].get("reclaimable") for one in found}
+
+        async def both():
+            return await queues() == {"root": False, "default": True}
+
+        await world.until(both, 40.0)
+        await world.client.delete(path_of("Queue", "default"))
+        await world.until(both)
+
+
+async def test_a_job_waits_for_room_in_its_queue_and_says_so(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, queue("small", capability={"cpu": "5"}))
+            await volcano.create(world.client, sharing_job("first", queue="small", seconds=2.0))
+            await reaches(world, "first", "Running")
+            await volcano.create(world.client, sharing_job("second", queue="small", seconds=0.1))
+
+            async def told():
+                group = await group_of(world, "second")
+                return [one["message"] for one in (group.get("status") or {}).get("conditions") or ()]
+
+            assert await world.until(told) == ["queue small has no room: 4 cpu asked, 1 of 5 left"]
+            assert await state_of(world, "second") == "Pending {}"
+
+            async def allocated():
+                found = await world.client.get(path_of("Queue", "small"))
+                return (found.get("status") or {}).get("allocated", {}).get("volcano.sh/gpu-memory") == "8192"
+
+            await world.until(allocated)
+            await reaches(world, "second", "Completed")
+
+
+async def test_what_is_not_supported_is_refused_by_name(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            topology = {"mode": "hard", "highestTierAllowed": 1}
+            await volcano.create(world.client, sharing_job("j", queue="default", networkTopology=topology))
+
+            async def told():
+                conditions = ((await group_of(world, "j")).get("status") or {}).get("conditions") or ()
+                return [(one["reason"], "spec.networkTopology" in one["message"]) for one in conditions]
+
+            assert await world.until(told, 40.0) == [("NotSupported", True)]
+            assert await state_of(world, "j") == "Pending {}"
