@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, assert_never
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -19,7 +20,7 @@ from controller.metrics import Metrics
 from controller.owner import Owner
 from controller.record import Recorder
 from core.errors import InvalidRequestError, escaped
-from core.model import Pod
+from core.model import NodeName, Pod
 from core.port import LockStep, LockWait
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
@@ -80,6 +81,7 @@ class Actor:
         self._bound_s = float("-inf")
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
     def perform(self, deed: Deed, tasks: asyncio.TaskGroup) -> None:
         """Begin *deed*; its answer goes to the owner's inbox."""
@@ -176,37 +178,55 @@ class Actor:
 
     async def _lock(self, deed: Lock) -> None:
         """Bring the lock of a node to what the owner says of it, by compare-and-swap."""
+        # One at a time for each node, so that what is sent is settled before the next is.
+        turn = self._turns.setdefault(deed.node, asyncio.Lock())
+        async with turn:
+            await self._bring_lock(deed)
+
+    async def _bring_lock(self, deed: Lock) -> None:
         problem, rest_s = "its node's lock changes all the time", _UNREACHABLE_REST_S
         for _ in range(_LOCK_TRIES):
             try:
-                node = decode_node(await self._calls.get_node(deed.node))
-                named = await self._named(deed, self._owner.locks.owner_of(deed, node))
-                step = await self._ask(partial(self._owner.locks.step, deed, node, named))
-                if step is None:
-                    self._inbox.put(partial(self._owner.locks.locked, deed))
-                    return
-                if isinstance(step, LockWait):
-                    rest_s = step.until_s - time.time() if step.until_s else _UNREACHABLE_REST_S
-                    self._inbox.put(partial(self._owner.locks.not_locked, deed, step.reason, rest_s))
-                    return
-                await self._calls.patch_node_annotations(
-                    deed.node, {step.key: step.value}, resource_version=node.resource_version
-                )
+                await self._look_at_lock(deed)
             except ApiConflictError:
                 continue
             except (ApiNotFoundError, ApiForbiddenError, ApiThrottledError) as e:
                 problem, rest_s = str(e), getattr(e, "retry_after_s", None) or _FORBIDDEN_REST_S
                 break
-            except (ApiError, InvalidRequestError) as e:  # perhaps written: the node will tell
+            except (ApiError, InvalidRequestError) as e:
                 problem = str(e)
                 await asyncio.sleep(_READ_AGAIN_S)
-                continue
-            self._inbox.put(partial(self._owner.locks.written, deed, step))
-            self._inbox.put(partial(self._owner.locks.locked, deed))
-            return
+            else:
+                return
         self._metrics.api_errors.labels("lock node").inc()
         _log.warning("a node's lock cannot be written", node=deed.node, error=problem)
         self._inbox.put(partial(self._owner.locks.not_locked, deed, problem, rest_s))
+
+    async def _look_at_lock(self, deed: Lock) -> None:
+        """Read, ask, and write if anything is to be written."""
+        locks = self._owner.locks
+        node = decode_node(await self._calls.get_node(deed.node))
+        named = await self._named(deed, locks.owner_of(deed, node))
+        step = await self._ask(partial(locks.step, deed, node, named))
+        if isinstance(step, LockWait):
+            rest_s = step.until_s - time.time() if step.until_s else _UNREACHABLE_REST_S
+            self._inbox.put(partial(locks.not_locked, deed, step.reason, rest_s))
+            return
+        if step is not None:
+            await self._write_lock(deed, step, node.resource_version)
+        self._inbox.put(partial(locks.locked, deed))
+
+    async def _write_lock(self, deed: Lock, step: LockStep, version: str) -> None:
+        locks = self._owner.locks
+        try:
+            await self._calls.patch_node_annotations(deed.node, {step.key: step.value}, resource_version=version)
+        except ApiRefusedError:
+            self._inbox.put(partial(locks.refused, deed))
+            raise
+        except ApiError:
+            self._inbox.put(partial(locks.lost, deed))
+            raise
+        self._inbox.put(partial(locks.written, deed, step))
 
     async def _named(self, deed: Lock, key: str) -> Pod | None:
         """The pod *key* (namespace/name) that a lock names; None if it names none, or that is gone."""

@@ -1,6 +1,7 @@
 """The locks of nodes, as some device plugins want them: taken before a Binding, and put right when nobody needs them.
 
 What is to be written to a lock is the dialect's to say (`locks`); `act` writes it, and its outcome comes back here.
+What was sent and not answered may be on the node now or later: the rules by which that is settled are in `settling`.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,14 @@ from controller.deeds import Lock
 from controller.lifecycle import Entry, Stage
 from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
+from controller.settling import Attempts, News, State
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import LockStep, LockWait
 from core.settings import DialectName
 from core.waiting import Cause, Wait
+from kube.versions import is_newer
+
+_Key = tuple[NodeName, DialectName]
 
 # A lock that goes is told by its node; this is for what nobody tells.
 _LOCK_REST_S: Final = 30.0
@@ -38,18 +43,48 @@ class NodeLocks:
         self._clock: Final = clock
         self._wall: Final = wall
         # Nodes whose lock is being put right, and whether to look again after that.
-        self._tending: Final[dict[tuple[NodeName, DialectName], bool]] = {}
+        self._tending: Final[dict[_Key, bool]] = {}
         # What each lock says, and since when we have seen it say so, monotonic.
-        self._said: Final[dict[tuple[NodeName, DialectName], tuple[str, float]]] = {}
+        self._said: Final[dict[_Key, tuple[str, float]]] = {}
         # Node -> pods that rest because it is locked for another.
         self._locked_out: Final[dict[NodeName, dict[PodUid, None]]] = {}
+        # What was sent and may be written, by lock; all of it names the version of the node that the attempt names.
+        self._sent: Final[Attempts[_Key]] = Attempts()
+        self._steps: Final[dict[_Key, list[LockStep]]] = {}
 
     def step(self, deed: Lock, node: Node, named: Pod | None) -> LockStep | LockWait | None:
-        """What is to be written to the lock of *node*, read just now; *named*: the pod that it names, if it exists."""
+        """What is to be written to the lock of *node*, read just now; *named*: the pod that it names, if it exists.
+
+        A step counts as sent; what became of it is told by `written`, `refused` or `lost`.
+        """
         entry = self._locking(deed)
         if deed.pod is not None and entry is None:
             return LockWait(reason="")
-        return self._step(deed.dialect, node, entry.pod if entry is not None else None, named)
+        key = node.name, deed.dialect
+        if node.resource_version != self._sent.version(key):
+            self._settle(key, node)
+        found = self._step(deed.dialect, node, entry.pod if entry is not None else None, named)
+        if isinstance(found, LockStep):
+            self._send(key, node.resource_version, found)
+        return found
+
+    def _send(self, key: _Key, version: str, step: LockStep) -> None:
+        if self._sent.state(key) is None:
+            self._sent.send(key, version)
+        else:  # of the same version, so that this write is the fence of those before it
+            self._sent.hear(key, News.READ_OPEN)
+        self._steps.setdefault(key, []).append(step)
+
+    def _settle(self, key: _Key, node: Node) -> None:
+        """*node* is in another version than what was sent to its lock names: one of that was written, or nothing."""
+        if self._sent.state(key) is not State.UNKNOWN:
+            return
+        lock, steps = self._planner.locks.of(key[1]), self._steps.pop(key)
+        says = node.annotations.get(lock.lock_key) if lock is not None else None
+        ours = next((step for step in steps if step.value == says), None)
+        self._sent.hear(key, News.FOUND if ours is not None else News.PASSED)
+        if ours is not None:
+            self._planner.locks.written(key[1], node.name, ours)
 
     def owner_of(self, deed: Lock, node: Node) -> str:
         """namespace/name of the pod that the lock of *node* names, or ""."""
@@ -57,8 +92,30 @@ class NodeLocks:
         return lock.lock_owner(node) if lock is not None else ""
 
     def written(self, deed: Lock, step: LockStep) -> None:
-        """*step* was written to the node."""
+        """*step* was written to the node, and nothing that was sent before it can be any more."""
+        key = deed.node, deed.dialect
+        self._sent.hear(key, News.ACCEPTED if self._sent.state(key) is State.SENT else News.PASSED)
+        self._steps.pop(key, None)
         self._planner.locks.written(deed.dialect, deed.node, step)
+
+    def refused(self, deed: Lock) -> None:
+        """The step that was sent last was certainly not written."""
+        key = deed.node, deed.dialect
+        self._steps[key].pop()
+        if self._sent.hear(key, News.REFUSED if self._sent.state(key) is State.SENT else News.LOST) is State.DEAD:
+            del self._steps[key]
+
+    def lost(self, deed: Lock) -> None:
+        """The step that was sent last was perhaps written."""
+        self._sent.hear((deed.node, deed.dialect), News.LOST)
+        # The node may have been seen to change before the answer was lost.
+        self.tend(deed.node)
+
+    def gone(self, name: NodeName) -> None:
+        """A node is deleted, and its locks with it."""
+        for key in [key for key in self._steps if key[0] == name and self._sent.state(key) is State.UNKNOWN]:
+            self._sent.close(key)
+            del self._steps[key]
 
     def locked(self, deed: Lock) -> None:
         """The node is locked for the pod, or its lock is as it should be."""
@@ -141,6 +198,8 @@ class NodeLocks:
         if state is None or node is None:
             return
         for dialect in self._planner.locks.among(state.offers):
+            if is_newer(node.resource_version, self._sent.version((name, dialect))):
+                self._settle((name, dialect), node)
             if (name, dialect) in self._tending:
                 self._tending[name, dialect] = True
             elif isinstance(self._step(dialect, node, None, None), LockStep):

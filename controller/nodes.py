@@ -146,6 +146,7 @@ class Nodes:
         """A node is deleted."""
         self._planner.ledger.remove_node(name)
         self._planner.handoff.node_gone(name)
+        self._locks.gone(name)
         self._beats.forget(name)
         self._most.pop(name, None)
         self.complaints.pop(name, None)

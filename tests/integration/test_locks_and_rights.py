@@ -1,6 +1,11 @@
 """Volcano's node lock where it is asked for, and a start with the rights that the manifests give."""
 
+import asyncio
+
+import pytest
+
 from tests.support.controller_rig import GPU, NODES, pod, promised, share
+from tests.support.fault_proxy import Fault, fault_proxy
 
 
 async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them(rig):
@@ -20,6 +25,33 @@ async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_the
 
         async def unlocked():
             return "hamivgpu" not in (await world.client.get(node))["metadata"]["annotations"]
+
+        await world.until(unlocked)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param((("cut-after", 0.0),), id="written, the answer lost"),
+        pytest.param((("late", 1.2), ("cut-before", 0.0)), id="written after it was read, and tried again in vain"),
+        pytest.param((("late", 1.2), ("late", 3.0)), id="two on their way"),
+        pytest.param((("cut-before", 0.0),) * 7 + (("cut-after", 0.0),), id="written, and given up"),
+    ],
+)
+async def test_a_lock_of_which_the_answer_was_lost_is_known_as_ours_and_locks_nobody_out(rig, faults):
+    async with rig(nodes=NODES[:1]) as world, fault_proxy(world.client.server, world.ca_pem) as proxy:
+        kubeconfig, settings = world.folder / "proxied", world.folder / "cardshare.yaml"
+        await asyncio.to_thread(kubeconfig.write_text, await world.kubeconfig(server=proxy.url))
+        settings.write_text("node_lock: true\n")
+        await world.controller("--settings", str(settings), kubeconfig=kubeconfig)
+        proxy.faults += [Fault("PATCH", "/nodes/t4-a", kind, delay_s=delay_s) for kind, delay_s in faults]
+        await world.add(pod("p", share(1000)))
+        await world.phase("p", deadline_s=30.0)
+        await world.add(pod("q", share(1000)))
+        await world.phase("q")
+
+        async def unlocked():
+            return "hamivgpu" not in (await world.client.get("/api/v1/nodes/t4-a"))["metadata"]["annotations"]
 
         await world.until(unlocked)
 

@@ -104,6 +104,7 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     step = judged(world, again, npu_node("3"))
     assert isinstance(step, LockStep)
     assert str(step.value).endswith(",default,a")
+    world.owner.locks.written(again, step)
     world.shows(bound, phase=Phase.FAILED)
     assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=keys.LOCK, value=None)
 
