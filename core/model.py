@@ -28,8 +28,9 @@ class Phase(StrEnum):
 class Reach(NamedTuple):
     """By what a container could reach more than its share of cards; read of pods under review alone.
 
-    capabilities: those added. env: names with what is written there, None where it comes from elsewhere. env_from:
-    whether there are variables that nobody sees here. mounts: the paths at which volumes are mounted.
+    capabilities: those added. env: of its variables those that `core.watched` names, with what is written there, None
+    where it comes from elsewhere. env_from: whether there are variables that nobody sees here. mounts: of the paths at
+    which volumes are mounted those that plugins keep to themselves.
     """
 
     privileged: bool = False

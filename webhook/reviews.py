@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from core.admission.likeness import likeness
+from core.admission.likeness import likeness, values_read
 from core.admission.mutate import mutate, unreadable, validate
 from core.admission.rulebook import Rulebook
 from core.admission.templates import judge_workload
 from core.admission.verdict import NOTHING, Verdict
 from core.errors import InvalidRequestError
 from core.inventory import Stock
+from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
 from core.wire.templates import decode_workload
 from webhook.metrics import Metrics
@@ -96,7 +97,7 @@ class Reviewer:
             return encode_answer(e.uid, outcome.reply)
         began = time.perf_counter()
         try:
-            outcome = self._workload(path, review, body) if review.is_workload else self._judge(path, review, len(body))
+            outcome = self._judge(path, review, body)
         except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
             # The API server takes a broken answer for an outage; a well-formed one keeps our own policy in force.
             _log.exception("review failed", review_uid=review.uid, pod=f"{review.namespace}/{review.name}")
@@ -110,21 +111,34 @@ class Reviewer:
         metrics.seconds.observe(time.perf_counter() - began)
         return encode_answer(review.uid, outcome.reply)
 
-    def _judge(self, path: Path, review: Review, size: int) -> _Outcome:
+    def _judge(self, path: Path, review: Review, body: bytes | bytearray) -> _Outcome:
         found = review.object
-        if found is None or not review.is_new_pod or size > _MAX_REVIEW_BYTES:
+        if found is not None and review.is_new_pod:
+            return self._new_pod(path, review, found, len(body))
+        return self._workload(path, review, body) if review.is_workload else self._outcome(path, review)
+
+    def _new_pod(self, path: Path, review: Review, found: PodObject, size: int) -> _Outcome:
+        if size > _MAX_REVIEW_BYTES:
             return self._outcome(path, review)
         outcomes = self._mutated if path is Path.MUTATE else self._validated
         like = likeness(found, review.namespace, review.user_name)
         known = outcomes.get(like)
-        if known is None:
-            known = self._outcome(path, review)
-            self._remembered_bytes += size
-            if self._remembered_bytes > _MAX_REMEMBERED_BYTES:
-                self._forget()
-                self._remembered_bytes = size
-            outcomes[like] = known
-        return known
+        if known is not None:
+            return known
+        values = values_read(found)
+        if values:
+            # None of them is known by its likeness alone, for values are read of each.
+            like += values
+            known = outcomes.get(like)
+        return known or self._remembered(outcomes, like, self._outcome(path, review), size)
+
+    def _remembered(self, outcomes: dict[bytes, _Outcome], like: bytes, outcome: _Outcome, size: int) -> _Outcome:
+        self._remembered_bytes += size
+        if self._remembered_bytes > _MAX_REMEMBERED_BYTES:
+            self._forget()
+            self._remembered_bytes = size
+        outcomes[like] = outcome
+        return outcome
 
     def _workload(self, path: Path, review: Review, body: bytes | bytearray) -> _Outcome:
         """Of a workload nothing is changed, and its final state is what counts."""

@@ -5,6 +5,7 @@ judged; its spec is only ever changed back, so that the same manifest applied tw
 """
 
 from dataclasses import replace
+from typing import Final
 
 from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
@@ -18,8 +19,10 @@ from core.port import Violation
 from core.remarks import Notice
 from core.settings import OnOtherNodes
 from core.wire.patches import encode_patch
-from core.wire.pods import pod_of, present_in
+from core.wire.reviewed_pods import PodObject, container_count, pod_of, present_in, resources_in
 from core.wire.reviews import Review
+
+MAX_CONTAINERS: Final = 512
 
 
 def mutate(review: Review, book: Rulebook) -> tuple[Verdict, bytes]:
@@ -41,6 +44,10 @@ def validate(review: Review, book: Rulebook) -> Verdict:
     """
     found = review.object
     old, namespace = review.old_object, review.namespace
+    if container_count(found) > MAX_CONTAINERS:
+        verdict = too_many(review, book)
+        if verdict is not None:
+            return verdict
     if found is not None and old is not None and review.is_debugged_pod:
         return judge_ephemeral(old, found, namespace, book)
     if found is not None and old is not None and review.is_resized_pod:
@@ -60,6 +67,10 @@ def judge_at_once(review: Review, book: Rulebook) -> Verdict:
 def judge(review: Review, book: Rulebook) -> Judged:
     """The verdict on the creation, change or Binding of a pod, and what is left to be told of it."""
     found, old, namespace = review.object, review.old_object, review.namespace
+    if container_count(found) > MAX_CONTAINERS:
+        verdict = too_many(review, book)
+        if verdict is not None:
+            return Judged(verdict)
     if found is not None and review.is_new_pod:
         return judge_new(pod_of(found, namespace), review.user_name, book)
     if found is not None and old is not None and review.is_changed_pod:
@@ -73,6 +84,28 @@ def judge(review: Review, book: Rulebook) -> Judged:
     if found is not None and review.is_binding:
         return Judged(judge_binding(found, review.user_name, book))
     return UNSPOKEN
+
+
+def too_many(review: Review, book: Rulebook) -> Verdict | None:
+    """CS100: no more containers are judged than any pod has, unless the pod that is changed has as many (None).
+
+    The API server itself counts them only after admission, and 100 KB hold 30,000 empty ones. A pod that says nothing
+    of cards is nobody's business here, with however many.
+    """
+    if not any(_speaks_of_cards(one, book) for one in (review.object, review.old_object)):
+        return NOTHING
+    count = container_count(review.object)
+    if count <= container_count(review.old_object):
+        return None
+    return unreadable(InvalidRequestError("spec.containers", str(count), f"write no more than {MAX_CONTAINERS}"))
+
+
+def _speaks_of_cards(found: PodObject | None, book: Rulebook) -> bool:
+    if found is None:
+        return False
+    if book.reads_of(found.metadata.annotations or {}):
+        return True
+    return not all(map(book.resources.isdisjoint, resources_in(found)))
 
 
 def elsewhere(old: Pod, review: Review, book: Rulebook) -> Verdict:

@@ -8,8 +8,7 @@ NVIDIA's Container Toolkit and of Ascend Docker Runtime, which both take ``void`
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from posixpath import normpath
+from collections.abc import Iterator
 from typing import Final
 
 from core.admission.rulebook import Rulebook
@@ -19,22 +18,16 @@ from core.model import NO_REACH, Container, Pod
 from core.port import Violation
 from core.remarks import Notice
 from core.settings import AdmissionSettings
+from core.watched import ASCEND_DEVICES, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute
 
 # What tells a container runtime that a container gets no device, by the variable that it reads.
 VOID: Final = "void"
-_NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
-_ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
-NO_DEVICE: Final = {_NVIDIA_DEVICES: ("", VOID, "none"), _ASCEND_DEVICES: ("", VOID)}
+NO_DEVICE: Final = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
 _ASCEND_PREFIX: Final = "huawei.com/"
 
-_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 _PRIORITIES: Final = ("0", "1")
-_EVADING_NAMES: Final = frozenset(
-    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY", _NVIDIA_DEVICES, _PRIORITY}
-)
-# Device plugins and runtimes read what begins so, in later versions more than now.
-_EVADING_PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
-# Of these, what frameworks and CANN have people set: it chooses among what a container has, or names files and logs.
+# Of what is watched, what frameworks and CANN have people set: it chooses among what a container has, or names files
+# and logs.
 _HARMLESS: Final = re.compile(
     "CUDA_DEVICE_(MAX_CONNECTIONS|ORDER|WAITS_ON_EXCEPTION)"
     "|ASCEND_(AICPU|AUTOML|CACHE|COREDUMP|CUSTOM|DRIVER|DUMP|ENGINE|GLOBAL|HOME|HOST|LATEST|LOG|MODULE|NNAE|OPP|PROCESS"
@@ -47,7 +40,7 @@ _HARMLESS: Final = re.compile(
 _SET: Final = frozenset(
     {
         "ASCEND_RUNTIME_OPTIONS",
-        _ASCEND_DEVICES,
+        ASCEND_DEVICES,
         "ASCEND_VNPU_SPECS",
         "NPU_GLOBAL_SHM_PATH",
         "NPU_LOCAL_SHM_PATH",
@@ -63,34 +56,6 @@ _CAPABILITIES: Final = frozenset({"ALL", "SYS_ADMIN"})
 _DEVICE_FOLDERS: Final = frozenset({"/", "/dev"})
 _DEVICES: Final = re.compile(r"/dev/(nvidia|davinci|hisi_hdc|devmm_svm|dri|char)|(/var)?/run/nvidia(/|$)", re.ASCII)
 
-# Where device plugins mount what holds a container to its share, and where runtimes read which devices it gets.
-_KEPT_PATHS: Final = (
-    "/etc/ld.so.preload",
-    "/hami-shared-region",
-    "/hami-vnpu-core",
-    "/hami-vnpu-shmem",
-    "/run/nvidia-container-devices",
-    "/tmp/vgpu",  # noqa: S108 (a path within containers, which device plugins chose)
-    "/tmp/vgpulock",  # noqa: S108
-    "/usr/local/vgpu",
-    "/var/run/nvidia-container-devices",
-)
-_KEPT: Final = re.compile("|".join(f"{re.escape(path)}(/|$)" for path in _KEPT_PATHS))
-
-
-def is_watched(name: str) -> bool:
-    """Whether a rule reads the value of the variable *name*."""
-    return name in _EVADING_NAMES or name.startswith(_EVADING_PREFIXES)
-
-
-def may_be_watched(names: Sequence[str]) -> bool:
-    """False only if no rule reads the value of any of the variables *names*; a fraction of asking for each."""
-    if not _EVADING_NAMES.isdisjoint(names):
-        return True
-    text = " ".join(names)
-    first, second, third = _EVADING_PREFIXES
-    return first in text or second in text or third in text
-
 
 def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
     """What of *pod*, which asks for cards, would reach more than its share."""
@@ -104,18 +69,10 @@ def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
 
 def escaping(container: Container, pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
     """By what *container* of *pod* would reach more than its share, as far as settings forbid it."""
-    reach = container.reach
-    if reach is NO_REACH:
-        return ()
-    found: tuple[Violation, ...] = ()
-    # Nearly every container sets variables and mounts volumes, and hardly any has more to be looked at than these.
-    if reach.privileged or reach.capabilities:
-        found = (*privileged(container), *capable(container))
-    if reach.env and may_be_watched([name for name, _ in reach.env]):
-        found += tuple(evading(container, rules))
-    if reach.mounts:
-        found += covering(container)
-    return allowed(found, pod, rules) if found else ()
+    if container.reach is NO_REACH:
+        return ()  # as of nearly every one
+    found = (*privileged(container), *capable(container), *evading(container, rules), *covering(container))
+    return allowed(found, pod, rules)
 
 
 def allowed(found: tuple[Violation, ...] | Iterator[Violation], pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
@@ -155,7 +112,7 @@ def evading(container: Container, rules: Rulebook) -> Iterator[Violation]:
     found = [
         name
         for name, value in dict.fromkeys(container.reach.env)
-        if is_watched(name) and not _is_harmless(name, value, container, rules, settings)
+        if not _is_harmless(name, value, container, rules, settings)
     ]
     yield from first_of(
         found,
@@ -170,11 +127,8 @@ def evading(container: Container, rules: Rulebook) -> Iterator[Violation]:
 
 def covering(container: Container) -> tuple[Violation, ...]:
     """CS310: mounts in the place of what holds a container to its share, or by which it names devices."""
-    found = [path for path in dict.fromkeys(container.reach.mounts) if _KEPT.match(_absolute(path))]
-    if not found:
-        return ()
     return first_of(
-        found,
+        tuple(dict.fromkeys(container.reach.mounts)),
         lambda path: Violation(
             code="CS310",
             field=f'container "{container.name}": volumeMounts',
@@ -187,7 +141,7 @@ def covering(container: Container) -> tuple[Violation, ...]:
 def devices(pod: Pod) -> Iterator[Violation]:
     """CS309: volumes that show device files of the node."""
     yield from first_of(
-        [path for path in dict.fromkeys(pod.host_paths) if _shows_devices(_absolute(path))],
+        [path for path in dict.fromkeys(pod.host_paths) if _shows_devices(absolute(path))],
         lambda path: Violation(
             code="CS309",
             field="volumes: hostPath",
@@ -219,7 +173,7 @@ def unseen(pod: Pod) -> Notice | None:
     return Notice(
         "CS312",
         f"envFrom of {listed} is not looked into: see that no variable there is one that device plugins or container "
-        f"runtimes set, such as {_NVIDIA_DEVICES}",
+        f"runtimes set, such as {NVIDIA_DEVICES}",
     )
 
 
@@ -231,7 +185,7 @@ def _is_harmless(
 ) -> bool:
     if _HARMLESS.fullmatch(name) or settings.allows_variable(name):
         return True
-    if name == _PRIORITY:
+    if name == TASK_PRIORITY:
         return value in _PRIORITIES
     return value in NO_DEVICE.get(name, ()) and not _gives(name, container, rules)
 
@@ -239,22 +193,17 @@ def _is_harmless(
 def _gives(name: str, container: Container, rules: Rulebook) -> bool:
     """Whether the device plugin sets the variable *name* for this container."""
     asked = rules.resources.intersection((*container.limits, *container.requests))
-    return any(key.startswith(_ASCEND_PREFIX) is (name == _ASCEND_DEVICES) for key in asked)
+    return any(key.startswith(_ASCEND_PREFIX) is (name == ASCEND_DEVICES) for key in asked)
 
 
 def _remedy(name: str, container: Container, rules: Rulebook) -> str:
-    if name == _PRIORITY:
+    if name == TASK_PRIORITY:
         return "write '0' (high) or '1' (low) as its value"
     if name in NO_DEVICE and not _gives(name, container, rules):
         return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
-    if name in _EVADING_NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
+    if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):
         return "leave it out; the device plugin sets what belongs to the share"
     return (
         "leave it out, since device plugins and container runtimes read such names; the cluster's operator can allow "
         "it (admission.allow_variables)"
     )
-
-
-def _absolute(path: str) -> str:
-    """*path* as kubelet takes it: relative ones from the root, and the shortest of those that mean the same."""
-    return normpath("/" + path.lstrip("/"))

@@ -94,10 +94,13 @@ class Rulebook:
 
     def is_concerned_with(self, pod: Pod) -> bool:
         """Whether any rule could have a word on *pod*, or reads one of its annotations."""
-        found = pod.annotations
-        if self.asks_cards(pod) or not (self.wishes.isdisjoint(found) and MOVED.keys().isdisjoint(found)):
+        return self.asks_cards(pod) or self.reads_of(pod.annotations)
+
+    def reads_of(self, annotations: Mapping[str, str]) -> bool:
+        """Whether any rule reads one of *annotations*."""
+        if not (self.wishes.isdisjoint(annotations) and MOVED.keys().isdisjoint(annotations)):
             return True
-        return bool(self.protected_of(found))
+        return bool(self.protected_of(annotations))
 
     def asks_cards(self, pod: Pod) -> bool:
         """Whether a container of *pod* names a resource of cards."""

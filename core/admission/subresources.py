@@ -9,7 +9,7 @@ from core.admission.verdict import NOTHING, Verdict, first_of
 from core.errors import quoted
 from core.model import Container, Pod
 from core.port import Violation
-from core.wire.pods import PodObject, ephemeral_containers_of, pod_of
+from core.wire.reviewed_pods import PodObject, ephemeral_containers_of, pod_of
 
 
 def judge_binding(found: PodObject, user_name: str, book: Rulebook) -> Verdict:

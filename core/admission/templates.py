@@ -14,7 +14,7 @@ from core.model import Pod
 from core.names import MAX_CARD_CONTAINERS
 from core.port import Violation
 from core.remarks import Notice
-from core.wire.pods import container_count, pod_of
+from core.wire.reviewed_pods import container_count, pod_of
 from core.wire.templates import Template, Workload
 
 # What may be otherwise by the time that pods are made, whatever the template says.

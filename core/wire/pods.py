@@ -5,19 +5,17 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from core.errors import InvalidRequestError
-from core.model import NO_REACH, Container, NodeConstraints, Phase, Pod, PodUid, Reach, Requirement, Toleration
+from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
 from core.wire import reading
-from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -42,50 +40,24 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: _Time | None = None
     deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
     owner_references: tuple[_Owner, ...] | None = None
 
 
-class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class _Resources(msgspec.Struct, frozen=True, gc=False):
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
 
-class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    name: str = ""
-    value: str | None = ""
-    value_from: _Present | None = None
-
-
-class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     host_port: int | None = 0
     protocol: str | None = "TCP"
     host_ip: str | None = msgspec.field(default="", name="hostIP")
 
 
-class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    mount_path: str = ""
-
-
-class _Capabilities(msgspec.Struct, frozen=True, gc=False):
-    add: tuple[str, ...] | None = None
-
-
-class _Security(msgspec.Struct, frozen=True, gc=False):
-    privileged: bool | None = None
-    capabilities: _Capabilities | None = None
-
-
-class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """One container of a `PodObject`."""
-
+class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     resources: _Resources | None = None
     restart_policy: str | None = None
-    security_context: _Security | None = None
-    env: tuple[_Env, ...] | None = None
-    env_from: tuple[_Present, ...] | None = None
-    volume_mounts: tuple[_Mount, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 
 
@@ -131,12 +103,7 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     when_unsatisfiable: str = ""
 
 
-class _HostPath(msgspec.Struct, frozen=True, gc=False):
-    path: str = ""
-
-
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    host_path: _HostPath | None = None
     persistent_volume_claim: _Present | None = None
     # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
     ephemeral: _Present | None = None
@@ -147,13 +114,10 @@ class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    containers: tuple[ContainerObject, ...] | None = None
-    init_containers: tuple[ContainerObject, ...] | None = None
-    ephemeral_containers: tuple[ContainerObject, ...] | None = None
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
     node_name: str | None = ""
-    host_pid: bool | None = msgspec.field(default=None, name="hostPID")
     scheduler_name: str | None = None
-    runtime_class_name: str | None = None
     priority: int | None = 0
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
@@ -193,7 +157,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
-class PodObject(msgspec.Struct, frozen=True, gc=False):
+class _PodObject(msgspec.Struct, frozen=True, gc=False):
     """A pod's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
 
     metadata: _Meta = _Meta()
@@ -216,65 +180,6 @@ _MAX_SHARED_PORTS: Final = 32
 # A longer spec is read each time: what is remembered must not grow beyond some MiB.
 _MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
-
-
-def pod_of(found: PodObject, namespace: str = "") -> Pod:
-    """A decoded pod as admission judges it; one that does not say its namespace is in *namespace*.
-
-    Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
-    """
-    meta, spec = found.metadata, found.spec or _NO_SPEC
-    return Pod(
-        uid=PodUid(meta.uid or ""),
-        namespace=meta.namespace or namespace,
-        name=meta.name,
-        labels=meta.labels or reading.EMPTY,
-        annotations=meta.annotations or reading.EMPTY,
-        scheduler_name=spec.scheduler_name or "",
-        node_name=spec.node_name or "",
-        runtime_class=spec.runtime_class_name or "",
-        deleting=meta.deletion_timestamp is not None,
-        finalizers=meta.finalizers or (),
-        host_pid=bool(spec.host_pid),
-        host_paths=host_paths_of(spec.volumes) if spec.volumes else (),
-        containers=_judged(spec.containers),
-        init_containers=_judged(spec.init_containers),
-    )
-
-
-def _judged(found: tuple[ContainerObject, ...] | None) -> tuple[Container, ...]:
-    return tuple([_judged_container(one) for one in found]) if found else ()
-
-
-def _judged_container(found: ContainerObject) -> Container:
-    resources = found.resources
-    return Container(
-        name=found.name,
-        limits=reading.texts(resources.limits) if resources else reading.EMPTY,
-        requests=reading.texts(resources.requests) if resources else reading.EMPTY,
-        sidecar=found.restart_policy == "Always",
-        reach=_reach(found),
-    )
-
-
-def _reach(found: ContainerObject) -> Reach:
-    security, env, mounts = found.security_context, found.env, found.volume_mounts
-    if security is None and not env and not mounts and not found.env_from:
-        return NO_REACH
-    added = security.capabilities.add if security is not None and security.capabilities is not None else None
-    return Reach(
-        privileged=bool(security is not None and security.privileged),
-        capabilities=added or (),
-        # The API server refuses a variable without a name, and of these a text holds most.
-        env=tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in env or () if one.name]),
-        env_from=bool(found.env_from),
-        mounts=tuple([one.mount_path for one in mounts]) if mounts else (),
-    )
-
-
-def host_paths_of(volumes: tuple[_Volume, ...]) -> tuple[str, ...]:
-    """The paths of nodes that *volumes* show."""
-    return tuple([one.host_path.path for one in volumes if one.host_path is not None])
 
 
 class _Asked(NamedTuple):
@@ -316,7 +221,7 @@ _decode_spec: Final = msgspec.json.Decoder(_Spec | None).decode
 _known_asked: Final = lru_cache(maxsize=1 << 12)(_asked_in)
 
 
-def _whole_pod(found: PodObject) -> Pod:
+def _whole_pod(found: _PodObject) -> Pod:
     """All of a decoded pod, what others have too shared with them."""
     return _pod(found.metadata, _asked(found.spec or _NO_SPEC), found.status or _NO_STATUS)
 
@@ -359,8 +264,8 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
 
 
 _decode_seen: Final = reading.reader("pod", _PodSeen, _seen_pod)
-_decode_whole: Final = reading.reader("pod", PodObject, _whole_pod)
-pod_from_object: Final = reading.converter("pod", PodObject, _whole_pod)
+_decode_whole: Final = reading.reader("pod", _PodObject, _whole_pod)
+pod_from_object: Final = reading.converter("pod", _PodObject, _whole_pod)
 
 
 def decode_pod(text: bytes) -> Pod:
@@ -373,19 +278,6 @@ def decode_pod(text: bytes) -> Pod:
         return _decode_seen(text)
     except InvalidRequestError:
         return _decode_whole(text)  # which fails too, and can name a place within the spec
-
-
-def container_count(found: PodObject | None) -> int:
-    """How many containers a decoded pod has, of all kinds."""
-    spec = found.spec if found is not None else None
-    if spec is None:
-        return 0
-    return sum(len(some or ()) for some in (spec.containers, spec.init_containers, spec.ephemeral_containers))
-
-
-def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
-    """What `kubectl debug` added to a pod: containers that have no resources."""
-    return _judged(found.spec.ephemeral_containers) if found.spec is not None else ()
 
 
 def _scheduled(conditions: tuple[_Condition, ...] | None) -> _Condition:
@@ -418,11 +310,11 @@ def _owner(references: tuple[_Owner, ...] | None) -> str:
     return ""
 
 
-def _containers(found: tuple[ContainerObject, ...] | None) -> tuple[Container, ...]:
+def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
     return tuple([_container(one) for one in found]) if found else ()
 
 
-def _container(found: ContainerObject) -> Container:
+def _container(found: _Container) -> Container:
     resources = found.resources
     written = (
         found.name,
@@ -557,63 +449,6 @@ def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
 
 
 _NO_AFFINITY: Final = _Affinity()
-
-
-def told_apart(
-    found: tuple[ContainerObject, ...] | None,
-    may_be_read: Callable[[Sequence[str]], bool],
-    is_read: Callable[[str], bool],
-) -> list[object] | None:
-    """*found* without the values of variables whose names are not read: those tell pods of one workload apart.
-
-    To be written out; equal only for containers that are equal but for such values.
-    """
-    if found is None:
-        return None
-    return [_without_values(one, may_be_read, is_read) if one.env else one for one in found]
-
-
-def _without_values(
-    found: ContainerObject, may_be_read: Callable[[Sequence[str]], bool], is_read: Callable[[str], bool]
-) -> object:
-    env = found.env or ()
-    names = [one.name for one in env]
-    read = [one for one in env if is_read(one.name)] if may_be_read(names) else ()
-    return replace(found, env=None), names, read
-
-
-def present_in(found: PodObject) -> Callable[[Path], Present]:
-    """For `encode_patch`: what a decoded pod has at the paths of mappings that admission edits."""
-
-    def present(path: Path) -> Present:
-        if path[0] == "metadata":
-            texts = found.metadata.annotations if path[1] == "annotations" else found.metadata.labels
-            return Present(1, ()) if texts is None else Present(2, texts)
-        spec = found.spec
-        if spec is None:
-            return Present(0, ())
-        if len(path) == 1:
-            written = (("schedulerName", spec.scheduler_name), ("runtimeClassName", spec.runtime_class_name))
-            return Present(1, [name for name, value in written if value is not None])
-        containers = spec.containers if path[1] == "containers" else spec.init_containers
-        if containers is None:
-            return Present(1, ())
-        found_there = containers[int(path[2])]
-        if path[3] == "env":
-            env = found_there.env
-            return Present(3, ()) if env is None else Present(4, [one.name for one in env])
-        return _present_in_container(found_there, path[4])
-
-    return present
-
-
-def _present_in_container(found: ContainerObject, name: str) -> Present:
-    """What is at ``resources`` of a container, which has a path of four names, and *name* in it."""
-    resources = found.resources
-    if resources is None:
-        return Present(3, ())
-    amounts = resources.limits if name == "limits" else resources.requests
-    return Present(4, ()) if amounts is None else Present(5, amounts)
 
 
 class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

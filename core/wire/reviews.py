@@ -12,14 +12,13 @@ import msgspec
 
 from core.errors import InvalidRequestError
 from core.wire import reading, templates
-from core.wire.pods import PodObject, container_count
+from core.wire.reviewed_pods import PodObject
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 # The API server cuts a warning here, and drops all of them when they are 4,096 characters together.
 _MAX_WARNING: Final = 256
 _MAX_WARNINGS: Final = 12
-MAX_CONTAINERS: Final = 512
 _MAX_MESSAGE: Final = 8 * 1024
 
 
@@ -165,7 +164,7 @@ def decode_review(text: bytes | bytearray | memoryview) -> Review:
     """Read one AdmissionReview, and its pods if it is about pods.
 
     Raises:
-        UnreadableObjectError: its object is no pod or Binding, as its kind has it, or has too many containers.
+        UnreadableObjectError: its object is no pod or Binding, as its kind has it.
         InvalidRequestError: it is no review, or of another version.
     """
     # Objects are read along with the rest: most reviews are of pods, and one pass costs two thirds of two.
@@ -175,25 +174,12 @@ def decode_review(text: bytes | bytearray | memoryview) -> Review:
         return _without_objects(text, e)
     _check(found)
     request = found.request
-    if (request.is_new_pod or request.is_changed_pod or request.is_binding) and request.object is None:
+    if request.object is None and (request.is_new_pod or request.is_changed_pod or request.is_binding):
         error = InvalidRequestError("object", "nothing", f"send the {request.kind.kind}")
         raise UnreadableObjectError(request.uid, error)
-    if request.is_changed_pod and request.old_object is None:
+    if request.old_object is None and request.is_changed_pod:
         raise UnreadableObjectError(request.uid, InvalidRequestError("oldObject", "nothing", "send the pod"))
-    _check_size(request)
     return request
-
-
-def _check_size(request: Review) -> None:
-    """No more containers than any pod has, unless the pod that is changed has them already.
-
-    The API server itself counts them only after admission, and 100 KB hold 30,000 empty ones.
-    """
-    found = container_count(request.object)
-    if found > MAX_CONTAINERS and found > container_count(request.old_object):
-        raise UnreadableObjectError(
-            request.uid, InvalidRequestError("spec.containers", str(found), f"write no more than {MAX_CONTAINERS}")
-        )
 
 
 def _without_objects(text: bytes | bytearray | memoryview, error: Exception) -> Review:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.wire import reading
-from core.wire.pods import PodObject
+from core.wire.reviewed_pods import PodObject
 
 # By group and kind: every version of a kind that there is has its template at the same place.
 KINDS: Final = frozenset(

@@ -19,7 +19,7 @@ from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
 from core.inventory import Inventory, at_its_best
 from core.model import Node, NodeName
-from core.wire.pods import PodObject
+from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
 from webhook.configuration import Texts, judge
 

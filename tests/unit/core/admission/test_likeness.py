@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from core.admission.likeness import likeness
-from core.wire.pods import PodObject
+from core.admission.likeness import likeness, values_read
+from core.wire.reviewed_pods import PodObject
 
 
 def pod(*, amount="1", annotations=None, labels=None, env=("A",), **spec):
@@ -14,7 +14,12 @@ def pod(*, amount="1", annotations=None, labels=None, env=("A",), **spec):
 
 
 def alike(one, other, user_name="somebody"):
-    return likeness(one, "n", "somebody") == likeness(other, "n", user_name)
+    return key(one, "somebody") == key(other, user_name)
+
+
+def key(found, user_name):
+    """What verdicts are remembered by."""
+    return likeness(found, "n", user_name), values_read(found)
 
 
 @pytest.mark.parametrize("amount", [1, 1.0, "2", 2**70])
@@ -44,7 +49,7 @@ def test_what_a_rule_could_read_tells_pods_apart(other):
     assert not alike(pod(), pod(**other))
 
 
-@pytest.mark.parametrize("field", ["env", "envFrom", "volumeMounts", "ports", "resources"])
+@pytest.mark.parametrize("field", ["env", "envFrom", "volumeMounts", "resources"])
 def test_a_container_with_nothing_in_a_field_is_not_one_without_it(field):
     def found(**fields):
         return msgspec.convert({"spec": {"containers": [{"name": "main", **fields}]}}, PodObject)
@@ -72,9 +77,26 @@ def test_of_variables_the_names_in_order_and_the_values_that_are_read_tell_pods_
         assert not alike(plain, other)
 
 
+def test_whether_values_are_read_is_told_by_names_alone():
+    assert not values_read(variables(("RANK", "0"), ("CUDA_HOME", "/cuda")))
+    for value in ("", "void"):
+        assert values_read(variables(("RANK", "0"), ("NVIDIA_VISIBLE_DEVICES", value)))
+
+
 def test_what_numbers_the_pods_of_a_workload_does_not_tell_them_apart():
     one, other = ({"batch.kubernetes.io/job-completion-index": number, "app": "a"} for number in "12")
     assert alike(pod(labels=one, annotations=one), pod(labels=other, annotations=other))
+
+
+def test_a_pod_that_is_numbered_is_not_one_that_is_not():
+    numbered = {"volcano.sh/task-index": "1"}
+    assert not alike(pod(annotations=numbered), pod(annotations={}))
+    assert not alike(pod(labels=numbered), pod(labels={}))
+
+
+def test_pods_without_a_spec_are_told_apart_too():
+    one, other = (msgspec.convert({"metadata": {"annotations": {"k": text}}}, PodObject) for text in "12")
+    assert not alike(one, other)
 
 
 def test_a_kubelets_pods_are_nobody_elses():

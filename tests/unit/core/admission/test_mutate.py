@@ -1,6 +1,7 @@
 """Admission as the API server sees it: a review in, a pod out, applied by a library that is not ours."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
+from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
 from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, OnOtherNodes, Settings, Tables
@@ -649,11 +651,38 @@ def test_a_pod_of_many_containers_without_cards_of_ours_is_left_alone():
     assert not create(crowd(500, {"nvidia.com/gpu": "1"}, scheduler="cardshare")).allowed
 
 
-def test_more_containers_than_any_pod_has_are_refused_unread_unless_they_are_there():
-    for new in (crowd(513, {"cpu": "1"}), crowd(30_000, {})):
-        with pytest.raises(InvalidRequestError, match=r"spec.containers: found .*; write no more than 512"):
-            create(new)
+def of_many(*more, limits=VGPU):
+    """A pod of more containers than are judged, which all but *more* ask for nothing."""
+    new = crowd(30_000, {})
+    new["spec"]["containers"] += [{"name": "x", "image": "i", "resources": {"requests": one}} for one in more]
+    return new
+
+
+@pytest.mark.parametrize(
+    "new",
+    [of_many(VGPU), of_many({"cpu": "1"}, {"volcano.sh/vgpu-number": "0"}), crowd(513, annotations={MODE: "mig"})],
+    ids=["cards", "no cards", "a wish"],
+)
+def test_a_pod_of_more_containers_than_any_has_is_denied_if_it_speaks_of_cards(new):
+    answer = create(new)
+    assert re.match(r"CS100 spec.containers: found '\d+'; write no more than 512", answer.message)
+    review = decode_review(question("CREATE", new))
+    assert validate(review, BOOK).message == answer.message
+
+
+@pytest.mark.parametrize("new", [crowd(513, {"cpu": "1"}), crowd(30_000, {}), of_many({"example.com/fpga": "1"})])
+def test_a_pod_of_more_containers_than_any_has_that_asks_for_nothing_of_ours_is_the_api_servers_to_judge(new):
+    answer = create(new)
+    assert answer.allowed
+    assert answer.patch == []
+    assert validate(decode_review(question("CREATE", new)), BOOK) == NOTHING
+    assert update(new, new).patch == []
+
+
+def test_a_pod_that_has_more_containers_than_are_judged_can_still_be_changed():
     assert update(crowd(600, {"cpu": "1"}), crowd(600, {"cpu": "1"}, annotations={MODE: "mig"})).allowed
+    assert update(crowd(600), crowd(600, annotations={"note": "1"})).allowed
+    assert not update(crowd(600), crowd(601)).allowed
 
 
 def test_of_a_hundred_forged_annotations_the_first_are_told_and_how_many_more_there_are():

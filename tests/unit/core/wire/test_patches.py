@@ -4,8 +4,8 @@ import jsonpatch
 import pytest
 
 from core.wire.patches import Edit, encode_patch, pointer, present_in
-from core.wire.pods import PodObject
-from core.wire.pods import present_in as present_in_pod
+from core.wire.reviewed_pods import PodObject
+from core.wire.reviewed_pods import present_in as present_in_pod
 
 
 def apply(document, *edits):

@@ -1,0 +1,61 @@
+"""What of a container any rule looks at: variables that device plugins and runtimes read, paths that plugins mount at.
+
+Everything else of its variables and mounts is not even kept of a pod under review.
+
+Sources: what device plugins set and mount, nvidia 1.9 and ascend 1.9; what container runtimes read, the documents of
+NVIDIA's Container Toolkit and of Ascend Docker Runtime.
+"""
+
+from collections.abc import Sequence
+from posixpath import normpath
+from typing import Final
+
+NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
+TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
+NAMES: Final = frozenset(
+    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY", NVIDIA_DEVICES, TASK_PRIORITY}
+)
+# Device plugins and runtimes read what begins so, in later versions more than now.
+_PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
+
+# Where device plugins mount what holds a container to its share, and where runtimes read which devices it gets.
+_KEPT_PATHS: Final = (
+    "/etc/ld.so.preload",
+    "/hami-shared-region",
+    "/hami-vnpu-core",
+    "/hami-vnpu-shmem",
+    "/run/nvidia-container-devices",
+    "/tmp/vgpu",  # noqa: S108 (a path within containers, which device plugins chose)
+    "/tmp/vgpulock",  # noqa: S108
+    "/usr/local/vgpu",
+    "/var/run/nvidia-container-devices",
+)
+_BELOW_KEPT: Final = tuple(f"{path}/" for path in _KEPT_PATHS)
+
+
+def is_watched(name: str) -> bool:
+    """Whether a rule reads the value of the variable *name*."""
+    return name in NAMES or name.startswith(_PREFIXES)
+
+
+def may_be_watched(names: Sequence[str]) -> bool:
+    """False only if no rule reads the value of any of the variables *names*; a fraction of asking for each."""
+    if not NAMES.isdisjoint(names):
+        return True
+    text = " ".join(names)
+    first, second, third = _PREFIXES
+    return first in text or second in text or third in text
+
+
+def is_kept(path: str) -> bool:
+    """Whether a mount at *path* stands in the place of what a device plugin mounts, or below it."""
+    path = absolute(path)
+    return path in _KEPT_PATHS or path.startswith(_BELOW_KEPT)
+
+
+def absolute(path: str) -> str:
+    """*path* as kubelet takes it: relative ones from the root, and the shortest of those that mean the same."""
+    if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
+        return path  # as nearly every one is written
+    return normpath("/" + path.lstrip("/"))

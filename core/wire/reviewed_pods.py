@@ -1,0 +1,247 @@
+"""Pods under review: of their JSON what admission reads, which is another part than placing needs (`core.wire.pods`).
+
+Which of the pods of its workload a pod is, is no part of the value: no rule may depend on that.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from core.model import NO_REACH, Container, Pod, PodUid, Reach
+from core.watched import is_kept, is_watched, may_be_watched
+from core.wire import reading
+from core.wire.patches import Path, Present
+from core.wire.reading import Quantity
+
+
+class _Present(msgspec.Struct, frozen=True, gc=False):
+    """An object of which only its presence matters."""
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str | None = ""
+    uid: str | None = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+
+
+class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    limits: dict[str, Quantity] | None = None
+    requests: dict[str, Quantity] | None = None
+
+
+class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    value: str | None = ""
+    value_from: _Present | None = None
+
+
+class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    mount_path: str = ""
+
+
+class _Capabilities(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    add: tuple[str, ...] | None = None
+
+
+class _Security(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    privileged: bool | None = None
+    capabilities: _Capabilities | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+    security_context: _Security | None = None
+    env: tuple[_Env, ...] | None = None
+    env_from: tuple[_Present, ...] | None = None
+    volume_mounts: tuple[_Mount, ...] | None = None
+
+
+class _HostPath(msgspec.Struct, frozen=True, gc=False):
+    path: str = ""
+
+
+class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    host_path: _HostPath | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    ephemeral_containers: tuple[_Container, ...] | None = None
+    node_name: str | None = ""
+    host_pid: bool | None = msgspec.field(default=None, name="hostPID")
+    scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    volumes: tuple[_Volume, ...] | None = None
+
+
+class PodObject(msgspec.Struct, frozen=True, gc=False):
+    """A pod's JSON as far as it is read. Source: Kubernetes API reference, core/v1 Pod (v1.36)."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+
+
+_NO_SPEC: Final = _Spec()
+
+
+def pod_of(found: PodObject, namespace: str = "") -> Pod:
+    """A decoded pod as admission judges it; one that does not say its namespace is in *namespace*.
+
+    Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
+    """
+    meta, spec = found.metadata, found.spec or _NO_SPEC
+    return Pod(
+        uid=PodUid(""),
+        name="",
+        namespace=meta.namespace or namespace,
+        labels=meta.labels or reading.EMPTY,
+        annotations=meta.annotations or reading.EMPTY,
+        scheduler_name=spec.scheduler_name or "",
+        node_name=spec.node_name or "",
+        runtime_class=spec.runtime_class_name or "",
+        deleting=meta.deletion_timestamp is not None,
+        finalizers=meta.finalizers or (),
+        host_pid=bool(spec.host_pid),
+        host_paths=_host_paths(spec.volumes) if spec.volumes else (),
+        containers=_containers(spec.containers),
+        init_containers=_containers(spec.init_containers),
+    )
+
+
+def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
+    """What `kubectl debug` added to a pod: containers that have no resources."""
+    return _containers(found.spec.ephemeral_containers) if found.spec is not None else ()
+
+
+def container_count(found: PodObject | None) -> int:
+    """How many containers a decoded pod has, of all kinds."""
+    spec = found.spec if found is not None else None
+    if spec is None:
+        return 0
+    return len(spec.containers or ()) + len(spec.init_containers or ()) + len(spec.ephemeral_containers or ())
+
+
+def resources_in(found: PodObject) -> Iterator[Iterable[str]]:
+    """The resources that a decoded pod names, container by container, limits and requests apart."""
+    spec = found.spec or _NO_SPEC
+    for one in chain(spec.containers or (), spec.init_containers or ()):
+        if one.resources is not None:
+            yield one.resources.limits or ()
+            yield one.resources.requests or ()
+
+
+def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
+    return tuple([_container(one) for one in found]) if found else ()
+
+
+def _container(found: _Container) -> Container:
+    resources = found.resources
+    return Container(
+        name=found.name,
+        limits=reading.texts(resources.limits) if resources else reading.EMPTY,
+        requests=reading.texts(resources.requests) if resources else reading.EMPTY,
+        sidecar=found.restart_policy == "Always",
+        reach=_reach(found),
+    )
+
+
+def _reach(found: _Container) -> Reach:
+    """What is looked at besides resources: nearly every container has variables and mounts, and hardly any of these."""
+    env, mounts, security = found.env, found.volume_mounts, found.security_context
+    watched = _watched(env) if env and may_be_watched([one.name for one in env]) else ()
+    kept = tuple([path for path in [one.mount_path for one in mounts] if is_kept(path)]) if mounts else ()
+    privileged = bool(security is not None and security.privileged)
+    added = security.capabilities.add or () if security is not None and security.capabilities is not None else ()
+    if not (watched or kept or privileged or added or found.env_from):
+        return NO_REACH
+    return Reach(privileged, added, watched, bool(found.env_from), kept)
+
+
+def _watched(env: tuple[_Env, ...]) -> tuple[tuple[str, str | None], ...]:
+    found = [one for one in env if is_watched(one.name)]
+    return tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in found])
+
+
+def _host_paths(volumes: tuple[_Volume, ...]) -> tuple[str, ...]:
+    """The paths of nodes that *volumes* show."""
+    return tuple([one.host_path.path for one in volumes if one.host_path is not None])
+
+
+def spec_of(found: PodObject) -> tuple[object, ...]:
+    """To be written out, all of a decoded spec that `pod_of` and `present_in` tell, values of variables aside."""
+    spec = found.spec
+    if spec is None:
+        return ()
+    return (
+        spec.scheduler_name,
+        spec.node_name,
+        spec.runtime_class_name,
+        spec.host_pid,
+        spec.volumes and _host_paths(spec.volumes),
+        spec.containers and [_without_values(one) for one in spec.containers],
+        spec.init_containers and [_without_values(one) for one in spec.init_containers],
+    )
+
+
+def _without_values(one: _Container) -> tuple[object, ...]:
+    env = one.env
+    return (
+        one.name,
+        one.resources,
+        one.restart_policy,
+        one.security_context,
+        env and [found.name for found in env],
+        one.env_from,
+        one.volume_mounts,
+    )
+
+
+def values_of(found: PodObject) -> tuple[object, ...]:
+    """To be written out, the values of variables that `pod_of` tells; whether there are any depends on names alone."""
+    spec = found.spec or _NO_SPEC
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if not may_be_watched([one.name for container in containers for one in container.env or ()]):
+        return ()
+    return tuple([_watched(container.env or ()) for container in containers])
+
+
+def present_in(found: PodObject) -> Callable[[Path], Present]:
+    """For `encode_patch`: what a decoded pod has at the paths of mappings that admission edits."""
+
+    def present(path: Path) -> Present:
+        if path[0] == "metadata":
+            texts = found.metadata.annotations if path[1] == "annotations" else found.metadata.labels
+            return Present(1, ()) if texts is None else Present(2, texts)
+        spec = found.spec
+        if spec is None:
+            return Present(0, ())
+        if len(path) == 1:
+            written = (("schedulerName", spec.scheduler_name), ("runtimeClassName", spec.runtime_class_name))
+            return Present(1, [name for name, value in written if value is not None])
+        containers = spec.containers if path[1] == "containers" else spec.init_containers
+        if containers is None:
+            return Present(1, ())
+        found_there = containers[int(path[2])]
+        if path[3] == "env":
+            return Present(3 if found_there.env is None else 4, ())
+        return _present_in_container(found_there, path[4])
+
+    return present
+
+
+def _present_in_container(found: _Container, name: str) -> Present:
+    """What is at ``resources`` of a container, which has a path of four names, and *name* in it."""
+    resources = found.resources
+    if resources is None:
+        return Present(3, ())
+    amounts = resources.limits if name == "limits" else resources.requests
+    return Present(4, ()) if amounts is None else Present(5, amounts)
