@@ -55,7 +55,7 @@ def test_a_member_stands_somewhere(made, state):
     assert state_of(made) == state
 
 
-# Phase before, members, verdict, phase after: groups 4.8 with rules 4 and 11 of 12, and sequences of 11.
+# Phase before, members, verdict, phase after: groups 4.8, 12 steps 4 and 11, and sequences of 11.
 @pytest.mark.parametrize(
     ("before", "members", "verdict", "after"),
     [
