@@ -77,6 +77,8 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
+# A condition that stood for so long does not change again and again.
+_CALM_S: Final = 600.0
 
 
 class UndefinedEventError(InvariantError):
@@ -91,11 +93,15 @@ class UndefinedEventError(InvariantError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The text of the last condition that was written, or found; when (monotonic), and what of it is not numbers."""
+    """The text of the last condition that was written, or found; when (monotonic), and what of it is not numbers.
+
+    times: how often in a row it was another one soon before.
+    """
 
     text: str
     at_s: float
     why: Hashable = None
+    times: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -297,10 +303,14 @@ class Lifecycle:
     def changed(self, entry: Entry) -> None:
         """The pod asks something else: what failed before says nothing of it."""
         entry.failures = 0
+        if entry.told is not None:
+            entry.told = replace(entry.told, times=0)
 
     def tell(self, entry: Entry, told: Told) -> None:
         """The pod's condition says *told*."""
-        entry.told = told
+        before = entry.told
+        in_a_row = before is not None and told.at_s < before.at_s + _CALM_S
+        entry.told = replace(told, times=before.times + 1) if in_a_row and before is not None else told
 
     # ------------------------------------------------------------------ asking
 

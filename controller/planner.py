@@ -216,6 +216,7 @@ class Planner:
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape)
         self.refusals.note(shape, silent)
+        self.untold[entry.pod.uid] = None
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
         """Promise *placement*, at once and in memory."""

@@ -1,83 +1,48 @@
-"""Tells users why their pods wait: the pod's condition PodScheduled, and an event with the same text.
+"""Tells users why their pods wait: explains refused shapes, and has conditions and events written (`conditions`).
 
-A refusal is explained once per shape, in slices, and told again when its reasons or the smallest change that would
-help differ, some seconds later when a node complains in other words, and at most once a minute when only numbers
-moved. Never in the way of a Binding.
+A refusal is explained once per shape, in slices, and again when it may have changed. Never in the way of a Binding.
 """
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-import structlog
-
-from controller.deeds import Announce, about_pod
+from controller.conditions import Conditions, Saying, Why
 from controller.inbox import Inbox
-from controller.lifecycle import Entry, Stage, Told
+from controller.lifecycle import Entry, Stage
 from controller.metrics import Metrics
 from controller.owner import Owner
 from controller.record import Recorder
 from core import explain
-from core.errors import escaped
 from core.explain import Refused
 from core.kinds import Helping
-from core.model import PodUid
 from core.refusal import NodeRefusal, refusal_on
 from core.shape import Shape
-from core.waiting import Cause, Wait, code_in
-from kube.calls import STRATEGIC_PATCH, Calls, pod_path
-from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
-from kube.objects import read_version
+from kube.calls import Calls
 
-_log = structlog.get_logger()
-
-# Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
-_NUMBERS_S: Final = 60.0
-_WORDS_S: Final = 10.0
 # A shape that goes on being refused is explained again after this, not before.
 _AGAIN_S: Final = 5.0
-_CONFLICT_S: Final = 1.0
 _STEP_S: Final = 0.005
 _STEP_NODES: Final = 16
 _SUMMED_AT_ONCE: Final = 500
 # Explaining takes no more than a fifth of the time.
 _REST_PER_WORK: Final = 4.0
-_WRITES_AT_ONCE: Final = 4
-# What kubectl shows in one go; the whole is at /v1/explain.
-_TEXT_MAX: Final = 1024
+_SAID_MAX: Final = 4096
 _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN})
-_DIGITS: Final = re.compile(r"[0-9]+")
-
-
-class Why(NamedTuple):
-    """What of a text is not numbers: its cause and reasons, and the words of the nearest node's complaint."""
-
-    reasons: Hashable
-    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What is told of one shape: the answer, why it waits, what of it is not numbers, and when it was made."""
+class _Said:
+    """What is told of one shape, and when it was found out."""
 
-    answer: Refused
-    wait: Wait
-    why: Why
+    saying: Saying
     made_s: float
-
-    @property
-    def text(self) -> str:
-        """What conditions and events say."""
-        return _cut(self.wait.message)
 
 
 class Teller:
-    """Keeps the conditions of waiting pods true."""
+    """Knows what there is to tell of each waiting pod, and has it told."""
 
     def __init__(
         self,
@@ -92,25 +57,29 @@ class Teller:
     ) -> None:
         self.wake: Final = asyncio.Event()
         self._owner = owner
-        self._calls = calls
         self._inbox = inbox
-        self._recorder = recorder
-        self._metrics = metrics
         self._clock = clock
-        self._wall = wall
-        self._said: dict[Shape, Said] = {}
+        self._conditions: Final = Conditions(
+            owner, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
+        )
+        self._said: dict[Shape, _Said] = {}
         self._later: dict[Shape, float] = {}
 
     async def run(self) -> None:
         """Tell until cancelled."""
-        while True:
-            await self._wait()
-            for shape in [shape for shape, due_s in self._later.items() if due_s <= self._clock()]:
-                del self._later[shape]
-                self._owner.refusals.untold[shape] = None
-            await self._tell_pods()
-            if self._owner.refusals.untold:
-                await self._tell_shape()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._conditions.run(), name="conditions")
+            while True:
+                await self._wait()
+                for shape in [shape for shape, due_s in self._later.items() if due_s <= self._clock()]:
+                    del self._later[shape]
+                    self._owner.refusals.untold[shape] = None
+                untold = self._owner.planner.untold
+                for uid in untold:
+                    self._conditions.put(uid)
+                untold.clear()
+                if self._owner.refusals.untold:
+                    await self._tell_shape()
 
     async def _wait(self) -> None:
         if self._owner.refusals.untold or self._owner.planner.untold:
@@ -126,17 +95,14 @@ class Teller:
 
     # ------------------------------------------------------------------ what is told
 
-    async def _tell_pods(self) -> None:
-        """Pods that are held for a reason of their own."""
-        held = self._owner.planner.untold
-        entries: list[tuple[Entry, Wait, Why]] = []
-        while held:
-            uid = next(iter(held))
-            del held[uid]
-            entry = self._owner.life.get(uid)
-            if entry is not None and entry.wait is not None and entry.stage in _TOLD_STAGES:
-                entries.append((entry, entry.wait, Why(entry.wait)))
-        await self._write_all(entries)
+    def _saying_of(self, entry: Entry) -> Saying | None:
+        """What there is to tell of a pod now."""
+        if entry.stage not in _TOLD_STAGES:
+            return None
+        if entry.wait is not None:
+            return Saying(entry.wait, Why(entry.wait))
+        said = self._said.get(entry.parked) if entry.parked is not None else None
+        return said.saying if said is not None else None
 
     async def _tell_shape(self) -> None:
         shape = next(iter(self._owner.refusals.untold))
@@ -144,31 +110,22 @@ class Teller:
         if not self._owner.life.refuses(shape):
             self._said.pop(shape, None)
             return
-        said = await self._saying(shape)
-        entries = [
-            (entry, said.wait, said.why)
-            for entry in self._owner.life.refused_pods(shape)
-            if self._is_news(entry, said, shape)
-        ]
-        await self._write_all(entries)
-
-    async def _saying(self, shape: Shape) -> Said:
-        known = self._said.get(shape)
-        now_s = self._clock()
-        if known is not None and now_s - known.made_s < _AGAIN_S:
-            self._look_again(shape, known.made_s + _AGAIN_S)
-            return known
+        before, now_s = self._said.get(shape), self._clock()
+        if before is not None and now_s < before.made_s + _AGAIN_S:
+            self._later[shape] = min(before.made_s + _AGAIN_S, self._later.get(shape, float("inf")))
+            return
         answer, worked_s = await self.explain(shape)
         silent = self._owner.refusals.silent.get(shape, ())
         wait = explain.wait(answer, silent)
         reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
-        said = Said(answer, wait, Why(reasons, answer.words), now_s)
-        self._said[shape] = said
-        if known is not None:
+        self._said[shape] = _Said(Saying(wait, Why(reasons, answer.words)), now_s)
+        if before is None or before.saying.text != self._said[shape].saying.text:
+            for entry in self._owner.life.refused_pods(shape):
+                self._conditions.put(entry.pod.uid)
+        if before is not None:
             await asyncio.sleep(worked_s * _REST_PER_WORK)
-        if len(self._said) > 4096:
+        if len(self._said) > _SAID_MAX:
             self._said = {shape: one for shape, one in self._said.items() if self._owner.life.refuses(shape)}
-        return said
 
     async def explain(self, shape: Shape) -> tuple[Refused, float]:
         """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was.
@@ -199,82 +156,3 @@ class Teller:
             return explain.summed(refusals, nodes, new), worked_s
         # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
         return await asyncio.to_thread(explain.summed, refusals, nodes, new), worked_s
-
-    def _is_news(self, entry: Entry, said: Said, shape: Shape) -> bool:
-        if entry.told is None:
-            return True
-        if entry.told.text == said.text:
-            return False
-        due_s = entry.told.at_s + _pause_s(entry.told, said)
-        if self._clock() < due_s:
-            self._look_again(shape, due_s)
-            return False
-        return True
-
-    def _look_again(self, shape: Shape, due_s: float) -> None:
-        self._later[shape] = min(due_s, self._later.get(shape, due_s))
-
-    # ------------------------------------------------------------------ writing
-
-    async def _write_all(self, entries: list[tuple[Entry, Wait, Why]]) -> None:
-        for at in range(0, len(entries), _WRITES_AT_ONCE):
-            async with asyncio.TaskGroup() as tasks:
-                for entry, wait, why in entries[at : at + _WRITES_AT_ONCE]:
-                    text = _cut(wait.message)
-                    if entry.stage in _TOLD_STAGES and (entry.told is None or entry.told.text != text):
-                        tasks.create_task(self._write(entry, wait.cause, text, why), name=f"tell {entry.pod.key}")
-
-    async def _write(self, entry: Entry, cause: Cause, text: str, why: Why) -> None:
-        pod, base, shape = entry.pod, entry.version, entry.parked
-        path = pod_path(pod.namespace, pod.name) + "/status"
-        try:
-            answer = await self._calls.patch(path, self._condition(entry, cause, text), content_type=STRATEGIC_PATCH)
-            version = read_version(answer)
-        except ApiNotFoundError:
-            return
-        except (ApiError, UndecodableError) as e:
-            self._metrics.api_errors.labels("write condition").inc()
-            if not isinstance(e, ApiConflictError):
-                _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
-            self._again(pod.uid, shape)
-            return
-        self._inbox.put(partial(self._owner.told, pod.uid, text, why, base, version))
-        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=text))
-
-    def _again(self, uid: PodUid, shape: Shape | None) -> None:
-        due_s = self._clock() + _CONFLICT_S
-        if shape is not None:
-            self._look_again(shape, due_s)
-        elif (entry := self._owner.life.get(uid)) is not None and entry.wait is not None:
-            asyncio.get_running_loop().call_later(_CONFLICT_S, self._hold_again, uid)
-
-    def _hold_again(self, uid: PodUid) -> None:
-        self._owner.planner.untold[uid] = None
-        self.wake.set()
-
-    def _condition(self, entry: Entry, cause: Cause, text: str) -> dict[str, Any]:
-        condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": cause.reason, "message": text}
-        if entry.told is None:
-            now = datetime.fromtimestamp(self._wall(), UTC)
-            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {
-            # The version makes sure that no change of the user's is passed over: ours counts as seen.
-            "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
-            "status": {"conditions": [condition]},
-        }
-
-
-def _pause_s(told: Told, said: Said) -> float:
-    """For how long what was *told* stands although *said* is true now: the less differs, the longer."""
-    if told.why is None:  # found, not written by this process: compared as text
-        same = code_in(told.text) == said.wait.cause.code and _DIGITS.sub("#", told.text) == _DIGITS.sub("#", said.text)
-        return _NUMBERS_S if same else 0.0
-    if told.why == said.why:
-        return _NUMBERS_S
-    return _WORDS_S if isinstance(told.why, Why) and told.why.reasons == said.why.reasons else 0.0
-
-
-def _cut(text: str) -> str:
-    """*text*, of which device plugins wrote a part, as a terminal may show it."""
-    text = escaped(text)
-    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"

@@ -1,74 +1,17 @@
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
 import pytest
 
-from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.record import Recorder
 from controller.tell import Teller
-from core.explain import Refused
 from core.model import NodeName
-from core.shape import Shape
-from tests.support.fake_calls import FakeCalls, conflict
+from tests.support.fake_calls import conflict
+from tests.support.telling import running
 from tests.support.world import CORES, NUMBER, World, node, pod
 
 pytestmark = pytest.mark.looptime
-
-
-class CountingTeller(Teller):
-    """Counts how often a shape is explained."""
-
-    explained = 0
-
-    async def explain(self, shape: Shape) -> tuple[Refused, float]:
-        self.explained += 1
-        return await super().explain(shape)
-
-
-class Rig:
-    """A teller beside a world, on the loop's own time."""
-
-    def __init__(self, *nodes, **settings):
-        self.world = World(*nodes, **settings)
-        self.world.now_s = self.now_s()
-        self.calls = FakeCalls()
-        self.inbox = Inbox(self.now_s)
-        recorder = Recorder(self.calls, Metrics(), instance="test", clock=self.now_s, wall=self.now_s)
-        self.recorder = recorder
-        self.teller = CountingTeller(
-            self.world.owner, self.calls, self.inbox, recorder, Metrics(), clock=self.now_s, wall=self.now_s
-        )
-
-    def now_s(self):
-        return asyncio.get_running_loop().time()
-
-    async def passes(self, seconds):
-        """Let time pass, with the owner at work."""
-        end_s = self.now_s() + seconds
-        while self.now_s() < end_s:
-            self.world.now_s = self.now_s()
-            self.inbox.work(self.now_s() + 1.0)
-            self.world.plan()
-            if self.world.owner.refusals.untold or self.world.owner.planner.untold:
-                self.teller.wake.set()
-            await asyncio.sleep(0.1)
-
-    def said(self):
-        return [body["status"]["conditions"][0]["message"] for _, body in self.calls.of("patch")]
-
-
-@asynccontextmanager
-async def running() -> AsyncIterator[Rig]:
-    found = Rig(node("n1", memory=1000))
-    async with asyncio.TaskGroup() as tasks:
-        began = [tasks.create_task(found.teller.run()), tasks.create_task(found.recorder.run())]
-        yield found
-        for one in began:
-            one.cancel()
 
 
 async def test_a_refused_pod_is_told_by_condition_and_event_in_the_version_that_was_decided():
