@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import escaped, quoted
-from core.settings import ALL_DIALECTS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings, Tables
+from core.settings import ALL_DIALECTS, DialectName, ExclusiveRule, GroupSettings, NodeWeights, Policy, Settings, Tables
 from core.wire import yaml_text
 from core.wire.checked import Checks
 from core.wire.configuration import policy
 from core.wire.device_config import DeviceConfig
+from core.wire.volcano_parts import ACTIONS, PLUGINS, Effect, Part, overcommit_pct
 
 _WHAT: Final = "volcano-scheduler.conf"
 _SWITCHES: Final = {
@@ -24,23 +25,17 @@ _SWITCHES: Final = {
 }
 # The switches of the predicates plugin up to v1.8.2.
 _OLD_SWITCHES: Final = ("GPUSharingEnable", "GPUNumberEnable", "VGPUEnable")
-# Plugins whose work is done here without arguments, or whose absence changes nothing for pods with cards.
-_SILENT_PLUGINS: Final = frozenset({
-    "conformance", "deviceshare", "drf", "gang", "predicates", "priority", "proportion",
-})  # fmt: skip
 _SCORING_PLUGINS: Final = frozenset({"binpack", "nodeorder"})
 _KNOWN_PLUGINS: Final = (
-    _SILENT_PLUGINS
+    PLUGINS.keys()
     | _SCORING_PLUGINS
     | {
-        "capacity", "capacity-card", "cdp", "extender", "network-topology-aware", "nodegroup", "numaaware",
-        "overcommit", "pdb", "rescheduling", "resource-strategy-fit", "resourcequota", "sla", "task-topology",
-        "tdm", "usage",
+        "capacity-card", "cdp", "deviceshare", "extender", "network-topology-aware", "nodegroup", "numaaware",
+        "pdb", "rescheduling", "resource-strategy-fit", "resourcequota", "task-topology", "tdm", "usage",
     }
 )  # fmt: skip
 _TOP: Final = ("actions", "tiers", "configurations", "metrics")
-# What is done here for every pod, whichever of them stand there and in which order.
-_SILENT_ACTIONS: Final = frozenset({"enqueue", "allocate", "backfill"})
+_NO_PART: Final = Part(Effect.NONE, "")
 _INIT_PARAMS: Final = "init-params"
 _INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "useClusterInfoManager")
 
@@ -80,8 +75,9 @@ def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerCo
     reading = _Reading(Checks())
     found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
     reading.top(found)
-    arguments = reading.plugins(found.get("tiers"))
-    conf = _conf(reading, arguments, base, reading.init_params(found.get("configurations")))
+    arguments, plugins = reading.plugins(found.get("tiers"))
+    groups = reading.groups(found, plugins)
+    conf = _conf(reading, arguments, replace(base, groups=groups), reading.init_params(found.get("configurations")))
     reading.checks.raise_all()
     return conf
 
@@ -95,14 +91,31 @@ class _Reading:
 
     def top(self, found: Mapping[str, Any]) -> None:
         self.checks.note_unknown(found, _TOP, "")
-        actions = found.get("actions")
-        for action in actions.split(",") if isinstance(actions, str) else ():
-            if action.strip() and action.strip() not in _SILENT_ACTIONS:
-                self.note(f"action {quoted(action.strip())}: has no effect here")
+        for action in _actions(found):
+            self.note_part(f"action {quoted(action)}", ACTIONS.get(action, _NO_PART))
 
-    def plugins(self, tiers: object) -> dict[str, Any]:
-        """Every argument of every plugin by its full name; a later one wins."""
+    def note_part(self, what: str, part: Part) -> None:
+        """Say what of *part* is not done here."""
+        if part.effect is not Effect.DONE:
+            self.note(f"{what}: {part.effect.value}{': ' if part.here else ''}{part.here}")
+
+    def groups(self, found: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]]) -> GroupSettings:
+        """What is said of groups; a text that names no actions, or no plugins, says nothing of them."""
+        actions, known = _actions(found), GroupSettings()
+        enqueue = "enqueue" in actions or not actions
+        gang = "gang" in plugins or not plugins
+        if not enqueue:
+            self.note(f"action 'enqueue' is left out: {ACTIONS['enqueue'].without}")
+        if not gang:
+            self.note(f"plugin gang is left out: {PLUGINS['gang'].without}")
+        factor = plugins.get("overcommit", {}).get("overcommit-factor")
+        pct = overcommit_pct(plugins, factor) if plugins else known.overcommit_pct
+        return GroupSettings(enqueue=enqueue, gang=gang, overcommit_pct=pct)
+
+    def plugins(self, tiers: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
+        """Every argument of every plugin by its full name, of which a later one wins; and those of each plugin."""
         arguments: dict[str, Any] = {}
+        named: dict[str, Mapping[str, Any]] = {}
         for i, tier in enumerate(self.checks.items(tiers, "tiers")):
             place = f"tiers[{i}]"
             listed = self.checks.mapping(tier, place).get("plugins")
@@ -110,14 +123,16 @@ class _Reading:
                 where = f"{place}.plugins[{j}]"
                 entry = self.checks.mapping(plugin, where)
                 name = self.checks.text(entry.get("name"), f"{where}.name", "?")
-                arguments |= self._arguments(name, self.checks.mapping(entry.get("arguments"), f"{where}.arguments"))
-        return arguments
+                given = self.checks.mapping(entry.get("arguments"), f"{where}.arguments")
+                named[name] = given
+                arguments |= self._arguments(name, given)
+        return arguments, named
 
     def _arguments(self, plugin: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
         if plugin not in _KNOWN_PLUGINS:
             self.checks.note_unknown({plugin: None}, _KNOWN_PLUGINS, "plugin ")
-        elif plugin not in _SILENT_PLUGINS | _SCORING_PLUGINS:
-            self.note(f"plugin {plugin}: has no effect here")
+        elif plugin not in _SCORING_PLUGINS and plugin != "deviceshare":
+            self.note_part(f"plugin {plugin}", PLUGINS.get(plugin, _NO_PART))
         taken = {key: value for key, value in found.items() if _is_ours(plugin, key)}
         if plugin in _SCORING_PLUGINS and not taken:
             self.note(f"plugin {plugin}: partly honoured: it weighs nothing without arguments")
@@ -144,7 +159,14 @@ class _Reading:
         return {}
 
 
+def _actions(found: Mapping[str, Any]) -> list[str]:
+    actions = found.get("actions")
+    return [one.strip() for one in actions.split(",") if one.strip()] if isinstance(actions, str) else []
+
+
 def _is_ours(plugin: str, key: str) -> bool:
+    if plugin == "overcommit":
+        return key == "overcommit-factor"
     if plugin == "deviceshare":
         return key.removeprefix("deviceshare.") in _DEVICESHARE and key.startswith("deviceshare.")
     if plugin == "binpack":

@@ -58,9 +58,10 @@ class _Request:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one Job."""
+    """What is known of one Job. shown: as its watch last had it, which may be behind what was written."""
 
     job: Json
+    shown: Json
     pods: dict[str, Json] = field(default_factory=dict)
     requests: deque[_Request] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -152,11 +153,11 @@ class VolcanoControllers:
             return
         job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", **job}
         if known is None or known.job["metadata"]["uid"] != job["metadata"]["uid"]:
-            known = self._jobs[key] = _Known(job, self._early.pop(key, {}))
+            known = self._jobs[key] = _Known(job, job, self._early.pop(key, {}))
             known.task = tasks.create_task(self._work(key, known), name=f"job {key}")
             self._ask(known, _Request("OutOfSync"))
             return
-        before, known.job = known.job, _newer(known.job, job)
+        before, known.shown, known.job = known.shown, job, _newer(known.job, job)
         if before["spec"] != job["spec"] or _job_phase(before) != _job_phase(job):
             self._ask(known, _Request("OutOfSync"))
 
@@ -341,9 +342,11 @@ class VolcanoControllers:
         """Delete the pods but those in a phase to *retain*, and the PodGroup; the next version of the Job begins."""
         leaving = []
         for pod in self._own_pods(known):
-            if (pod.get("status") or {}).get("phase") in retain:
+            phase_of_pod = (pod.get("status") or {}).get("phase")
+            if phase_of_pod in retain:
                 continue
-            leaving.append(pod)
+            if phase_of_pod not in ("Succeeded", "Failed"):
+                leaving.append(pod)  # one that has finished goes at once
             if not pod["metadata"].get("deletionTimestamp"):
                 await self._mark_and_delete(pod)
         namespace = known.job["metadata"]["namespace"]

@@ -51,6 +51,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_sandbox_server": _THE_DOUBLE,
     "test_sandbox_webhooks": _THE_DOUBLE,
     "test_scripts": _NO_SERVER,
+    "test_volcano_players": _THE_PLAYERS,
     "test_webhook_process": _HOSTILE,
     "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
     "test_webhook_serving": _HOSTILE,

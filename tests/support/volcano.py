@@ -94,3 +94,8 @@ def shown_group(found: dict[str, Any]) -> str:
     counters = ",".join(f"{name}:{status[name]}" for name in ("running", "succeeded", "failed") if status.get(name))
     said = [one["type"] for one in status.get("conditions") or () if one["status"] == "True"]
     return " ".join([f"{status.get('phase', '')} {{{counters}}}", *said])
+
+
+async def pause() -> None:
+    """A moment in which the cluster goes on."""
+    await asyncio.sleep(0.05)

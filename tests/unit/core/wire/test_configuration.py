@@ -7,17 +7,27 @@ import pytest
 import yaml
 
 from core.errors import ConfigError
-from core.settings import ALL_DIALECTS, SHIPPED_CHIPS, DialectName, ExclusiveRule, NodeWeights, Policy, Settings
+from core.settings import (
+    ALL_DIALECTS,
+    SHIPPED_CHIPS,
+    DialectName,
+    ExclusiveRule,
+    GroupSettings,
+    NodeWeights,
+    Policy,
+    Settings,
+)
 from core.wire.configuration import decode_settings
 from core.wire.device_config import decode_device_config
 from core.wire.scheduler_conf import decode_scheduler_conf
+from core.wire.volcano_parts import ACTIONS, PLUGINS
 
 DATA = Path(__file__).parents[3] / "data"
 
 
 def conf(arguments, plugin="deviceshare"):
     lines = "".join(f"\n      {key}: {value}" for key, value in arguments.items())
-    return f"tiers:\n- plugins:\n  - name: {plugin}\n    arguments:{lines or ' {}'}\n"
+    return f"tiers:\n- plugins:\n  - name: gang\n  - name: {plugin}\n    arguments:{lines or ' {}'}\n"
 
 
 # device-config.yaml
@@ -255,9 +265,14 @@ def test_an_unknown_key_is_shown_without_its_control_characters_and_shortened():
 )
 def test_a_configuration_without_a_word_on_devices_counts_as_none(text):
     found = decode_scheduler_conf(text)
-    assert found.settings == Settings()
+    said = GroupSettings(overcommit_pct=100) if text else GroupSettings()
+    assert found.settings == Settings(groups=said)
     assert found.settings.dialects == ALL_DIALECTS
-    assert [note.partition(":")[0] for note in found.notes] == (["plugin nodeorder", "plugin binpack"] if text else [])
+    noted = [
+        "action 'backfill'",
+        *(f"plugin {name}" for name in ("priority", "drf", "proportion", "nodeorder", "binpack")),
+    ]
+    assert [note.partition(":")[0] for note in found.notes] == (noted if text else [])
 
 
 def test_the_guides_configuration_switches_one_dialect_on():
@@ -309,8 +324,9 @@ def test_what_has_no_effect_is_said_once():
         "plugin mine: unknown, has no effect",
         "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect; did you mean 'deviceshare.VGPUEnable'?",
         "plugin tdm: has no effect here",
+        "plugin gang is left out: members are placed one by one, and `minMember` is not looked at",
     )
-    assert found.settings == Settings()
+    assert found.settings == Settings(groups=GroupSettings(gang=False, overcommit_pct=None))
 
 
 def test_actions_and_weights_that_do_nothing_here_are_named():
@@ -319,14 +335,14 @@ def test_actions_and_weights_that_do_nothing_here_are_named():
         + conf({"leastrequested.weight": "1", "nodeaffinity.weight": "2"}, "nodeorder")
     )
     assert found.notes == (
-        "action 'preempt': has no effect here",
+        "action 'preempt': has no effect here: no pod is evicted for another; pods wait",
         "plugin nodeorder: nodeaffinity.weight: has no effect here",
     )
 
 
 def test_weights_of_other_resources_are_read_and_turn_nothing_off():
     found = decode_scheduler_conf(
-        'tiers:\n- plugins:\n  - name: binpack\n    arguments: {binpack.weight: "5", binpack.cpu: 2,\n'
+        'tiers:\n- plugins:\n  - name: gang\n  - name: binpack\n    arguments: {binpack.weight: "5", binpack.cpu: 2,\n'
         '      binpack.resources: "nvidia.com/gpu, x.y/z", binpack.resources.nvidia.com/gpu: "10"}\n'
         "  - name: nodeorder\n    arguments: {leastrequested.weight: 3, balancedresource.weight: 2}\n"
     )
@@ -434,8 +450,8 @@ def test_a_text_of_400_kb_costs_what_its_yaml_costs(call, most_s):
 def test_notes_and_problems_beyond_200_are_counted():
     found = decode_scheduler_conf(f"actions: '{','.join(f'a{i}' for i in range(1000))},a1,a2'")
     assert found.notes[:2] == ("action 'a0': has no effect here", "action 'a1': has no effect here")
-    assert (len(found.notes), found.notes[-1]) == (201, "and 802 more")
-    assert len(decode_scheduler_conf("actions: a,b,a,b").notes) == 2
+    assert (len(found.notes), found.notes[-1]) == (201, "and 803 more")
+    assert len(decode_scheduler_conf("actions: a,b,a,b,enqueue").notes) == 2
     with pytest.raises(ConfigError) as caught:
         decode_settings("".join(f"k{i}: 1\n" for i in range(1000)))
     assert (len(caught.value.problems), caught.value.problems[-1]) == (201, "and 800 more")
@@ -477,3 +493,50 @@ def test_kinds_of_nodes_are_read_as_nodes_are_written():
 def test_a_kind_of_node_that_is_none_is_told(text, problem):
     with pytest.raises(ConfigError, match=re.escape(problem)):
         decode_settings(text)
+
+
+# What of Volcano's scheduler is done here
+
+PAGE = Path(__file__).parents[4] / "docs" / "volcano-scheduler-conf.md"
+
+
+def groups_of(text):
+    return decode_scheduler_conf(text).settings.groups
+
+
+def test_leaving_out_enqueue_or_gang_means_what_it_means_in_volcano():
+    plugins = "tiers: [{plugins: [{name: gang}, {name: overcommit}]}]"
+    assert groups_of("") == groups_of(f"actions: 'enqueue, allocate'\n{plugins}") == GroupSettings()
+    without = decode_scheduler_conf(f"actions: allocate\n{plugins}")
+    assert without.settings.groups == GroupSettings(enqueue=False)
+    assert without.notes == (f"action 'enqueue' is left out: {ACTIONS['enqueue'].without}",)
+    assert not groups_of("tiers: [{plugins: [{name: priority}]}]").gang
+
+
+@pytest.mark.parametrize(
+    ("plugins", "pct"),
+    [
+        ("{name: overcommit}", 120),
+        ("{name: overcommit, arguments: {overcommit-factor: 1.5}}", 150),
+        ("{name: overcommit, arguments: {overcommit-factor: '2'}}", 200),
+        ("{name: overcommit, arguments: {overcommit-factor: 0.5}}", 120),
+        ("{name: overcommit, arguments: {overcommit-factor: [1]}}", 120),
+        ("{name: overcommit, arguments: {overcommit-factor: .nan}}", 120),
+        ("{name: proportion}", 100),
+        ("{name: capacity}", 100),
+        ("{name: gang}", None),
+    ],
+)
+def test_how_much_of_the_cluster_groups_may_ask(plugins, pct):
+    assert groups_of(f"tiers: [{{plugins: [{plugins}]}}]").overcommit_pct == pct
+
+
+def test_the_page_has_the_row_of_every_action_and_plugin_and_no_other():
+    told = re.findall(
+        r"^\| (action|plugin) `([a-z]+)` \| ([^|]+) \| ([^|]+) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    known = [("action", name, part) for name, part in ACTIONS.items()]
+    known += [("plugin", name, part) for name, part in PLUGINS.items()]
+    assert told == [
+        (kind, name, part.effect.value, part.here, part.without or "the same") for kind, name, part in known
+    ]

@@ -1,0 +1,97 @@
+"""What each action and plugin of Volcano's scheduler is here: one table, which docs/volcano-scheduler-conf.md repeats.
+
+Source: Volcano, pkg/scheduler/actions and plugins (groups 4).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Effect(StrEnum):
+    """How much of a part is done here."""
+
+    DONE = "done"
+    PARTLY = "partly honoured"
+    NONE = "has no effect here"
+
+
+class Part(NamedTuple):
+    """One action or plugin: how much of it is done here, what that is, and what leaving it out of the text means.
+
+    without: "" where that is the same.
+    """
+
+    effect: Effect
+    here: str
+    without: str = ""
+
+
+ACTIONS: Final[Mapping[str, Part]] = {
+    "enqueue": Part(
+        Effect.DONE,
+        "a PodGroup is admitted when its queue is open and has room for its `minResources`, and the cluster too",
+        "every PodGroup of an open queue is admitted at once, whatever it asks",
+    ),
+    "allocate": Part(Effect.DONE, "pods are placed"),
+    "backfill": Part(Effect.PARTLY, "pods without requests have no round of their own; they are placed in their turn"),
+    "preempt": Part(Effect.NONE, "no pod is evicted for another; pods wait"),
+    "reclaim": Part(Effect.NONE, "no queue takes back what another has borrowed; groups wait"),
+}
+
+PLUGINS: Final[Mapping[str, Part]] = {
+    "priority": Part(
+        Effect.PARTLY,
+        "pods are placed by their priority, then by age; PodGroups, which have no pods yet, are admitted by the "
+        "priority of their queue, then by age",
+    ),
+    "gang": Part(
+        Effect.DONE,
+        "`minMember` says when a PodGroup counts as running; its members are placed one by one so far",
+        "members are placed one by one, and `minMember` is not looked at",
+    ),
+    "conformance": Part(Effect.DONE, "nothing to do: no pod is evicted"),
+    "overcommit": Part(
+        Effect.DONE,
+        "admitted PodGroups may ask `overcommit-factor` (1.2) times what the ready nodes have; of cards, no more than "
+        "there are",
+        "with `proportion` or `capacity` they may ask what there is and no more; without these too, the cluster is not "
+        "looked at",
+    ),
+    "proportion": Part(
+        Effect.PARTLY,
+        "a queue's `capability` limits what is admitted, whether or not the plugin is there; queues get no shares by "
+        "`weight`",
+    ),
+    "capacity": Part(
+        Effect.PARTLY,
+        "a queue's `capability` limits what is admitted, whether or not the plugin is there; `deserved` is not looked "
+        "at, and nothing is reclaimed",
+    ),
+    "drf": Part(Effect.NONE, "PodGroups are not ordered by their dominant shares"),
+    "sla": Part(Effect.NONE, "`sla-waiting-time` is not looked at: no PodGroup is admitted because it waited long"),
+    "predicates": Part(Effect.DONE, "nodes are judged by the rules of kube-scheduler, for every pod"),
+}
+
+_OVERCOMMIT_MAX: Final = 1000.0
+
+
+def overcommit_pct(plugins: Mapping[str, object], factor: object) -> int | None:
+    """How much of the cluster admitted groups may ask, in percent; None: it is not looked at.
+
+    Args:
+        plugins: those that are named.
+        factor: `overcommit-factor` as it is written, or None.
+    """
+    if "overcommit" in plugins:
+        return _percent(factor)
+    return 100 if {"proportion", "capacity"} & plugins.keys() else None
+
+
+def _percent(factor: object) -> int:
+    """1.2 as 120; what is no such number is 1.2, and less than 1 is too, as in Volcano."""
+    try:
+        found = float(factor) if isinstance(factor, str | int | float) else 1.2
+    except ValueError:
+        found = 1.2
+    return round(100 * found) if 1.0 <= found <= _OVERCOMMIT_MAX else 120
