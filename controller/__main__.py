@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from controller import audit_command
 from controller.config import parse
+from controller.failpoints import Reached, go_on
 from controller.run import Controller
 from core.errors import ConfigError, InvariantError
 from kube.lease import LeaseLostError
@@ -15,8 +16,8 @@ from runtime.process import configure_log, fast_loop
 _OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop, or audit once; the exit code."""
+def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_on) -> int:
+    """Run until told to stop, or audit once; the exit code. *reached*: what a test has happen at fail points."""
     configure_log()
     if argv[:1] == ["audit"]:
         answers: list[int] = []
@@ -24,7 +25,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return answers[0] if answers else failed
 
     def run() -> None:
-        controller = Controller(parse(argv, environ), environ)
+        controller = Controller(parse(argv, environ), environ, reached)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(controller.run())
 

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from controller.deeds import Announce, Bind, Clear, Deed, Fence, Lock, ReadPod, about_pod
+from controller.failpoints import Point, Reached, go_on
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -69,8 +70,10 @@ class Actor:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        reached: Reached = go_on,
     ) -> None:
         self.state = ""
+        self._reached = reached
         self._calls = calls
         self._owner = owner
         self._inbox = inbox
@@ -116,6 +119,7 @@ class Actor:
     async def _bind(self, deed: Bind) -> None:
         pod = deed.pod
         started_s = self._clock()
+        self._reached(Point.BEFORE_BIND)
         try:
             await self._calls.bind(
                 pod.namespace,
@@ -125,6 +129,7 @@ class Actor:
                 node=deed.node,
                 annotations=deed.annotations,
             )
+            self._reached(Point.AFTER_BIND)
         except ApiError as e:
             self._not_bound(deed, e)
             return
@@ -218,8 +223,10 @@ class Actor:
 
     async def _write_lock(self, deed: Lock, step: LockStep, version: str) -> None:
         locks = self._owner.locks
+        self._reached(Point.BEFORE_LOCK)
         try:
             await self._calls.patch_node_annotations(deed.node, {step.key: step.value}, resource_version=version)
+            self._reached(Point.AFTER_LOCK)
         except ApiRefusedError:
             self._inbox.put(partial(locks.refused, deed))
             raise
@@ -273,11 +280,13 @@ class Actor:
         pod = deed.pod
         try:
             async with self._others:
+                self._reached(Point.BEFORE_FENCE)
                 answer = await self._calls.patch(
                     pod_path(pod.namespace, pod.name) + "/status",
                     _fence(deed, self._wall()),
                     content_type=STRATEGIC_PATCH,
                 )
+            self._reached(Point.AFTER_FENCE)
             found = decode_pod(answer)
         except (ApiError, InvalidRequestError) as e:
             self._metrics.api_errors.labels("write condition").inc()
@@ -295,7 +304,9 @@ class Actor:
         while True:
             try:
                 async with self._others:
+                    self._reached(Point.BEFORE_CLEAR)
                     await self._calls.patch_pod_annotations(pod.namespace, pod.name, deed.annotations, uid=pod.uid)
+                    self._reached(Point.AFTER_CLEAR)
             except (ApiNotFoundError, ApiConflictError):
                 pass  # gone, which clears it too; the mirror will say so
             except ApiError as e:

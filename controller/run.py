@@ -30,6 +30,7 @@ from controller.cards import card_series
 from controller.condition import OwnCondition
 from controller.config import Config
 from controller.deeds import Announce
+from controller.failpoints import Reached, go_on
 from controller.following import Following
 from controller.garbage import Garbage
 from controller.group_writes import GroupWrites
@@ -89,14 +90,15 @@ _GC_THRESHOLDS: Final = (20_000, 10, 1000)
 class Controller:
     """What one process holds."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
-        """Read all files.
+    def __init__(self, config: Config, environ: Mapping[str, str], reached: Reached = go_on) -> None:
+        """Read all files. *reached*: what a test has happen at fail points.
 
         Raises:
             ConfigError: with every problem of every file.
         """
         self._config = config
         self._environ = environ
+        self._reached: Final = reached
         self._standing: Final = self._load()
         self._metrics = Metrics()
         self._started_s = time.monotonic()
@@ -228,7 +230,7 @@ class Controller:
             self._gated = Gated(transport, leading.may_write)
             calls = Calls(self._gated)
             recorder = Recorder(calls, self._metrics, instance=self._config.identity)
-            actor = Actor(calls, self._owner, self._inbox, recorder, self._metrics)
+            actor = Actor(calls, self._owner, self._inbox, recorder, self._metrics, reached=self._reached)
             teller = Teller(self._owner, calls, self._inbox, recorder, self._metrics)
             self._actor, self._teller, self._transport = actor, teller, transport
             self._callers = Callers(Calls(transport), self._config.audience)

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.cases import PLAYED
+
 TESTS: Final = Path(__file__).parent
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
 
@@ -53,6 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOne:
     """Called where tests run in several processes."""
     return OneByOne(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what plays a case, so that `-m "case(number=22)"` finds it."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(TESTS):
+            file = item.path.relative_to(TESTS).with_suffix("").as_posix()
+            name = f"{file}::{item.originalname.removeprefix('test_')}"
+            for number in (number for number, tests in PLAYED.items() if name in tests):
+                item.add_marker(pytest.mark.case(number=number))
 
 
 def pytest_collection_finish() -> None:

@@ -7,6 +7,7 @@ certificates rotated, plugins and nodes that fail, settings edited. Exit status:
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -54,6 +55,8 @@ def main() -> int:
         pods_per_s=options.pods_per_s,
         real=options.real,
     )
+    # A proxy that cuts connections off is told so each time.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     outcome = asyncio.run(run(wanted, folder))
     print(table(outcome))
     print(f"logs: {folder}", file=sys.stderr)

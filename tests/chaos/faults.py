@@ -74,7 +74,7 @@ class Faults:
         async with self._webhook:
             one = chance.choice(self._world.webhooks)
             await self._until_ready()
-            await _stop(one, chance.uniform(0.5, 6.0))
+            await _stop(one, chance.choice((1.0, 3.0, 9.0)))
             await self._until_ready()
 
     async def _hit_webhook(self, chance: random.Random, number: signal.Signals) -> None:

@@ -10,13 +10,14 @@ import pytest_asyncio
 
 from sandbox.demo.stage import Stage, running_stage
 from tests.support.controller_rig import OpensRig, OpensStage
+from tests.support.ending import end, ending_with_audit
 from tests.support.rig_double import double_rig
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> OpensRig:
     """See `tests.support.controller_rig`."""
-    return partial(double_rig, tmp_path)
+    return ending_with_audit(partial(double_rig, tmp_path))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -24,9 +25,10 @@ async def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     """One stage with the product installed, for tests that leave no pods behind."""
     async with running_stage(tmp_path_factory.mktemp("stage"), os.environ) as stage:
         yield stage
+        await end(stage)
 
 
 @pytest.fixture
 def staged(tmp_path: Path) -> OpensStage:
     """See `tests.support.controller_rig`."""
-    return partial(running_stage, tmp_path, os.environ)
+    return ending_with_audit(partial(running_stage, tmp_path, os.environ))

@@ -26,7 +26,7 @@ async def audited(world, *flags):
 
 
 async def test_it_is_silent_on_a_sound_cluster_and_names_what_is_wrong(rig):
-    async with rig(nodes=NODES[:1]) as world:
+    async with rig(nodes=NODES[:1], expects=("holds 90000 MiB",)) as world:
         await world.controller()
         await world.add(pod("a", share(9000)))
         found = await world.phase("a")

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ ASSIGNED = {
 
 
 @asynccontextmanager
-async def cluster(rig: OpensRig) -> AsyncIterator[tuple[Rig, str]]:
+async def cluster(rig: OpensRig, expects: Sequence[str] = ()) -> AsyncIterator[tuple[Rig, str]]:
     """A cluster without a controller, and the way to it."""
-    async with rig(nodes=NODES) as world:
+    async with rig(nodes=NODES, expects=expects) as world:
         yield world, str(await asyncio.to_thread(world.write_admins_kubeconfig))
 
 
@@ -202,7 +202,7 @@ async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, caps
 
 
 async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_who_holds_cards_there(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
+    async with cluster(rig, ("which the node does not have",)) as (world, kubeconfig):
         await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
         broken = {"metadata": {"annotations": {"volcano.sh/node-vgpu-register": "x\x1b[31m"}}}
         await world.client.patch("/api/v1/nodes/t4-a", broken)

@@ -45,7 +45,7 @@ async def test_a_deleted_pod_cannot_be_made_to_say_that_it_has_another_card(stag
 
 
 async def test_past_admission_too_a_deleted_pod_is_counted_on_the_card_that_it_was_bound_with(rig):
-    async with rig(nodes=NODES) as world:
+    async with rig(nodes=NODES, expects=("holds 22000",)) as world:
         await world.controller()
         await world.add(rigs.pod("holder", {rigs.SHARE: str(WHOLE_MIB)}, annotations=STOPS))
         card = (await world.phase("holder"))["metadata"]["annotations"][INDEX]

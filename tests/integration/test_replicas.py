@@ -263,7 +263,7 @@ async def test_14_nothing_is_decided_while_a_watch_is_refused(rig, kind):
 
 
 async def test_14_nothing_is_bound_to_a_node_whose_deletion_a_silent_watch_keeps_back(rig):
-    async with rig(nodes=NODES[:1]) as world, replicas(world) as several:
+    async with rig(nodes=NODES[:1], expects=("missing-node",)) as world, replicas(world) as several:
         one = await several.start()
         await world.add(pod("a", share(1000)))
         await world.phase("a")

@@ -118,20 +118,26 @@ class Rig(ABC):
     async def used_rights(self):
         """(verb, API group, resource or resource/subresource) of all that the controller's account asked for."""
 
-    async def controller(self, *flags, kubeconfig=None, wait=True, name="controller"):
-        """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server."""
+    async def controller(self, *flags, kubeconfig=None, wait=True, name="controller", fail_at=""):
+        """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server.
+
+        fail_at: how it is to fail, as `tests.support.failing_controller` understands it.
+        """
         if kubeconfig is not None:
             flags = ("--kubeconfig", str(kubeconfig), *flags)
         # No other controller runs here, and none ran before whose Bindings would have to be waited for.
         alone = () if "--lease" in flags else ("--lease", "none")
-        running, self.url = await self._start_controller(name, ("--start-delay", "0", *alone, *flags))
+        module = "tests.support.failing_controller" if fail_at else "controller"
+        if fail_at:
+            flags = (f"--fail-at={fail_at}", *flags)
+        running, self.url = await self._start_controller(name, module, ("--start-delay", "0", *alone, *flags))
         if wait:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running
 
     @abstractmethod
-    async def _start_controller(self, name, flags):
-        """Start one of that name with *flags*: the process, and the URL of its plain port."""
+    async def _start_controller(self, name, module, flags):
+        """Start *module* by that name with *flags*: the process, and the URL of its plain port."""
 
     async def http(self, path, accept="application/json"):
         headers = {"Accept": accept}
@@ -181,18 +187,29 @@ class Rig(ABC):
 
 
 class OpensRig(Protocol):
-    """What the fixture `rig` is: opens a cluster with *nodes*, as in a node file."""
+    """What the fixture `rig` is: opens a cluster with *nodes*, as in a node file.
+
+    expects: parts of what the audit that ends it finds, as `tests.support.ending` says; else it has to find nothing.
+    """
 
     def __call__(
-        self, nodes: Sequence[Mapping[str, Any]] = NODES, *, kubelet: KubeletSettings | None = None
+        self,
+        nodes: Sequence[Mapping[str, Any]] = NODES,
+        *,
+        kubelet: KubeletSettings | None = None,
+        expects: Sequence[str] = (),
     ) -> AbstractAsyncContextManager[Rig]: ...
 
 
 class OpensStage(Protocol):
-    """What the fixture `staged` is: opens a cluster with *nodes* and the product installed."""
+    """What the fixture `staged` is: opens a cluster with *nodes* and the product installed; expects: see `OpensRig`."""
 
     def __call__(
-        self, kubelet: KubeletSettings | None = None, nodes: Sequence[Mapping[str, Any]] = STAGE_NODES
+        self,
+        kubelet: KubeletSettings | None = None,
+        nodes: Sequence[Mapping[str, Any]] = STAGE_NODES,
+        *,
+        expects: Sequence[str] = (),
     ) -> AbstractAsyncContextManager[Stage]: ...
 
 

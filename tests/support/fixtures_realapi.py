@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from sandbox.demo.stage import Stage
 from tests.support.controller_rig import OpensRig, OpensStage
+from tests.support.ending import end, ending_with_audit
 from tests.support.prepared import Prepared, prepare
 from tests.support.realapi import RealApi
 from tests.support.realapi_binaries import Binaries, RealApiUnavailable, find
@@ -48,6 +49,7 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[I
         installed_stage(api, tmp_path_factory.mktemp("installed"), players=players) as stage,
     ):
         yield stage
+        await end(stage.stage)
 
 
 @pytest.fixture
@@ -69,13 +71,13 @@ async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
 @pytest.fixture
 def rig(prepared: Prepared, tmp_path: Path, request: pytest.FixtureRequest) -> OpensRig:
     """See `tests.support.controller_rig`."""
-    return partial(real_rig, prepared, tmp_path, request.node.name)
+    return ending_with_audit(partial(real_rig, prepared, tmp_path, request.node.name))
 
 
 @pytest.fixture
 def staged(prepared: Prepared, tmp_path: Path, request: pytest.FixtureRequest) -> OpensStage:
     """See `tests.support.controller_rig`."""
-    return partial(real_stage, prepared, tmp_path, request.node.name)
+    return ending_with_audit(partial(real_stage, prepared, tmp_path, request.node.name))
 
 
 def binaries_or_skip() -> Binaries:

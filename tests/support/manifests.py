@@ -105,8 +105,12 @@ class Runner:
     processes: Processes
     folder: Path
 
-    async def start(self, name: str, workload: Json, more: Sequence[str] = ()) -> tuple[Running, Mapping[str, int]]:
+    async def start(
+        self, name: str, workload: Json, more: Sequence[str] = (), instead: str = ""
+    ) -> tuple[Running, Mapping[str, int]]:
         """Start it with its arguments and *more*: the process, and where each port of its container is here.
+
+        *instead*: a module to run in place of its own.
 
         A token of its service account is given to it exactly if its manifest mounts one, and its pod is in the cluster
         exactly if its manifest has it told of that.
@@ -122,7 +126,7 @@ class Runner:
         if pod["automountServiceAccountToken"]:
             arguments.append(f"--kubeconfig={await self._kubeconfig(pod['serviceAccountName'])}")
         environ = await self._environ(f"{workload['metadata']['name']}-0", workload, container)
-        return await self.processes.start(name, module, (*arguments, *more), environ), ports
+        return await self.processes.start(name, instead or module, (*arguments, *more), environ), ports
 
     async def finish(self, name: str, workload: Json, more: Sequence[str] = ()) -> str:
         """Run a Job to its end, with its arguments and *more*, and say what it wrote.

@@ -52,14 +52,14 @@ class Replicas:
         self.world, self._stack = world, stack
         self.all: list[Replica] = []
 
-    async def start(self, *flags: str) -> Replica:
-        """One more; returns once it is ready."""
+    async def start(self, *flags: str, fail_at: str = "") -> Replica:
+        """One more; returns once it is ready. fail_at: see `Rig.controller`."""
         world, name = self.world, f"controller-{len(self.all)}"
         proxy = await self._stack.enter_async_context(fault_proxy(world.client.server, world.ca_pem))
         kubeconfig = world.folder / f"{name}.kubeconfig"
         await asyncio.to_thread(kubeconfig.write_text, await world.kubeconfig(server=proxy.url))
         lease = ("--lease", "cardshare-system/cardshare-controller")
-        running = await world.controller(*lease, *flags, kubeconfig=kubeconfig, name=name)
+        running = await world.controller(*lease, *flags, kubeconfig=kubeconfig, name=name, fail_at=fail_at)
         self.all.append(Replica(name, running, world.url, proxy))
         return self.all[-1]
 

@@ -37,12 +37,12 @@ class DoubleRig(Rig):
         used = self._cluster.api.recorder.used_by(service_account(NAMESPACE, CONTROLLER_ACCOUNT).name)
         return {(verb, group, "/".join(filter(None, (kind, sub)))) for verb, group, kind, sub in used}
 
-    async def _start_controller(self, name, flags):
+    async def _start_controller(self, name, module, flags):
         kubeconfig, listen = self.folder / "controller.kubeconfig", f"127.0.0.1:{free_port()}"
         await asyncio.to_thread(kubeconfig.write_text, await self.kubeconfig())
         trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
         options = ("--listen", listen, "--kubeconfig", str(kubeconfig), *trusted, *flags)
-        return await self.processes.start(name, "controller", options), f"http://{listen}"
+        return await self.processes.start(name, module, options), f"http://{listen}"
 
 
 @asynccontextmanager

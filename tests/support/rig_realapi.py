@@ -43,9 +43,9 @@ class RealRig(Rig):
         asked = list(request_log.read(self._logs))[self._asked_before :]
         return {(each.verb, each.group, each.resource) for each in asked if each.account == CONTROLLER_ACCOUNT}
 
-    async def _start_controller(self, name, flags):
+    async def _start_controller(self, name, module, flags):
         trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
-        running, ports = await self._runner.start(name, self._workload, (*trusted, *flags))
+        running, ports = await self._runner.start(name, self._workload, (*trusted, *flags), module)
         return running, f"http://127.0.0.1:{ports['plain']}"
 
 

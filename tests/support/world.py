@@ -8,6 +8,7 @@ from controller.deeds import Announce, Bind, Clear, Deed, Fence, ReadPod
 from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
+from core import audit
 from core.catalog import Catalog, standard_catalog
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.ledger import Ledger
@@ -53,22 +54,28 @@ def on(name: str) -> NodeConstraints:
     return NodeConstraints(selector=(("name", name),))
 
 
+# All that a test made, for the audit in its end.
+made: list["World"] = []
+
+
 class World:
     """An owner, its clock, and the API server's side of what it does."""
 
     def __init__(self, *nodes: Node, catalog: Catalog | None = None, strict: bool = True, **settings) -> None:
         self.now_s = 1000.0
+        self.metrics = Metrics()
         self.owner = Owner(
             catalog or standard_catalog(),
             Tables(),
             Settings(**settings),
-            metrics=Metrics(),
+            metrics=self.metrics,
             clock=lambda: self.now_s,
             wall=lambda: START_UNIX_S + self.now_s - 1000.0,
             strict=strict,
         )
         self.pods: dict[PodUid, Pod] = {}
         self.version = 100
+        made.append(self)
         for one in nodes:
             self.owner.nodes.changed(one)
 
@@ -80,6 +87,18 @@ class World:
         """Have the owner judge everything anew under *settings*."""
         for _ in self.owner.configure(self.ledger.tables, Settings(**settings)):
             pass
+
+    def audited(self) -> list[str]:
+        """Where the ledger differs from one that is made anew of the pods as they were shown."""
+        ledger, life, found = self.ledger, self.owner.life, list[str]()
+        for name in ledger.states:
+            node = ledger.node(name)
+            assert node is not None
+            pods = [ledger.counted(one.uid) or one for one in self.pods.values() if one.node_name == name]
+            fresh = audit.rebuilt(ledger.catalog, ledger.tables, ledger.settings, [node], pods)
+            reserved = {uid for uid in ledger.holders(name) if life.get(uid) is not None}
+            found += audit.differences(ledger, fresh, name, reserved=reserved, unsettled=())
+        return found
 
     # what the mirror shows
 
@@ -150,6 +169,8 @@ class World:
     def reads_back(self, found: Pod | None) -> None:
         """Answer the one read that is to be made with *found*."""
         (read,) = self.reads()
+        if found is not None:
+            self.pods[found.uid] = found
         self.owner.pod_read(read.pod.uid, read.attempt, found)
 
     def fences(self) -> list[Fence]:

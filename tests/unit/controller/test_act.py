@@ -125,6 +125,7 @@ async def test_a_pod_that_is_gone_is_forgotten():
         assert (rig.world.stage("p"), rig.world.holders("n1")) == ("none", set())
 
 
+@pytest.mark.drifts(reason="it is read from calls, or listed, and not shown by the world")
 async def test_an_unknown_outcome_is_read_until_the_api_server_answers_and_keeps_the_share():
     async with running() as rig:
         rig.calls.fails("bind", error(ApiUnknownError, 0))

@@ -215,6 +215,7 @@ def test_what_is_shown_while_an_answer_is_waited_for_counts_when_it_has_come():
     assert ",7000," in again.annotations["volcano.sh/vgpu-ids-new"]
 
 
+@pytest.mark.drifts(reason="what is shown last is older than what was seen")
 def test_a_bound_pod_never_becomes_unbound_whatever_is_shown_later():
     world = World(node("n1", memory=2000))
     bind = sent(world)

@@ -115,6 +115,7 @@ def test_a_pod_that_is_being_deleted_holds_its_cards_until_it_is_gone():
     assert world.stage("b") == "binding"
 
 
+@pytest.mark.drifts(reason="it is read from calls, or listed, and not shown by the world")
 def test_what_vanished_while_nobody_watched_is_found_by_the_next_list():
     world = World(node("n1", memory=1000), node("n2", memory=1000))
     world.adds(pod("a"), pod("b"))

@@ -63,6 +63,7 @@ def test_a_bound_pod_that_cannot_be_read_closes_its_node_for_what_it_names_until
     assert len(world.binds()) == 1
 
 
+@pytest.mark.drifts(reason="the pod is told to the owner, and not shown by the world")
 def test_a_bound_pod_that_cannot_be_read_and_names_no_shares_closes_nothing():
     world = World(node("n1"))
     world.owner.pod_changed(salvage_pod(json.dumps(raw_pod("bad", on="n1")).encode(), {SHARE}))
