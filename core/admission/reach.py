@@ -52,9 +52,40 @@ _SET: Final = frozenset(
 # With these a process makes device files of its own, or mounts those of the node.
 _CAPABILITIES: Final = frozenset({"ALL", "SYS_ADMIN"})
 
-# Paths of nodes that are device files of cards, or lead to them.
-_DEVICE_FOLDERS: Final = frozenset({"/", "/dev"})
-_DEVICES: Final = re.compile(r"/dev/(nvidia|davinci|hisi_hdc|devmm_svm|dri|char)|(/var)?/run/nvidia(/|$)", re.ASCII)
+# Paths of nodes by which a container comes at cards past its share: device files and what leads to them (/proc has the
+# root folder of every process, /sys the memory of PCI devices and the cgroups that hold device files back), what device
+# plugins share with containers, and the sockets of who gives cards out.
+NODES_PATHS: Final = (
+    "/dev/char",
+    "/dev/dri",
+    "/proc",
+    "/run/containerd",
+    "/run/cri-dockerd.sock",
+    "/run/crio",
+    "/run/docker.sock",
+    "/run/nvidia",
+    "/sys",
+    "/tmp/vgpu",  # noqa: S108 (a path of nodes, which device plugins chose)
+    "/tmp/vgpulock",  # noqa: S108
+    "/usr/local/hami-shared-region",
+    "/usr/local/hami-vnpu-core",
+    "/usr/local/vgpu",
+    "/var/lib/kubelet",
+    "/var/run/containerd",
+    "/var/run/cri-dockerd.sock",
+    "/var/run/crio",
+    "/var/run/docker.sock",
+    "/var/run/nvidia",
+)
+# Of these, all names that begin so.
+_DEVICE_FILES: Final = ("/dev/nvidia", "/dev/davinci", "/dev/hisi_hdc", "/dev/devmm_svm")
+_DEVICES: Final = re.compile(
+    "|".join([*map(re.escape, _DEVICE_FILES), *(f"{re.escape(path)}(/|$)" for path in NODES_PATHS)]), re.ASCII
+)
+# The folders that hold one of them, at any depth.
+_DEVICE_FOLDERS: Final = frozenset(
+    {path[:end] or "/" for path in (*NODES_PATHS, *_DEVICE_FILES) for end, letter in enumerate(path) if letter == "/"}
+)
 
 
 def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:

@@ -166,7 +166,11 @@ async def test_changes_are_reviewed_where_somebody_touches_what_is_about_cards(i
             assert await calls(dana, {"status": {"message": "m"}}, f"{path}/status") == (0, 200)
             kept_back = {"metadata": {"annotations": {"cardshare.io/segment-queue": "x"}}}
             assert await calls(controller, kept_back) == (0, 200)
-            assert await calls(plugin, {"metadata": {"annotations": {"example.test/a": "c"}}}) == (1, 200)
+            assert await calls(plugin, {"metadata": {"annotations": {"example.test/a": "c"}}}) == (0, 200)
+            assert await calls(plugin, {"metadata": {"annotations": {"volcano.sh/bind-phase": "success"}}}) == (1, 200)
+            # A status is the policies', whatever it writes.
+            forged = {"metadata": {"annotations": {"volcano.sh/bind-phase": "allocating"}}}
+            assert await calls(dana, forged, f"{path}/status") == (0, 403)
         finally:
             await dana.delete(path, {"gracePeriodSeconds": 0})
 

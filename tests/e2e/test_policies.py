@@ -204,6 +204,83 @@ async def test_a_pod_with_very_many_annotations_is_held_to_the_keys_that_are_kno
                 assert (await user.patch(where, annotated(key), STRATEGIC_PATCH)).status == 403, (where, key)
 
 
+async def test_a_pod_with_hundreds_of_annotations_is_held_to_keys_that_nobody_knows_yet(cluster: Cluster):
+    many = {f"k{i}": "v" for i in range(1000)}
+    path = f"{cluster.pods}/p"
+    async with cluster.user(USER) as user, cluster.kubelet() as kubelet:
+        await user.made(cluster.pods, pod("p", many))
+        for key in KEYS:
+            assert (await user.post(cluster.pods, pod("q", {**many, key: "x"}))).status == 403, key
+            for writer, where in ((user, path), (user, f"{path}/status"), (kubelet, f"{path}/status")):
+                assert (await writer.patch(where, annotated(key), STRATEGIC_PATCH)).status == 403, (where, key)
+        assert (await user.patch(f"{path}/status", annotated("k0", "w"), STRATEGIC_PATCH)).status == 200
+
+
+async def test_the_annotations_of_a_pod_with_thousands_are_not_changed_through_its_status(cluster: Cluster):
+    """Nobody could look at each: so nodes and network plugins, which write there, leave them all as they are."""
+    many = {f"k{i}": "v" for i in range(1025)}
+    path = f"{cluster.pods}/p"
+    async with (
+        cluster.user(USER) as user,
+        cluster.kubelet() as kubelet,
+        cluster.user(CONTROLLER_ACCOUNT) as controller,
+        cluster.user(PLUGIN) as plugin,
+    ):
+        await user.made(cluster.pods, pod("p", many))
+        for key, value in (("huawei.com/AscendX9", "x"), ("k0", "w"), ("k0", None)):
+            denied = await kubelet.patch(f"{path}/status", annotated(key, value), STRATEGIC_PATCH)
+            assert (denied.status, "1024 annotations" in denied.message) == (403, True), denied
+        status = {"status": {"phase": "Running", "message": "m"}}
+        assert (await kubelet.patch(f"{path}/status", status, STRATEGIC_PATCH)).status == 200
+        for writer in (controller, plugin):
+            assert (
+                await writer.patch(f"{path}/status", annotated("huawei.com/AscendX9"), STRATEGIC_PATCH)
+            ).status == 200
+
+
+WISHES = ("volcano.sh/vgpu-mode", "nvidia.com/use-gputype", "cardshare.io/gpu-index", "huawei.com/vnpu-mode")
+
+
+@pytest.mark.parametrize("key", WISHES)
+async def test_what_a_pod_says_of_its_cards_stays_once_it_is_bound_and_is_not_said_by_a_status(
+    cluster: Cluster, key: str
+):
+    limits = {"volcano.sh/vgpu-number": "1"}
+    bound, waits, plain = [f"{cluster.pods}/{name}" for name in ("bound", "waits", "plain")]
+    async with (
+        cluster.user(USER) as user,
+        cluster.kubelet() as kubelet,
+        cluster.user(CONTROLLER_ACCOUNT) as controller,
+    ):
+        await user.made(cluster.pods, pod("bound", {key: "old"}, limits, nodeName=cluster.node))
+        await user.made(cluster.pods, pod("waits", {key: "old"}, limits))
+        await user.made(cluster.pods, pod("plain", {key: "old"}, nodeName=cluster.node))
+        for value in ("new", None):
+            for writer, where in (
+                (user, bound),
+                (user, f"{bound}/status"),
+                (kubelet, f"{bound}/status"),
+                (kubelet, f"{waits}/status"),
+            ):
+                denied = await writer.patch(where, annotated(key, value), STRATEGIC_PATCH)
+                assert (denied.status, "CS305" in denied.message) == (403, True), (where, value, denied)
+        for writer, where in ((user, waits), (user, plain), (kubelet, f"{plain}/status"), (controller, bound)):
+            assert (await writer.patch(where, annotated(key, "new"), STRATEGIC_PATCH)).status == 200, where
+
+
+async def test_what_a_pod_says_of_its_cards_stays_while_it_is_being_deleted(cluster: Cluster):
+    limits = {"volcano.sh/vgpu-number": "1"}
+    body = pod("p", {"volcano.sh/vgpu-mode": "mig"}, limits)
+    body["metadata"]["finalizers"] = ["example.com/kept"]
+    path = f"{cluster.pods}/p"
+    async with cluster.user(USER) as user:
+        await user.made(cluster.pods, body)
+        await user.delete(path)
+        denied = await user.patch(path, annotated("volcano.sh/vgpu-mode", "mps"))
+        assert (denied.status, "CS305" in denied.message) == (403, True), denied
+        assert (await user.patch(path, {"metadata": {"finalizers": None}})).status == 200
+
+
 ENDED = {"status": {"phase": "Failed"}}
 
 

@@ -5,6 +5,7 @@ import json
 import jsonpatch
 import pytest
 
+from core.admission import reach
 from core.admission.likeness import likeness, values_read
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import Rulebook, rulebook
@@ -172,6 +173,19 @@ def debugged(cards, fields, **admission):
         "/run/nvidia",
         "/var/run/nvidia/driver",
         "/dev/shm/../nvidia0",
+        "/proc/1/root/dev",
+        "/proc/self/root/",
+        "/sys/fs/cgroup",
+        "/sys/bus/pci/devices/0000:3b:00.0/resource0",
+        "/usr/local/vgpu/libvgpu.so",
+        "/usr/local/hami-vnpu-core/containers",
+        "/usr/local/hami-shared-region",
+        "/tmp/vgpu/containers",
+        "/tmp/vgpulock",
+        "/var/lib/kubelet/device-plugins/kubelet.sock",
+        "/run/containerd/containerd.sock",
+        "/var/run/docker.sock",
+        "/run/crio",
     ],
 )
 def test_volumes_of_devices_are_denied(path):
@@ -181,8 +195,33 @@ def test_volumes_of_devices_are_denied(path):
     assert codes(pod(OTHER, volumes=[{"name": "v", "hostPath": {"path": path}}])) == []
 
 
+@pytest.mark.parametrize("path", reach.NODES_PATHS)
+def test_what_leads_to_cards_is_denied_by_every_folder_that_holds_it_and_all_that_is_in_it(path):
+    parts = path.split("/")
+    ways = ["/".join(parts[:depth]) or "/" for depth in range(1, len(parts) + 1)]
+    for way in [*ways, f"{path}/x"]:
+        for spelled in (way, f"{way}/", f"/{way}", way.lstrip("/") or "/"):
+            assert codes(pod(VGPU, volumes=[{"name": "v", "hostPath": {"path": spelled}}])) == ["CS309"], spelled
+
+
 @pytest.mark.parametrize(
-    "path", ["/dev/shm", "/dev/infiniband", "/dev/hugepages", "/data/dev/nvidia0", "/run/nvidia2", "/devices", "/mnt"]
+    "path",
+    [
+        "/dev/shm",
+        "/dev/infiniband",
+        "/dev/hugepages",
+        "/data/dev/nvidia0",
+        "/run/nvidia2",
+        "/devices",
+        "/mnt",
+        "/tmp/data",
+        "/tmp/vgpu2",
+        "/usr/local/Ascend/driver",
+        "/var/log",
+        "/var/lib/data",
+        "/etc/localtime",
+        "/lib/modules",
+    ],
 )
 def test_other_volumes_of_the_node_are_nobodys_business(path):
     assert codes(pod(VGPU, volumes=[{"name": "v", "hostPath": {"path": path}}, {"name": "e", "emptyDir": {}}])) == []
