@@ -15,7 +15,7 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.errors import InvalidRequestError
 from core.inventory import node_of
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port import Complaint, Counting, Dialect, Marking, Offer, Violation
 from core.settings import DialectName, Settings, Tables
@@ -71,7 +71,7 @@ class Catalog:
         return _union(dialect.marks() for dialect in self.dialects.values() if isinstance(dialect, Marking))
 
     def request_of(
-        self, pod: Pod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
+        self, pod: AnyPod, tables: Tables, settings: Settings, among: Iterable[DialectName] | None = None
     ) -> Asked | tuple[Violation, ...] | None:
         """What *pod* asks of cards; None if nothing; violations if it may not be asked so.
 
@@ -96,8 +96,9 @@ class Catalog:
             return (_switched_off(name, self._named(name, pod, tables)),)
         return Asked(dialect=name, request=request)
 
-    def _crowded(self, pod: Pod, tables: Tables) -> tuple[Violation, ...] | None:
+    def _crowded(self, pod: AnyPod, tables: Tables) -> tuple[Violation, ...] | None:
         """CS220: *pod* has too many containers to be judged, and one of them alone asks for cards."""
+        whole = pod.as_pod() if isinstance(pod, ReviewedPod) else pod
         for dialect in self.dialects.values():
             named = dialect.resources(tables)
             asking = (
@@ -106,12 +107,12 @@ class Catalog:
                 if not named.isdisjoint((*one.limits, *one.requests))
             )
             first = next(asking, None)
-            alone = replace(pod, containers=(first,), init_containers=()) if first is not None else None
+            alone = replace(whole, containers=(first,), init_containers=()) if first is not None else None
             if alone is not None and dialect.request(alone, tables) is not None:
                 return (_too_many_containers(len(pod.containers) + len(pod.init_containers)),)
         return None
 
-    def _named(self, name: DialectName, pod: Pod, tables: Tables) -> str:
+    def _named(self, name: DialectName, pod: AnyPod, tables: Tables) -> str:
         """A resource by which *pod* asks for cards of dialect *name*."""
         known = self.dialects[name].resources(tables)
         amounts = (one for c in (*pod.containers, *pod.init_containers) for one in (c.limits, c.requests))
@@ -166,7 +167,7 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*sets)
 
 
-def is_crowded(pod: Pod) -> bool:
+def is_crowded(pod: AnyPod) -> bool:
     """Whether *pod* has more containers than one with cards may have."""
     return len(pod.containers) + len(pod.init_containers) > MAX_CARD_CONTAINERS
 

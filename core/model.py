@@ -43,13 +43,12 @@ class Reach(NamedTuple):
 NO_REACH: Final = Reach()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(NamedTuple):
     """One container: limits and requests as written, by resource name; sidecar = restartable init container."""
 
     name: str
-    limits: Mapping[str, str] = field(default_factory=dict)
-    requests: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = EMPTY
+    requests: Mapping[str, str] = EMPTY
     sidecar: bool = False
     host_ports: tuple[tuple[str, str, int], ...] = ()
     reach: Reach = NO_REACH
@@ -106,7 +105,7 @@ class Pod:
 
     created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
     no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
-    runtime_class, finalizers, host_pid and host_paths (of its volumes) are read of pods under review alone.
+    runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
     """
@@ -122,14 +121,11 @@ class Pod:
     runtime_class: str = ""
     phase: Phase = Phase.PENDING
     deleting: bool = False
-    finalizers: tuple[str, ...] = ()
     gated: bool = False
     started: bool = False
     priority: int = 0
     scheduling_group: str = ""
     created_s: int = 0
-    host_pid: bool = False
-    host_paths: tuple[str, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Mapping[str, str] = field(default_factory=dict)
@@ -150,6 +146,45 @@ class Pod:
     def finished(self) -> bool:
         """Whether the pod holds nothing any more: Succeeded or Failed (a deleting pod still holds; nvidia 4.2)."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class ReviewedPod(NamedTuple):
+    """A pod under review: all of it that a rule of admission may read, and nothing that tells it from its siblings.
+
+    host_paths: of its volumes.
+    """
+
+    namespace: str
+    labels: Mapping[str, str] = EMPTY
+    annotations: Mapping[str, str] = EMPTY
+    scheduler_name: str = ""
+    node_name: str = ""
+    runtime_class: str = ""
+    deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    host_pid: bool = False
+    host_paths: tuple[str, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+    def as_pod(self) -> Pod:
+        """The same as dialects read it."""
+        return Pod(
+            uid=PodUid(""),
+            namespace=self.namespace,
+            name="",
+            labels=self.labels,
+            annotations=self.annotations,
+            scheduler_name=self.scheduler_name,
+            node_name=self.node_name,
+            runtime_class=self.runtime_class,
+            containers=self.containers,
+            init_containers=self.init_containers,
+        )
+
+
+# What dialects read requests of: the same of both.
+AnyPod = Pod | ReviewedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

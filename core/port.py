@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from core.model import Node, NodeName, Pod, PodUid
+from core.model import AnyPod, Node, NodeName, Pod, PodUid
 from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
@@ -228,7 +228,7 @@ class Dialect(Protocol):
         """The cards of *node*; None if it does not speak this protocol; a complaint if its data cannot be used."""
         ...
 
-    def request(self, pod: Pod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Any | tuple[Violation, ...] | None:
         """What *pod* asks in this protocol; None if nothing; violations if it may not be asked so."""
         ...
 

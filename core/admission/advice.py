@@ -13,7 +13,7 @@ from core.dialects.vgpu import advice, keys
 from core.dialects.vgpu.requests import Request
 from core.errors import quoted
 from core.inventory import Stock
-from core.model import Pod
+from core.model import ReviewedPod
 from core.port import Dialect
 from core.remarks import Notice
 from core.settings import DialectName
@@ -42,7 +42,7 @@ def spoken(judged: Judged, book: Rulebook) -> Verdict:
     return replace(verdict, notices=tuple(notices)) if len(notices) > len(verdict.notices) else verdict
 
 
-def unsure(pod: Pod, book: Rulebook) -> Iterator[Notice]:
+def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
     """What of a pod with cards nobody can know here: CS312, and CS314, who places it."""
     unseen = reach.unseen(pod)
     if unseen is not None and not book.settings.admission.allows("CS304", pod.namespace):

@@ -10,18 +10,18 @@ from typing import Final
 from core.admission import rules
 from core.admission.rulebook import Rulebook
 from core.catalog import Asked, is_crowded
-from core.model import Pod
+from core.model import ReviewedPod
 from core.remarks import Notice, no_effect
 
 _TOLD: Final = 8
 
 
-def lost(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def lost(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
     """What of *pod*, which asks *asked* of cards, has not the effect that its words have."""
     return islice(_lost(pod, asked, book), _TOLD)
 
 
-def _lost(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def _lost(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
     if pod.labels:
         yield from misplaced(pod, book)
     if is_crowded(pod):
@@ -35,16 +35,16 @@ def _lost(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
         yield from others_labels(pod, asked, book)
     dialect = book.reading.get(asked.dialect) if asked is not None else None
     if asked is not None and dialect is not None:
-        yield from dialect.remarks(pod, asked.request, book.tables)
+        yield from dialect.remarks(pod.as_pod(), asked.request, book.tables)
 
 
-def misplaced(pod: Pod, book: Rulebook) -> Iterator[Notice]:
+def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
     """Keys of annotations among the labels, where nobody looks for them."""
     for key in sorted(pod.labels.keys() & book.wishes):
         yield no_effect(f"label {key}", pod.labels[key], "it is read as an annotation only", "write it there")
 
 
-def unread(pod: Pod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[Notice]:
+def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[Notice]:
     """Annotations on cards that nobody reads of a pod with *resource*, and what does not belong among annotations."""
     dialect = book.reading.get(asked.dialect) if asked is not None else None
     heeded = dialect.heeded(asked.request, book.tables) if asked is not None and dialect is not None else frozenset()
@@ -61,7 +61,7 @@ def unread(pod: Pod, asked: Asked | None, resource: str, book: Rulebook) -> Iter
             yield no_effect(f"annotation {key}", pod.annotations[key], "it is a resource", remedy)
 
 
-def others_labels(pod: Pod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
     """Labels that are read of pods of another dialect only."""
     for name, keys in book.labels.items():
         if asked is None or asked.dialect is not name:

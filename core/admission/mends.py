@@ -1,7 +1,6 @@
 """What is put right instead of refused. Each mend is a pure function: a pod in, the mended pod and notices out."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from operator import is_
 from typing import Final
 
@@ -12,7 +11,7 @@ from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.remarks import Notice
 from core.units import MAX_INT32, parse_count
 
@@ -22,7 +21,7 @@ _NONE: Final[Notices] = ()
 DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})
 
 
-def complete(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def complete(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """All mends of a pod's spec and wishes that need no other rule's answer; done twice they change nothing more."""
     told: Notices = ()
     for mend in (move_wishes, strip_assignment, normalise_mode, default_mode, complete_resources):
@@ -31,7 +30,7 @@ def complete(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
     return pod, told
 
 
-def move_wishes(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def move_wishes(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS311: what the guides have users write under a key of the machines goes to a key of the user's.
 
     A wish that stands there already stays: whether it says the same is `rules.contradictions`' question.
@@ -46,10 +45,10 @@ def move_wishes(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
         if MOVED[key] not in annotations:
             annotations[MOVED[key]] = text
         notices.append(Notice("CS311", f"annotation {key} was moved to {MOVED[key]}; write that one"))
-    return replace(pod, annotations=annotations), tuple(notices)
+    return pod._replace(annotations=annotations), tuple(notices)
 
 
-def strip_assignment(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS301: a new pod has no cards yet, so nobody may say which it has; device plugins would serve from it."""
     keys = rules.protected_of(pod.annotations)
     if not keys:
@@ -58,10 +57,10 @@ def strip_assignment(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
     more = f" and {len(keys) - MAX_TOLD} more" if len(keys) > MAX_TOLD else ""
     listed = ", ".join(quoted(key)[1:-1] for key in keys[:MAX_TOLD]) + more
     notice = Notice("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
-    return replace(pod, annotations=annotations), (notice,)
+    return pod._replace(annotations=annotations), (notice,)
 
 
-def normalise_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS104: a mode is trimmed and lower-cased; an empty one is none."""
     del rules
     text = pod.annotations.get(vgpu_keys.MODE)
@@ -72,22 +71,22 @@ def normalise_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
         return pod, _NONE
     annotations = {key: value for key, value in pod.annotations.items() if key != vgpu_keys.MODE}
     if not word:
-        return replace(pod, annotations=annotations), _NONE
+        return pod._replace(annotations=annotations), _NONE
     annotations[vgpu_keys.MODE] = word
     notice = Notice("CS104", f"annotation {vgpu_keys.MODE}: {quoted(text)} was read as {quoted(word)}")
-    return replace(pod, annotations=annotations), (notice,)
+    return pod._replace(annotations=annotations), (notice,)
 
 
-def default_mode(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS111: the namespace's mode, for pods with vGPUs that name none."""
     mode = rules.settings.admission.default_mode.get(pod.namespace)
     if mode is None or vgpu_keys.MODE in pod.annotations or not _has_vgpu(pod, rules):
         return pod, _NONE
     notice = Notice("CS111", f"annotation {vgpu_keys.MODE}: {mode} was added, as namespace {pod.namespace} has it")
-    return replace(pod, annotations={**pod.annotations, vgpu_keys.MODE: mode}), (notice,)
+    return pod._replace(annotations={**pod.annotations, vgpu_keys.MODE: mode}), (notice,)
 
 
-def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
+def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS112: one card where only its share is given, limits for requests and requests for limits, plain numbers."""
     if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
@@ -95,7 +94,7 @@ def complete_resources(pod: Pod, rules: Rulebook) -> tuple[Pod, Notices]:
     init_containers = tuple([complete_container(one, rules) for one in pod.init_containers])
     if all(map(is_, containers, pod.containers)) and all(map(is_, init_containers, pod.init_containers)):
         return pod, _NONE
-    return replace(pod, containers=containers, init_containers=init_containers), _NONE
+    return pod._replace(containers=containers, init_containers=init_containers), _NONE
 
 
 def complete_container(container: Container, rules: Rulebook) -> Container:
@@ -113,18 +112,17 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
             limits[count] = requests[count] = "1"
     if limits == container.limits and requests == container.requests:
         return container
-    return replace(container, limits=limits, requests=requests)
+    return container._replace(limits=limits, requests=requests)
 
 
-def hide_devices(pod: Pod, rules: Rulebook) -> Pod:
+def hide_devices(pod: ReviewedPod, rules: Rulebook) -> ReviewedPod:
     """CS313: where the operator has it so, container runtimes show no device to containers that ask for no cards.
 
     An image may name devices itself, which nobody sees here; what the pod says holds over it.
     """
     if not rules.settings.admission.hide_devices or not rules.asks_cards(pod):
         return pod
-    return replace(
-        pod,
+    return pod._replace(
         containers=tuple([_without_devices(one, rules) for one in pod.containers]),
         init_containers=tuple([_without_devices(one, rules) for one in pod.init_containers]),
     )
@@ -140,18 +138,21 @@ def with_variables(container: Container, more: tuple[tuple[str, str], ...]) -> C
     """*container* with further variables; the same object where there are none."""
     if not more:
         return container
-    return replace(container, reach=container.reach._replace(env=(*container.reach.env, *more)))
+    return container._replace(reach=container.reach._replace(env=(*container.reach.env, *more)))
 
 
-def scheduler_of(pod: Pod, rules: Rulebook) -> str:
+def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
     """The scheduler that a pod with shares is to have: ours, where it names none."""
     return rules.own_scheduler() if pod.scheduler_name in DEFAULT_SCHEDULERS else pod.scheduler_name
 
 
-def furnish(pod: Pod, asked: Asked, rules: Rulebook) -> tuple[Pod, Notices]:
+def furnish(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """What a pod that asks *asked* needs besides, whoever places it."""
     dialect = rules.furnishing.get(asked.dialect)
-    return dialect.furnished(pod, asked.request, rules.tables) if dialect is not None else (pod, _NONE)
+    if dialect is None:
+        return pod, _NONE
+    found, notices = dialect.furnished(pod.as_pod(), asked.request, rules.tables)
+    return pod._replace(labels=found.labels, annotations=found.annotations, runtime_class=found.runtime_class), notices
 
 
 def plain(text: str) -> str:
@@ -180,6 +181,6 @@ def without(found: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
     return left
 
 
-def _has_vgpu(pod: Pod, rules: Rulebook) -> bool:
+def _has_vgpu(pod: ReviewedPod, rules: Rulebook) -> bool:
     resources = rules.tables.vgpu.resources
     return any(not (resources.isdisjoint(one.limits) and resources.isdisjoint(one.requests)) for one in pod.containers)

@@ -14,7 +14,7 @@ from core.admission.update import judge_change
 from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import InvalidRequestError, quoted
-from core.model import Pod
+from core.model import ReviewedPod
 from core.port import Violation
 from core.remarks import Notice
 from core.settings import OnOtherNodes
@@ -108,7 +108,7 @@ def _speaks_of_cards(found: PodObject | None, book: Rulebook) -> bool:
     return not all(map(book.resources.isdisjoint, resources_in(found)))
 
 
-def elsewhere(old: Pod, review: Review, book: Rulebook) -> Verdict:
+def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
     """CS315: a device plugin writes the pods of its own node, as far as its token tells which that is."""
     node, settings = review.user_node, book.settings.admission
     if not node or node == old.node_name or not settings.is_of_a_node(review.user_name):
@@ -142,7 +142,7 @@ def unreadable(error: InvalidRequestError) -> Verdict:
     return Verdict(violations=(violation,))
 
 
-def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
+def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *pod*, which *user_name* creates."""
     if not book.is_concerned_with(pod):
         return Judged(NOTHING, pod)
@@ -154,13 +154,14 @@ def judge_new(pod: Pod, user_name: str, book: Rulebook) -> Judged:
     asked: Asked | None = None
     scheduler_name = pod.scheduler_name
     if book.asks_cards(pod):
-        found, asked = rules.examine(mended, book)
+        dialects = book.dialects_of(mended)
+        found, asked = rules.examine(mended, book, dialects)
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
         if asked is not None and not violations:
             scheduler_name = mends.scheduler_of(pod, book)
-            if scheduler_name != pod.scheduler_name and len(book.dialects_of(mended)) > 1:
+            if scheduler_name != pod.scheduler_name and len(dialects) > 1:
                 # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
-                violations = rules.examine(replace(mended, scheduler_name=scheduler_name), book)[0]
+                violations = rules.examine(mended._replace(scheduler_name=scheduler_name), book, dialects)[0]
             mended, furnished = mends.furnish(mends.hide_devices(mended, book), asked, book)
             notices += furnished
         if violations:

@@ -14,7 +14,7 @@ from typing import Final
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import first_of
 from core.errors import quoted
-from core.model import NO_REACH, Container, Pod
+from core.model import NO_REACH, Container, ReviewedPod
 from core.port import Violation
 from core.remarks import Notice
 from core.settings import AdmissionSettings
@@ -88,7 +88,7 @@ _DEVICE_FOLDERS: Final = frozenset(
 )
 
 
-def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+def beyond_share(pod: ReviewedPod, rules: Rulebook) -> tuple[Violation, ...]:
     """What of *pod*, which asks for cards, would reach more than its share."""
     found = [one for container in (*pod.init_containers, *pod.containers) for one in escaping(container, pod, rules)]
     if pod.host_pid:
@@ -98,7 +98,7 @@ def beyond_share(pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
     return tuple(found)
 
 
-def escaping(container: Container, pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+def escaping(container: Container, pod: ReviewedPod, rules: Rulebook) -> tuple[Violation, ...]:
     """By what *container* of *pod* would reach more than its share, as far as settings forbid it."""
     if container.reach is NO_REACH:
         return ()  # as of nearly every one
@@ -106,7 +106,9 @@ def escaping(container: Container, pod: Pod, rules: Rulebook) -> tuple[Violation
     return allowed(found, pod, rules)
 
 
-def allowed(found: tuple[Violation, ...] | Iterator[Violation], pod: Pod, rules: Rulebook) -> tuple[Violation, ...]:
+def allowed(
+    found: tuple[Violation, ...] | Iterator[Violation], pod: ReviewedPod, rules: Rulebook
+) -> tuple[Violation, ...]:
     """Of *found*, what settings do not allow in the pod's namespace."""
     settings = rules.settings.admission
     return tuple([one for one in found if not settings.allows(one.code, pod.namespace)])
@@ -169,7 +171,7 @@ def covering(container: Container) -> tuple[Violation, ...]:
     )
 
 
-def devices(pod: Pod) -> Iterator[Violation]:
+def devices(pod: ReviewedPod) -> Iterator[Violation]:
     """CS309: volumes that show device files of the node."""
     yield from first_of(
         [path for path in dict.fromkeys(pod.host_paths) if _shows_devices(absolute(path))],
@@ -195,7 +197,7 @@ def _host_pid() -> Violation:
     )
 
 
-def unseen(pod: Pod) -> Notice | None:
+def unseen(pod: ReviewedPod) -> Notice | None:
     """CS312: variables from elsewhere can override what a rule would deny, and nobody sees them here."""
     named = [one.name for one in (*pod.init_containers, *pod.containers) if one.reach.env_from]
     if not named:

@@ -7,7 +7,7 @@ from typing import Final
 from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.port import Counting, Furnishing, Reading
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables
 
@@ -92,7 +92,7 @@ class Rulebook:
         ]
         return sorted(found)
 
-    def is_concerned_with(self, pod: Pod) -> bool:
+    def is_concerned_with(self, pod: ReviewedPod) -> bool:
         """Whether any rule could have a word on *pod*, or reads one of its annotations."""
         return self.asks_cards(pod) or self.reads_of(pod.annotations)
 
@@ -102,7 +102,7 @@ class Rulebook:
             return True
         return bool(self.protected_of(annotations))
 
-    def asks_cards(self, pod: Pod) -> bool:
+    def asks_cards(self, pod: ReviewedPod) -> bool:
         """Whether a container of *pod* names a resource of cards."""
         return any(map(self.has_cards, pod.containers)) or any(map(self.has_cards, pod.init_containers))
 
@@ -111,14 +111,14 @@ class Rulebook:
         resources = self.resources
         return not (resources.isdisjoint(container.limits) and resources.isdisjoint(container.requests))
 
-    def dialects_of(self, pod: Pod) -> tuple[DialectName, ...]:
+    def dialects_of(self, pod: ReviewedPod) -> tuple[DialectName, ...]:
         """The dialects of which a container of *pod* names a resource: no other has a word on it."""
         named: set[str] = set()
         for one in (*pod.containers, *pod.init_containers):
             named.update(one.limits, one.requests)
         return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
 
-    def may_assign(self, user_name: str, pod: Pod) -> bool:
+    def may_assign(self, user_name: str, pod: ReviewedPod) -> bool:
         """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
         admission, scheduler = self.settings.admission, pod.scheduler_name
         if admission.trusts(user_name):

@@ -14,10 +14,10 @@ from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked, is_crowded
 from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.port import Violation
 from core.remarks import Notice
-from core.settings import NeverFits
+from core.settings import DialectName, NeverFits
 
 Violations = tuple[Violation, ...]
 
@@ -30,9 +30,12 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 NODE_PREFIX: Final = "system:node:"
 
 
-def examine(pod: Pod, rules: Rulebook) -> tuple[Violations, Asked | None]:
-    """(what is wrong with the cards that *pod* asks for, what it asks for if we place it)."""
-    asked = rules.catalog.request_of(pod, rules.tables, rules.settings, rules.dialects_of(pod))
+def examine(
+    pod: ReviewedPod, rules: Rulebook, dialects: tuple[DialectName, ...] | None = None
+) -> tuple[Violations, Asked | None]:
+    """(what is wrong with the cards that *pod* asks for, what it asks for if we place it); *dialects* are the pod's."""
+    among = rules.dialects_of(pod) if dialects is None else dialects
+    asked = rules.catalog.request_of(pod, rules.tables, rules.settings, among)
     if asked is None:
         return _values(pod), None
     if isinstance(asked, Asked):
@@ -40,15 +43,15 @@ def examine(pod: Pod, rules: Rulebook) -> tuple[Violations, Asked | None]:
     return (*asked, *_values(pod), *_containers(pod, rules)), None
 
 
-def never_fits(pod: Pod, asked: Asked, rules: Rulebook) -> Violation | None:
+def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | None:
     """CS401 to CS405: what no node of the cluster could take, were it empty; None where that is not certain."""
     if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
         return None
     dialect = rules.catalog.dialects[asked.dialect]
-    return rules.stock.never_fits(dialect, asked.request, pod, rules.tables, asked_resource(pod, rules))
+    return rules.stock.never_fits(dialect, asked.request, pod.as_pod(), rules.tables, asked_resource(pod, rules))
 
 
-def asked_resource(pod: Pod, rules: Rulebook) -> str:
+def asked_resource(pod: ReviewedPod, rules: Rulebook) -> str:
     """A resource of cards of which *pod* asks for more than 0, "" if there is none."""
     found = {
         key
@@ -65,12 +68,12 @@ def warned(found: Violation) -> Notice:
     return Notice(found.code, f"this pod can never be placed: {found}")
 
 
-def denies_what_never_fits(pod: Pod, rules: Rulebook) -> bool:
+def denies_what_never_fits(pod: ReviewedPod, rules: Rulebook) -> bool:
     """Whether a pod that can never fit is denied; otherwise its owner is told."""
     return rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.DENY
 
 
-def names_its_node(pod: Pod) -> Violations:
+def names_its_node(pod: ReviewedPod) -> Violations:
     """CS302: a pod that names its node itself passes by every scheduler, so nobody gives it cards."""
     if not pod.node_name:
         return ()
@@ -84,12 +87,12 @@ def names_its_node(pod: Pod) -> Violations:
     )
 
 
-def is_mirror(pod: Pod, user_name: str) -> bool:
+def is_mirror(pod: ReviewedPod, user_name: str) -> bool:
     """Whether *pod* is a kubelet's picture of a static pod, which runs whatever is answered."""
     return _MIRROR in pod.annotations and user_name.startswith(NODE_PREFIX)
 
 
-def contradictions(pod: Pod) -> Iterator[Violation]:
+def contradictions(pod: ReviewedPod) -> Iterator[Violation]:
     """CS206: the same wanted and refused, or wished in two ways."""
     for use, no_use in (
         (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
@@ -109,7 +112,7 @@ def contradictions(pod: Pod) -> Iterator[Violation]:
             )
 
 
-def moved_twice(pod: Pod) -> Iterator[Violation]:
+def moved_twice(pod: ReviewedPod) -> Iterator[Violation]:
     """CS206: a key that is to be moved, beside another value under the key that it would be moved to."""
     for key, own in MOVED.items():
         found, wished = pod.annotations.get(key), pod.annotations.get(own)
@@ -119,7 +122,7 @@ def moved_twice(pod: Pod) -> Iterator[Violation]:
             )
 
 
-def lists(pod: Pod) -> Iterator[Violation]:
+def lists(pod: ReviewedPod) -> Iterator[Violation]:
     """CS107, CS108: items of a list of cards or types that can be none."""
     for key in _CARD_LISTS:
         if key in pod.annotations:
@@ -132,6 +135,7 @@ def lists(pod: Pod) -> Iterator[Violation]:
 _CARD_LISTS: Final = (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS)
 _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 _LISTS: Final = frozenset({*_CARD_LISTS, *_TYPE_LISTS, names.WISHED_INDICES})
+_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS})
 
 
 def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
@@ -147,7 +151,7 @@ def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
             )
 
 
-def unmeasured(pod: Pod, rules: Rulebook) -> Iterator[Violation]:
+def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
     """CS213: a count of cards alone passes by a quota on their memory, and a percentage as well."""
     for one in (*pod.containers, *pod.init_containers):
         for count, memory in rules.memories.items():
@@ -161,13 +165,14 @@ def unmeasured(pod: Pod, rules: Rulebook) -> Iterator[Violation]:
                 )
 
 
-def _values(pod: Pod) -> Violations:
+def _values(pod: ReviewedPod) -> Violations:
     if _LISTS.isdisjoint(pod.annotations):
         return ()
-    return (*lists(pod), *contradictions(pod))
+    found = tuple(lists(pod))
+    return found if _REFUSING.isdisjoint(pod.annotations) else (*found, *contradictions(pod))
 
 
-def _containers(pod: Pod, rules: Rulebook) -> Violations:
+def _containers(pod: ReviewedPod, rules: Rulebook) -> Violations:
     if is_crowded(pod):
         return ()
     found: list[Violation] = []
@@ -179,7 +184,7 @@ def _containers(pod: Pod, rules: Rulebook) -> Violations:
     return (*found, *beyond_share(pod, rules))
 
 
-def _bad_items(pod: Pod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
+def _bad_items(pod: ReviewedPod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
     wrong = [item for item in items_of(pod.annotations[key]) if not grammar.fullmatch(item)]
     if wrong:
         yield Violation(code=code, field=f"annotation {key}", found=quoted(min(wrong)), remedy=remedy)

@@ -10,7 +10,7 @@ from typing import Final
 from core import names, spelling
 from core.admission.rulebook import MOVED, Rulebook
 from core.errors import quoted
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.remarks import Notice
 
 PREFIXES: Final = (names.OWN_PREFIX, "hami.io/", "huawei.com/", "nvidia.com/", "volcano.sh/")
@@ -29,12 +29,12 @@ _LOOKED_AT: Final = 16
 _TOLD: Final = 4
 
 
-def strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
+def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[Notice]:
     """What of *pod* looks like a key of ours and is none; of a changed pod what it had not *before*."""
     return islice(_strange(pod, before, book), _TOLD)
 
 
-def _strange(pod: Pod, before: Pod | None, book: Rulebook) -> Iterator[Notice]:
+def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[Notice]:
     known = before.annotations if before is not None else {}
     found = [
         key for key in pod.annotations if key.startswith(PREFIXES) and key not in known and not _is_known(key, book)

@@ -7,7 +7,7 @@ from core.admission.mends import complete_container
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Verdict, first_of
 from core.errors import quoted
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.port import Violation
 from core.wire.reviewed_pods import PodObject, ephemeral_containers_of, pod_of
 
@@ -54,7 +54,7 @@ def judge_resize(old: PodObject, new: PodObject, namespace: str, book: Rulebook)
     return Verdict(violations=violations) if violations else NOTHING
 
 
-def _resized(before: Pod, after: Pod, book: Rulebook) -> Iterator[Violation]:
+def _resized(before: ReviewedPod, after: ReviewedPod, book: Rulebook) -> Iterator[Violation]:
     stored = {one.name: one for one in before.containers}
     for container in after.containers:
         old = stored.get(container.name)

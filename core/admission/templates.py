@@ -4,13 +4,12 @@ Nothing of a workload is changed: its pods are mended when they are made. What w
 no mending could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from core.admission import advice, mends, rules
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
-from core.model import Pod
+from core.model import ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port import Violation
 from core.remarks import Notice
@@ -67,7 +66,7 @@ def _work(template: Template) -> int:
 def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[Notice], list[Violation]]:
     """(what is told of *template*, what is wrong with it), each with where it stands."""
     # A template may name the namespace of its pods, or none; either way they are made where the workload is.
-    pod = replace(pod_of(template.pod, namespace), namespace=namespace)
+    pod = pod_of(template.pod, namespace)._replace(namespace=namespace)
     verdict = advice.spoken(_judged(pod, book), book)
     return [Notice(one.code, f"{template.field}: {one.text}") for one in verdict.notices], [
         Violation(code=one.code, field=f"{template.field}: {one.field}", found=one.found, remedy=one.remedy)
@@ -75,7 +74,7 @@ def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[lis
     ]
 
 
-def _judged(pod: Pod, book: Rulebook) -> Judged:
+def _judged(pod: ReviewedPod, book: Rulebook) -> Judged:
     if not book.is_concerned_with(pod):
         return Judged(NOTHING, pod)
     mended, notices = mends.complete(pod, book)

@@ -1,7 +1,7 @@
 """The verdict on a changed pod: only what differs from the old object is judged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from core import names
@@ -10,7 +10,7 @@ from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import quoted
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.port import Rotating, Violation
 from core.remarks import Notice
 from core.wire.applied import LAST_APPLIED, applied_annotations
@@ -21,7 +21,7 @@ _DELETING: Final = "the pod is being deleted"
 _CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it and create it again to choose others"
 
 
-def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Judged:
+def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *user_name* making *new* of *old*.
 
     The accounts that write assignments are never held up; a plugin's write is completed by `rotation`. A pod that is
@@ -47,7 +47,7 @@ def judge_change(old: Pod, new: Pod, user_name: str, book: Rulebook) -> Judged:
     return Judged(Verdict(edits=edits_between(new, pod), notices=notices), pod, asked, old)
 
 
-def rotation(old: Pod, new: Pod, book: Rulebook) -> Verdict:
+def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
     """What a device plugin's write to a pod of several containers must carry besides, for it to serve the next one."""
     if names.SEGMENT_QUEUE not in old.annotations:
         return NOTHING
@@ -66,13 +66,13 @@ class Held:
     asked: what it asks of cards, None where that is nothing, or what it asked before.
     """
 
-    pod: Pod
+    pod: ReviewedPod
     notices: tuple[Notice, ...] = ()
     violations: tuple[Violation, ...] = ()
     asked: Asked | None = None
 
 
-def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
+def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     """CS301: what only schedulers and device plugins write stays as it was, and who tries is told.
 
     A manifest that named such a key at its first apply names it at every other: there it is only dropped again.
@@ -88,10 +88,10 @@ def protect(old: Pod, new: Pod, book: Rulebook) -> Held:
         for key in [key for key in keys if key in again][:MAX_TOLD]
     )
     violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new))
-    return Held(replace(new, annotations=mends.restored(new.annotations, old.annotations, keys)), notices, violations)
+    return Held(new._replace(annotations=mends.restored(new.annotations, old.annotations, keys)), notices, violations)
 
 
-def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
+def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     """What the user says of the cards: free while the pod waits (and judged again), frozen once it is settled."""
     if _is_settled(old, new):
         return _frozen(old, new, book)
@@ -105,17 +105,16 @@ def wish(old: Pod, new: Pod, book: Rulebook) -> Held:
     return Held(mended, moved.notices + notices, violations, asked)
 
 
-def change_back(old: Pod, new: Pod, book: Rulebook) -> Pod:
+def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedPod:
     """The spec with what admission had mended, and the writer's manifest has unmended, as it is stored.
 
     Nothing else is touched: the API server says itself which fields of a pod may not change.
     """
     if new.scheduler_name in mends.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
-        new = replace(new, scheduler_name=old.scheduler_name)
+        new = new._replace(scheduler_name=old.scheduler_name)
     if not new.runtime_class and old.runtime_class in {one.runtime_class for one in book.tables.ascend.chips}:
-        new = replace(new, runtime_class=old.runtime_class)
-    return replace(
-        new,
+        new = new._replace(runtime_class=old.runtime_class)
+    return new._replace(
         containers=_resources_back(old.containers, new.containers, book),
         init_containers=_resources_back(old.init_containers, new.init_containers, book),
     )
@@ -136,11 +135,11 @@ def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
         return new
     one, other = mends.complete_container(old, book), mends.complete_container(new, book)
     if one.limits == other.limits and one.requests == other.requests:
-        return replace(new, limits=old.limits, requests=old.requests)
+        return new._replace(limits=old.limits, requests=old.requests)
     return new
 
 
-def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
+def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     """CS305: the cards of a bound pod are chosen; the same wish in the guides' key is dropped.
 
     The pod that is given has them all as they were, whatever the violations.
@@ -154,14 +153,14 @@ def _frozen(old: Pod, new: Pod, book: Rulebook) -> Held:
         wished = rules.items_of(old.annotations.get(own, ""))
         if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
             violations.append(_too_late(key, new))
-    mended, _ = mends.normalise_mode(replace(new, annotations=annotations), book)
+    mended, _ = mends.normalise_mode(new._replace(annotations=annotations), book)
     for key in _selectors(old, mended, book):
         violations.append(_too_late(key, new))
-        mended = replace(mended, annotations=mends.restored(mended.annotations, old.annotations, (key,)))
+        mended = mended._replace(annotations=mends.restored(mended.annotations, old.annotations, (key,)))
     return Held(mended, violations=tuple(violations))
 
 
-def _moved(old: Pod, new: Pod) -> Held:
+def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
     """CS311: the newest word wins: a wish in the guides' key replaces the one that an earlier apply left."""
     annotations = dict(new.annotations)
     notices: list[Notice] = []
@@ -178,10 +177,10 @@ def _moved(old: Pod, new: Pod) -> Held:
         annotations[own] = text
     if annotations == new.annotations:
         return Held(new)
-    return Held(replace(new, annotations=annotations), tuple(notices), tuple(violations))
+    return Held(new._replace(annotations=annotations), tuple(notices), tuple(violations))
 
 
-def _is_wish(old: Pod, new: Pod, book: Rulebook) -> bool:
+def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> bool:
     """Whether a change of ``volcano.sh/gpu-index`` is a user's word on cards, to be judged as such.
 
     Once the pod is settled the key is a machine's: `wish` lets nothing pass there but the wish that it was bound with.
@@ -189,17 +188,17 @@ def _is_wish(old: Pod, new: Pod, book: Rulebook) -> bool:
     return book.asks_cards(old) and (names.GPU_INDEX in new.annotations or not _is_settled(old, new))
 
 
-def _is_settled(old: Pod, new: Pod) -> bool:
+def _is_settled(old: ReviewedPod, new: ReviewedPod) -> bool:
     """Whether no card will be chosen for the pod any more: it has its own, or it is being deleted."""
     return bool(old.node_name) or new.deleting
 
 
-def _lets_go(old: Pod, new: Pod) -> bool:
+def _lets_go(old: ReviewedPod, new: ReviewedPod) -> bool:
     """Whether a finalizer is taken from a pod that is being deleted, which nobody may hold up."""
     return new.deleting and not set(old.finalizers) <= set(new.finalizers)
 
 
-def _reapplied(old: Pod, new: Pod, keys: Sequence[str]) -> frozenset[str]:
+def _reapplied(old: ReviewedPod, new: ReviewedPod, keys: Sequence[str]) -> frozenset[str]:
     """Those of *keys* that the manifest named already when it was last applied."""
     last = new.annotations.get(LAST_APPLIED)
     if last is None or last != old.annotations.get(LAST_APPLIED):
@@ -208,7 +207,7 @@ def _reapplied(old: Pod, new: Pod, keys: Sequence[str]) -> frozenset[str]:
     return frozenset(key for key in keys if key in new.annotations and applied.get(key) == new.annotations[key])
 
 
-def _unchanged(old: Pod, new: Pod) -> bool:
+def _unchanged(old: ReviewedPod, new: ReviewedPod) -> bool:
     return (
         old.annotations == new.annotations
         and old.containers == new.containers
@@ -218,16 +217,16 @@ def _unchanged(old: Pod, new: Pod) -> bool:
     )
 
 
-def _changed(old: Pod, new: Pod) -> list[str]:
+def _changed(old: ReviewedPod, new: ReviewedPod) -> list[str]:
     before, after = old.annotations, new.annotations
     return [key for key in after if before.get(key) != after[key]] + [key for key in before if key not in after]
 
 
-def _selectors(old: Pod, new: Pod, book: Rulebook) -> tuple[str, ...]:
+def _selectors(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> tuple[str, ...]:
     return tuple(sorted(book.wishes.intersection(_changed(old, new))))
 
 
-def _forged(key: str, new: Pod) -> Violation:
+def _forged(key: str, new: ReviewedPod) -> Violation:
     return Violation(
         code="CS301",
         field=f"annotation {key}",
@@ -236,7 +235,7 @@ def _forged(key: str, new: Pod) -> Violation:
     )
 
 
-def _too_late(key: str, new: Pod) -> Violation:
+def _too_late(key: str, new: ReviewedPod) -> Violation:
     return Violation(
         code="CS305",
         field=f"annotation {key}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from core.catalog import Asked
-from core.model import Container, Pod
+from core.model import Container, ReviewedPod
 from core.port import Violation
 from core.remarks import Notice
 from core.wire.patches import Appended, Edit, Path
@@ -45,9 +45,9 @@ class Judged(NamedTuple):
     """
 
     verdict: Verdict
-    pod: Pod | None = None
+    pod: ReviewedPod | None = None
     asked: Asked | None = None
-    before: Pod | None = None
+    before: ReviewedPod | None = None
 
 
 # Of a hundred things that are wrong for one reason the first are told, and how many more there are.
@@ -68,7 +68,7 @@ _LABELS: Final = ("metadata", "labels")
 _SPEC: Final = ("spec",)
 
 
-def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tuple[Edit | Appended, ...]:
+def edits_between(old: ReviewedPod, new: ReviewedPod, scheduler_name: str | None = None) -> tuple[Edit | Appended, ...]:
     """What turns *old* into *new*, in what admission may change; *scheduler_name* is not the new one's, if given.
 
     Annotations and labels, the names of scheduler and runtime class, containers' resources and further variables.
@@ -79,11 +79,12 @@ def edits_between(old: Pod, new: Pod, scheduler_name: str | None = None) -> tupl
     if old.labels is not new.labels:
         edits += _edit(_LABELS, old.labels, new.labels)
     wanted = new.scheduler_name if scheduler_name is None else scheduler_name
-    edits += _edit(
-        _SPEC,
-        {"schedulerName": old.scheduler_name, "runtimeClassName": old.runtime_class},
-        {"schedulerName": wanted, "runtimeClassName": new.runtime_class},
-    )
+    if (wanted, new.runtime_class) != (old.scheduler_name, old.runtime_class):
+        edits += _edit(
+            _SPEC,
+            {"schedulerName": old.scheduler_name, "runtimeClassName": old.runtime_class},
+            {"schedulerName": wanted, "runtimeClassName": new.runtime_class},
+        )
     edits += _containers("containers", zip(old.containers, new.containers, strict=True))
     edits += _containers("initContainers", zip(old.init_containers, new.init_containers, strict=True))
     return tuple(edits)
@@ -103,5 +104,6 @@ def _edit(place: Path, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[
     if old == new:
         return ()
     values: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
-    values.update({key: None for key in old if key not in new})
+    if not old.keys() <= new.keys():
+        values.update({key: None for key in old if key not in new})
     return (Edit(place, values),)

@@ -99,7 +99,10 @@ def _put(mapping: dict[str, Any], path: Path, values: Mapping[str, str]) -> None
 
 def pointer(path: Path) -> str:
     """*path* as a JSON pointer. Source: RFC 6901, 3."""
-    return "".join(["/" + _escaped(name) for name in path])
+    text = "/".join(path)
+    if "~" in text or text.count("/") != len(path) - 1:
+        return "".join(["/" + _escaped(name) for name in path])
+    return "/" + text  # as every path of a fixed place
 
 
 def _escaped(name: str) -> str:

@@ -1,7 +1,4 @@
-"""Pods under review: of their JSON what admission reads, which is another part than placing needs (`core.wire.pods`).
-
-Which of the pods of its workload a pod is, is no part of the value: no rule may depend on that.
-"""
+"""Pods under review: of their JSON what admission reads; what placing reads is in `core.wire.pods`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -9,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from core.model import NO_REACH, Container, Pod, PodUid, Reach
+from core.model import NO_REACH, Container, Reach, ReviewedPod
 from core.watched import is_kept, is_watched, may_be_watched
 from core.wire import reading
 from core.wire.patches import Path, Present
@@ -93,15 +90,13 @@ class PodObject(msgspec.Struct, frozen=True, gc=False):
 _NO_SPEC: Final = _Spec()
 
 
-def pod_of(found: PodObject, namespace: str = "") -> Pod:
+def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
     """A decoded pod as admission judges it; one that does not say its namespace is in *namespace*.
 
     Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
     """
     meta, spec = found.metadata, found.spec or _NO_SPEC
-    return Pod(
-        uid=PodUid(""),
-        name="",
+    return ReviewedPod(
         namespace=meta.namespace or namespace,
         labels=meta.labels or reading.EMPTY,
         annotations=meta.annotations or reading.EMPTY,

@@ -174,10 +174,12 @@ def _at_rate(rig: Rig, args: argparse.Namespace, bodies: Sequence[bytes]) -> Ite
         rig.stop(child)
     yield "open_loop_rate", args.rate, "1/s"
     yield "open_loop_rss_mib", round(memory_mib, 1), "MiB"
-    for name, times in (("open_loop", sorted(found[port])), ("open_loop_echo", sorted(found[echo_port]))):
+    ours, bare = sorted(found[port]), sorted(found[echo_port])
+    for name, times in (("open_loop", ours), ("open_loop_echo", bare)):
         yield f"{name}_p50_ms", round(quantile(times, 0.5) * 1e3, 3), "ms"
         yield f"{name}_p99_ms", round(quantile(times, 0.99) * 1e3, 3), "ms"
         yield f"{name}_max_ms", round(times[-1] * 1e3, 3), "ms"
+    yield "open_loop_p99_over_echo_ms", round((quantile(ours, 0.99) - quantile(bare, 0.99)) * 1e3, 3), "ms"
 
 
 def _growth(rig: Rig, args: argparse.Namespace, calls: Sequence[bytes]) -> Iterator[_Found]:

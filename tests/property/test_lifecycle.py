@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,7 +103,7 @@ class PodLives:
         one = self._one(pick)
         if asks_more and not one.node_name:
             limits = {**one.containers[0].limits, MEMORY: "900"}
-            self.api.write(one, containers=(replace(one.containers[0], limits=limits, requests=limits),))
+            self.api.write(one, containers=(one.containers[0]._replace(limits=limits, requests=limits),))
         else:
             self.api.write(one, labels={**one.labels, "edit": str(self.api.revision)})
 

@@ -20,6 +20,7 @@ from core.port import Choosing
 from core.settings import MigGroup, MigModel, MigProfile, NodeKind, Policy, Settings, Tables, VgpuTable
 from tests.support import ascend, mindcluster
 from tests.support.cards import A100_LAYOUTS
+from tests.support.reviewed import reviewed
 
 CATALOG = standard_catalog()
 A30_LAYOUTS = MigModel(
@@ -264,7 +265,7 @@ def check(seed: int) -> str:
     asked = CATALOG.request_of(pod, TABLES, book.settings)
     if not isinstance(asked, Asked):
         return "not asked"
-    never = rules.never_fits(pod, asked, book)
+    never = rules.never_fits(reviewed(pod), asked, book)
     could = could_ever(best, asked)
     if never is not None and could:
         return "false"

@@ -8,7 +8,7 @@ restricts the type. One card takes any number of shares.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
@@ -77,7 +77,7 @@ class Toy:
             cards.append(ToyCard(index, kind, int(total)))
         return Offer(cards=tuple(cards))
 
-    def request(self, pod: Pod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Any | tuple[Violation, ...] | None:
         limits = pod.containers[0].limits if pod.containers else {}
         if MEMORY not in limits:
             return None

@@ -25,6 +25,7 @@ from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS,
 from core.wire import templates as templates_wire
 from core.wire.configuration import decode_settings
 from core.wire.pods import decode_pod
+from tests.support.reviewed import reviewed
 from webhook import options as webhook_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -137,7 +138,7 @@ def test_a_pod_that_asks_for_plain_gpus_is_left_alone_so_that_it_need_not_be_rev
     container = {"name": "c", "image": "i", "resources": {"limits": {PLAIN_GPU: "1"}, "requests": {PLAIN_GPU: "1"}}}
     spec = {"containers": [container], "schedulerName": "default-scheduler"}
     manifest = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec}
-    assert judge_new(decode_pod(json.dumps(manifest).encode()), "somebody", book()).verdict == NOTHING
+    assert judge_new(reviewed(decode_pod(json.dumps(manifest).encode())), "somebody", book()).verdict == NOTHING
 
 
 def test_changes_are_reviewed_for_exactly_the_annotations_that_the_core_judges():

@@ -13,6 +13,7 @@ from core.catalog import standard_catalog
 from core.names import SCHEDULER_NAME
 from core.settings import Settings, Tables
 from core.wire.pods import decode_pod
+from tests.support.reviewed import reviewed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -57,14 +58,14 @@ def test_what_installing_is_tried_with_names_no_scheduler_and_gets_ours():
     (named,) = set(re.findall(r"kubectl apply .*-f (docs/examples/\S+)", section))
     (manifest,) = yaml.safe_load_all((ROOT / named).read_text(encoding="utf-8"))
     pod = decode_pod(json.dumps(manifest).encode())
-    edits = judge_new(pod, "dana", BOOK).verdict.edits
+    edits = judge_new(reviewed(pod), "dana", BOOK).verdict.edits
     assert f"describe pod {pod.name}\n" in section
     assert [edit.values["schedulerName"] for edit in edits if "schedulerName" in edit.values] == [SCHEDULER_NAME]
 
 
 def test_what_names_volcano_is_nobodys_under_the_default_overlay():
     pod = decode_pod(json.dumps(yaml.safe_load((ROOT / "docs/examples/hami-core.yaml").read_text())).encode())
-    edits = judge_new(pod, "dana", BOOK).verdict.edits
+    edits = judge_new(reviewed(pod), "dana", BOOK).verdict.edits
     assert pod.scheduler_name == "volcano"
     assert not any("schedulerName" in edit.values for edit in edits)
     overlay = yaml.safe_load((ROOT / "deploy/overlays/volcano-name/settings.yaml").read_text())

@@ -7,7 +7,7 @@ from core.dialects.ascend_hami import fit, handoff, keys, lock, remarks, request
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
@@ -60,7 +60,7 @@ class AscendHami:
         """The chips that *node* registers; None without a register, a complaint if none can be used."""
         return _cards.offer(node, tables)
 
-    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request(pod, tables)
 

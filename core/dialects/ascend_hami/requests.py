@@ -11,7 +11,7 @@ from core import selection
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import Cut, chips_of, trim
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, Pod
+from core.model import AnyPod, Container
 from core.port import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.settings import AscendChip, Tables
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     selection: CardSelection = ANY_CARD
 
 
-def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
     asked = readable_request(pod, tables)
     if asked is None:
@@ -64,7 +64,7 @@ def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     return asked
 
 
-def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, taken as upstream's scheduler takes it; None if nothing, violations if it cannot be placed."""
     chips = _mentioned(pod, chips_of(tables))
     if not chips:
@@ -91,12 +91,12 @@ def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...
     return Request(chip.common_word, asks, len(pod.init_containers) + len(pod.containers), soft, wish)
 
 
-def is_soft(pod: Pod) -> bool:
+def is_soft(pod: AnyPod) -> bool:
     """Whether the pod's chips are sliced softly; any other word means templates."""
     return pod.annotations.get(keys.MODE) == keys.SOFT
 
 
-def _mentioned(pod: Pod, chips: Sequence[AscendChip]) -> list[AscendChip]:
+def _mentioned(pod: AnyPod, chips: Sequence[AscendChip]) -> list[AscendChip]:
     """The chip types of which some container names a resource; names are compared whole."""
     names: set[str] = set()
     for container in (*pod.init_containers, *pod.containers):
@@ -104,7 +104,7 @@ def _mentioned(pod: Pod, chips: Sequence[AscendChip]) -> list[AscendChip]:
     return [c for c in chips if c.resource in names or c.memory_resource in names or c.core_resource in names]
 
 
-def _asks_of(pod: Pod, chip: AscendChip, *, soft: bool) -> tuple[tuple[Ask, ...], list[Violation]]:
+def _asks_of(pod: AnyPod, chip: AscendChip, *, soft: bool) -> tuple[tuple[Ask, ...], list[Violation]]:
     violations: list[Violation] = []
     early: list[Ask] = []
     sidecars: list[Ask] = []
@@ -188,7 +188,7 @@ class _Figures:
         return f'{self._role} "{self._container.name}": {place} {resource}'
 
 
-def _selection(pod: Pod, chip: AscendChip, violations: list[Violation]) -> CardSelection:
+def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> CardSelection:
     found: list[frozenset[str]] = []
     for key in (keys.use_uuids(chip.common_word), keys.no_use_uuids(chip.common_word)):
         try:
@@ -199,7 +199,7 @@ def _selection(pod: Pod, chip: AscendChip, violations: list[Violation]) -> CardS
     return CardSelection(use_uuids=found[0], no_use_uuids=found[1]) if any(found) else ANY_CARD
 
 
-def _unservable(pod: Pod, chip: AscendChip) -> Iterable[Violation]:
+def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
     """What kubelet or the plugin would not do as asked: no count, memory that is no plain MiB, cores of a template."""
     soft = is_soft(pod)
     both = _items(pod, keys.use_uuids(chip.common_word)) & _items(pod, keys.no_use_uuids(chip.common_word))
@@ -239,13 +239,13 @@ def _unservable(pod: Pod, chip: AscendChip) -> Iterable[Violation]:
             )
 
 
-def _items(pod: Pod, key: str) -> frozenset[str]:
+def _items(pod: AnyPod, key: str) -> frozenset[str]:
     try:
         return selection.decode_items(pod.annotations.get(key, ""), "")
     except InvalidRequestError:  # told by `_selection`
         return frozenset()
 
 
-def _containers(pod: Pod) -> Iterable[tuple[str, Container]]:
+def _containers(pod: AnyPod) -> Iterable[tuple[str, Container]]:
     yield from (("init container", one) for one in pod.init_containers)
     yield from (("container", one) for one in pod.containers)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from core import selection
 from core.errors import InvalidRequestError
-from core.model import Container, Node, Pod
+from core.model import AnyPod, Container, Node, Pod
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port import Violation
 from core.remarks import Notice, no_effect
@@ -126,7 +126,7 @@ def amount_of(container: Container, resource: str) -> int:
     return 0 if text is None else parse_count(text, f'container "{container.name}": {place} {resource}', MAX_AMOUNT)
 
 
-def total_of(pod: Pod, resource: str) -> int:
+def total_of(pod: AnyPod, resource: str) -> int:
     """What *pod* takes of *resource*: the sum of its containers, or its largest init container if that is more.
 
     Raises:
@@ -138,7 +138,7 @@ def total_of(pod: Pod, resource: str) -> int:
     return max((total, *(amount_of(one, resource) for one in pod.init_containers)))
 
 
-def readable_request(pod: Pod, resource: str) -> Request | None:
+def readable_request(pod: AnyPod, resource: str) -> Request | None:
     """What *pod* asks of *resource*, its containers as many as they are; None if nothing.
 
     Raises:
@@ -151,7 +151,7 @@ def readable_request(pod: Pod, resource: str) -> Request | None:
     return Request(total, amounts, wish_of(pod.annotations))
 
 
-def readable_total(pod: Pod, resource: str) -> int:
+def readable_total(pod: AnyPod, resource: str) -> int:
     """As `total_of`, with what cannot be read as 0; for pods that run already."""
     try:
         return total_of(pod, resource)
@@ -159,7 +159,7 @@ def readable_total(pod: Pod, resource: str) -> int:
         return 0
 
 
-def readable_amounts(pod: Pod, resource: str) -> tuple[int, ...]:
+def readable_amounts(pod: AnyPod, resource: str) -> tuple[int, ...]:
     """What each container of *pod* that asks for *resource* asks, with what cannot be read left out."""
     found: list[int] = []
     for one in pod.containers:
@@ -170,7 +170,7 @@ def readable_amounts(pod: Pod, resource: str) -> tuple[int, ...]:
     return tuple(amount for amount in found if amount)
 
 
-def unservable(pod: Pod, resource: str) -> tuple[Violation, ...]:
+def unservable(pod: AnyPod, resource: str) -> tuple[Violation, ...]:
     """What the plugin cannot serve: init containers (O7)."""
     return tuple(
         Violation(

@@ -12,7 +12,7 @@ from core.dialects.gpushare import grammar, handoff
 from core.dialects.gpushare.cards import Assignment, Card
 from core.dialects.gpushare.grammar import Capacity, Request
 from core.errors import InvalidRequestError
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port import Complaint, Held, InFlight, Offer, Stamp, Violation
 from core.remarks import Notice
 from core.settings import DialectName, Tables
@@ -33,7 +33,7 @@ class Mode(ABC):
     def sells(self, capacity: Capacity) -> bool:
         """Whether the cards of a node with *capacity* are sold in this mode."""
 
-    def violations(self, asked: Request, pod: Pod) -> tuple[Violation, ...]:
+    def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks."""
         del asked
         return grammar.unservable(pod, self.resource)
@@ -76,7 +76,7 @@ class Mode(ABC):
         """The same: these cards have no names."""
         return self.healed(cards)
 
-    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         del tables
         try:

@@ -10,7 +10,7 @@ from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity,
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
-from core.model import Pod
+from core.model import AnyPod
 from core.names import WISHED_INDICES
 from core.port import CardShare, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
 from core.selection import ANY_CARD, CardSelection
@@ -27,7 +27,7 @@ class GpuNumber(Mode):
         """A node that shares no memory."""
         return not capacity.memory
 
-    def violations(self, asked: Request, pod: Pod) -> tuple[Violation, ...]:
+    def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks, an index list of another length included."""
         return (*super().violations(asked, pod), *_miscounted(asked, pod))
 
@@ -111,7 +111,7 @@ def _refusal(card: Card, selection: CardSelection) -> Reason | None:
     return Reason.BUSY if card.pods else None
 
 
-def _miscounted(asked: Request, pod: Pod) -> tuple[Violation, ...]:
+def _miscounted(asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
     indices = asked.selection.indices
     if not indices or len(indices) == asked.total:
         return ()

@@ -10,7 +10,7 @@ from core.dialects.mindcluster import fit, handoff, holding, keys, offer, remark
 from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import TEMPLATES
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
@@ -55,7 +55,7 @@ class MindCluster:
         """The chips of a node; None if its plugin offers no AI cores."""
         return offer.offer(node, tables)
 
-    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request_of(pod, tables)
 

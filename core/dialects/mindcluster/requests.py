@@ -18,7 +18,7 @@ from core.dialects.mindcluster.templates import (
     row,
 )
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, Pod
+from core.model import AnyPod, Container
 from core.port import Violation
 from core.settings import Tables
 from core.units import counted, parse_count
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     choice: Choice | None
 
 
-def request_of(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def request_of(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks; None if no AI core; violations if it may not be asked so."""
     try:
         asked = [(one, cores) for one in pod.containers if (cores := cores_of(one))]
@@ -78,7 +78,7 @@ def cores_of(container: Container) -> int:
     return parse_count(text, f'container "{container.name}": {place} {keys.CORES}', _MAX_CORES)
 
 
-def _decided(container: Container, cores: int, pod: Pod) -> Request | Violation:
+def _decided(container: Container, cores: int, pod: AnyPod) -> Request | Violation:
     field = f'container "{container.name}": {keys.CORES}'
     if cores not in SLICE_CORES:
         if asks_whole_chips(cores):
@@ -116,7 +116,7 @@ def _decided(container: Container, cores: int, pod: Pod) -> Request | Violation:
     )
 
 
-def _labels(pod: Pod, tables: Tables) -> list[Violation]:
+def _labels(pod: AnyPod, tables: Tables) -> list[Violation]:
     found: list[Violation] = []
     if pod.labels.get(keys.CONTROLLER) != keys.CONTROLLER_310P:
         found.append(

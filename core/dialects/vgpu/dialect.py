@@ -11,7 +11,7 @@ from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
@@ -79,7 +79,7 @@ class Vgpu:
         """Figures and words of *pod* that have no effect."""
         return remarks.remarks(pod, request, tables.vgpu)
 
-    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request(pod, tables)
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from core import names, selection
 from core.dialects.vgpu import keys
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, Pod
+from core.model import AnyPod, Container
 from core.port import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.settings import Tables, VgpuTable
@@ -46,7 +46,7 @@ class Request(NamedTuple):
     rules: tuple[int, ...] = ()
 
 
-def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, if the device plugin can also be told so; see `readable_request`."""
     asked = readable_request(pod, tables)
     if asked is None:
@@ -58,7 +58,7 @@ def request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     return asked
 
 
-def readable_request(pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
     """What *pod* asks, its containers as many as they are; None if nothing, violations if it cannot be read."""
     asks, violations = asks_of(pod, tables.vgpu)
     if not asks and not violations:
@@ -97,7 +97,7 @@ def _unknown_mode(word: str) -> Violation:
     return Violation(code="CS104", field=f"annotation {keys.MODE}", found=quoted(word), remedy=remedy)
 
 
-def group_of(pod: Pod) -> str:
+def group_of(pod: AnyPod) -> str:
     """namespace/name of the pod group, "" without one (nvidia 3.9)."""
     for key in names.GROUP_NAME_KEYS:
         name = pod.annotations.get(key)
@@ -106,7 +106,7 @@ def group_of(pod: Pod) -> str:
     return ""
 
 
-def matched_rules(pod: Pod, tables: Tables) -> tuple[int, ...]:
+def matched_rules(pod: AnyPod, tables: Tables) -> tuple[int, ...]:
     """The exclusive rules that *pod* matches, by index; a rule without labels matches nobody."""
     rules = tables.exclusive_rules
     if not rules:
@@ -114,7 +114,7 @@ def matched_rules(pod: Pod, tables: Tables) -> tuple[int, ...]:
     return tuple(index for index, rule in enumerate(rules) if rule.labels and rule.matches(pod.labels))
 
 
-def asks_of(pod: Pod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Violation, ...]]:
+def asks_of(pod: AnyPod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Violation, ...]]:
     """(what the containers ask, what is wrong with their figures); init containers are not looked at.
 
     A container that gives memory, cores or a percentage without a number asks for one card (S25); number 0 asks
@@ -195,7 +195,7 @@ def _selection(annotations: Mapping[str, str]) -> tuple[CardSelection, tuple[Vio
         use_types=_read(annotations, names.USE_GPU_TYPE, selection.decode_types, no_types, wrong),
         no_use_types=_read(annotations, names.NO_USE_GPU_TYPE, selection.decode_types, no_types, wrong),
         use_uuids=_read(annotations, keys.USE_UUID, selection.decode_items, empty, wrong),
-        no_use_uuids=no_use_uuids | avoided[0],
+        no_use_uuids=no_use_uuids | avoided[0] if avoided[0] else no_use_uuids,
         indices=_read(annotations, names.WISHED_INDICES, selection.decode_indices, frozenset[int](), wrong),
         avoided_indices=avoided[1],
     )
@@ -227,7 +227,7 @@ def _read(
         return absent
 
 
-def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
+def _unservable(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:
     """What the plugin could not be told: cards without a number, init containers."""
     violations = [*_init_violations(pod, table), *_cardless(pod, table)]
     violations += [
@@ -243,7 +243,7 @@ def _unservable(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
     return tuple(violations)
 
 
-def _cardless(pod: Pod, table: VgpuTable) -> Iterator[Violation]:
+def _cardless(pod: AnyPod, table: VgpuTable) -> Iterator[Violation]:
     """Shares of no card: kubelet gives the container none (S21), and a node none of its shares."""
     shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
     for one in pod.containers:
@@ -273,7 +273,7 @@ def _asks_nothing(container: Container, table: VgpuTable) -> bool:
         return False
 
 
-def _init_violations(pod: Pod, table: VgpuTable) -> tuple[Violation, ...]:
+def _init_violations(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:
     return tuple(
         Violation(
             code="CS205",

@@ -12,7 +12,7 @@ from core import names
 from core import selection as _selection
 from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer
 from core.errors import InvalidRequestError, quoted
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
 from core.port import (
     CardShare,
@@ -68,7 +68,7 @@ class WholeGpu:
         """The GPUs of a node, as one pool; None if NVIDIA's plugin does not run there."""
         return None if _is_taken(tables) else offer(node)
 
-    def request(self, pod: Pod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks, if it says which models it accepts or names a scheduler; None if it asks for no GPU.
 
         Plain pods of the default scheduler stay with it.
@@ -234,11 +234,11 @@ def _is_taken(tables: Tables) -> bool:
     return RESOURCE in (vgpu.number_resource, vgpu.memory_resource, vgpu.cores_resource, vgpu.percentage_resource)
 
 
-def _types(pod: Pod, key: str) -> frozenset[_selection.TypePattern]:
+def _types(pod: AnyPod, key: str) -> frozenset[_selection.TypePattern]:
     return _selection.decode_types(pod.annotations.get(key, ""), f"annotation {key}")
 
 
-def _unheard(pod: Pod) -> tuple[Violation, ...]:
+def _unheard(pod: AnyPod) -> tuple[Violation, ...]:
     return tuple(
         Violation(
             code="CS212",

@@ -8,7 +8,7 @@ that profile are counted; both stay words of the model, so that a pod can ask fo
 from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
-from core.model import Container, Node, Pod
+from core.model import AnyPod, Container, Node
 from core.names import MAX_NODE_ANNOTATION_BYTES
 from core.port import Complaint, Offer
 from core.selection import CardSelection, Words, type_words
@@ -68,7 +68,7 @@ def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:
     return bool(models) and all(selection.accepts_type(words) for words in models)
 
 
-def gpus_of(pod: Pod) -> int:
+def gpus_of(pod: AnyPod) -> int:
     """How many GPUs *pod* takes of its node at most at once, as kubelet counts them.
 
     Raises:

@@ -40,7 +40,7 @@ def cards(name, *records):
 
 
 def with_amounts(one: Container, **amounts):
-    return replace(one, limits={**one.limits, **{key.replace("__", "/"): text for key, text in amounts.items()}})
+    return one._replace(limits={**one.limits, **{key.replace("__", "/"): text for key, text in amounts.items()}})
 
 
 def told(ledger, asked):
@@ -109,7 +109,7 @@ def test_a_single_card_is_told_as_one():
 def test_what_no_node_offers_is_not_waited_for(resource, said):
     ledger = cluster(cards("a", record("GPU-a")))
     asked = container(number=1, memory=1000)
-    text = told(ledger, pod(replace(asked, limits={**asked.limits, resource: "1"})))
+    text = told(ledger, pod(asked._replace(limits={**asked.limits, resource: "1"})))
     assert text.endswith(f"{NEVER} No node offers {said}: leave it out, or ask the cluster's operator.")
 
 

@@ -13,6 +13,7 @@ from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings, Tables
 from tests.support.cards import TABLES as MIG_TABLES
+from tests.support.reviewed import reviewed
 
 CATALOG = standard_catalog()
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
@@ -56,7 +57,7 @@ def verdict(asked, found=None, policy=None, tables=None):
     book = rulebook(settings, tables or Tables(), CATALOG)
     stock = (found or inventory(*CLUSTER)).stock()
     book = book.with_stock(stock)
-    return advice.spoken(judge_new(asked, "dana", book), book)
+    return advice.spoken(judge_new(reviewed(asked), "dana", book), book)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_nodes_that_differ_in_nothing_but_how_often_they_split_are_told_apart():
     once = replace(once, annotations={"volcano.sh/node-vgpu-register": register})
     often = vgpu_node("p", "A30", 24576)
     two = pod(number=2, memory=100)
-    two = replace(two, containers=(*two.containers, replace(two.containers[0], name="more")))
+    two = replace(two, containers=(*two.containers, two.containers[0]._replace(name="more")))
     for nodes in ((once, often), (often, once)):
         assert verdict(two, inventory(*nodes)).message == ""
     assert not verdict(two, inventory(once)).allowed
@@ -295,7 +296,7 @@ def test_with_more_kinds_of_nodes_than_are_judged_nothing_is_said():
     assert verdict(pod(number=1, memory=90000), inventory(*many[:512])).codes == ("CS401",)
     assert verdict(pod(number=1, memory=90000), inventory(*many)).message == ""
     crowd = pod(number=1, memory=90000)
-    crowd = replace(crowd, containers=tuple(replace(crowd.containers[0], name=f"c{at}") for at in range(43)))
+    crowd = replace(crowd, containers=tuple(crowd.containers[0]._replace(name=f"c{at}") for at in range(43)))
     assert verdict(crowd, inventory(*many[:1])).message == ""
 
 

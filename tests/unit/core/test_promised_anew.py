@@ -56,13 +56,13 @@ CASES = {
     "factor": (PLAIN_NODE, pod(container(number=1, memory=100)), Tables(), Tables(vgpu=VgpuTable(memory_factor=10))),
     "gpu memory": (
         share_node({"volcano.sh/gpu-memory": "16000", "volcano.sh/gpu-number": "2"}),
-        pod(replace(container(), limits={"volcano.sh/gpu-memory": "100"})),
+        pod(container()._replace(limits={"volcano.sh/gpu-memory": "100"})),
         Tables(),
         TABLES,
     ),
     "gpu number": (
         share_node({"volcano.sh/gpu-number": "2"}),
-        pod(replace(container(), limits={"volcano.sh/gpu-number": "1"})),
+        pod(container()._replace(limits={"volcano.sh/gpu-number": "1"})),
         Tables(),
         TABLES,
     ),

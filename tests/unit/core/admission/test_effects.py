@@ -9,6 +9,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, Catalog, standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
+from tests.support.reviewed import reviewed
 from tests.support.toy import MEMORY as TOY_MEMORY
 from tests.support.toy import Toy, ToyRequest
 
@@ -30,7 +31,7 @@ def pod(limits, annotations=None, labels=None):
 
 
 def told(asked):
-    verdict = spoken(judge_new(asked, "dana", BOOK), BOOK)
+    verdict = spoken(judge_new(reviewed(asked), "dana", BOOK), BOOK)
     assert verdict.allowed, verdict.message
     return [one.text for one in verdict.notices if one.code == "CS116"]
 
@@ -95,7 +96,7 @@ def test_what_has_its_effect_is_not_spoken_of(asked):
 
 @pytest.mark.parametrize("share", [{MEMORY: 3000}, {CORES: 30}, {PERCENT: 50}])
 def test_shares_of_no_card_are_denied(share):
-    verdict = judge_new(pod({NUMBER: 0, **share}), "dana", BOOK).verdict
+    verdict = judge_new(reviewed(pod({NUMBER: 0, **share})), "dana", BOOK).verdict
     (name,) = share
     assert verdict.message == (
         f"CS203 container \"main\": limit {NUMBER}: found '0'; write {NUMBER}: 1, or leave out {name} as well"
@@ -104,7 +105,7 @@ def test_shares_of_no_card_are_denied(share):
 
 def test_a_chip_wanted_and_refused_is_denied():
     asked = pod({CHIP: 1}, {"hami.io/use-Ascend310P-uuid": "A,B", "hami.io/no-use-Ascend310P-uuid": "B"})
-    verdict = judge_new(asked, "dana", BOOK).verdict
+    verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
     assert verdict.codes == ("CS206",)
     assert "found 'B'" in verdict.message
 

@@ -9,6 +9,7 @@ from core.admission.spelling import strange
 from core.catalog import standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import Settings, Tables
+from tests.support.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 
@@ -113,5 +114,5 @@ def test_a_pod_of_nothing_but_strange_keys_is_told_of_the_first_ones():
 
 def test_a_pod_that_asks_for_no_card_by_a_slip_is_told():
     asked = pod(limits=["huawei.com/npu-cores"])
-    verdict = spoken(judge_new(asked, "dana", BOOK), BOOK)
+    verdict = spoken(judge_new(reviewed(asked), "dana", BOOK), BOOK)
     assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS115",))
