@@ -114,7 +114,7 @@ class Groups:
         if spec is None:
             return None if self.served[key.kind] is False and self._implied(key) is not None else self._missing(key)
         if spec.problems:
-            return Wait(Cause.GROUP_NOT_SUPPORTED, _unsupported(spec))
+            return Wait(Cause.GROUP_NOT_SUPPORTED, unsupported(spec))
         if self.is_admitted(key):
             return None
         why = self._verdict(spec).why
@@ -343,7 +343,7 @@ class Groups:
     def _verdict(self, spec: GroupSpec) -> Verdict:
         judged = self._judged.get(spec.key)
         if spec.problems:
-            return Verdict(admitted=False, why=_unsupported(spec), reason=NOT_SUPPORTED)
+            return Verdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
         # What was written is what was decided before this process began.
         admitted = spec.status.phase is not GroupPhase.PENDING or (judged is not None and judged.admitted)
         if judged is None:
@@ -392,7 +392,8 @@ def _quoted(key: GroupKey) -> str:
     return quoted(str(key), 300)
 
 
-def _unsupported(spec: GroupSpec) -> str:
+def unsupported(spec: GroupSpec) -> str:
+    """That a group asks for what is not honoured, and what to do."""
     what = ", ".join(spec.problems)
     return f"{spec.key} asks for {what}, which cardshare does not support; leave it out, or use Volcano's scheduler"
 

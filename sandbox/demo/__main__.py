@@ -23,6 +23,7 @@ import aiohttp
 
 from certs.files import why_not_written
 from sandbox.client import ApiClient, ApiStatusError
+from sandbox.demo import jobs
 from sandbox.demo.bars import lines
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
@@ -96,8 +97,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
     folder = options.logs or Path(tempfile.mkdtemp(prefix="cardshare-demo-"))
     code = 1
     try:
-        async with asyncio.timeout(options.seconds) as limit, running_stage(folder, environ) as stage:
-            code = await _show(stage, examples)
+        async with asyncio.timeout(options.seconds) as limit, running_stage(folder, environ, volcano=True) as stage:
+            code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,))
             if options.keep:
                 limit.reschedule(None)
                 await _keep(stage)
@@ -122,7 +123,7 @@ def _check(example: Example) -> None:
             raise ExampleError(f"{example.path}: {kind}: the demo applies {', '.join(KINDS)} alone; remove it")
 
 
-async def _show(stage: Stage, examples: Sequence[Example]) -> int:
+async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool) -> int:
     tell = Teller()
     play = Play(
         user=stage.person,
@@ -133,7 +134,7 @@ async def _show(stage: Stage, examples: Sequence[Example]) -> int:
     tell(f"cluster {stage.url} is up, webhook and controller are ready")
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(_follow(stage.admin, tell), name="events")
-        verdicts: list[Verdict] = []
+        verdicts = await _show_jobs(stage, tell) if with_jobs else []
         for example in examples:
             tell(f"kubectl apply -f {_shown(example.path)}", mark="$")
             verdicts += await play.run(example, within_s=_ROUND_S)
@@ -142,6 +143,19 @@ async def _show(stage: Stage, examples: Sequence[Example]) -> int:
     wrong = [verdict for verdict in verdicts if verdict.problems]
     over = await _picture(stage, await play.sightings())
     return _sum_up(len(verdicts), wrong, [v for v in again if v not in wrong], over)
+
+
+async def _show_jobs(stage: Stage, tell: Teller) -> list[Verdict]:
+    """Volcano's Jobs, from their creation to their end; afterwards they hold nothing."""
+    tell(f"kubectl apply -f {_shown(jobs.FOLDER)}", mark="$")
+    manifests, declared = await asyncio.to_thread(jobs.read)
+    async with jobs.controllers(stage.admin):
+        verdicts = await jobs.play(stage.admin, manifests, declared, within_s=_ROUND_S, tell=tell)
+        tell(f"kubectl delete -f {_shown(jobs.FOLDER)}", mark="$")
+        await jobs.remove(stage.admin, declared)
+    for verdict in verdicts:
+        _tell_verdict(verdict, tell)
+    return list(verdicts)
 
 
 async def _follow(client: ApiClient, tell: Teller) -> None:

@@ -18,6 +18,7 @@ from sandbox.demo.user import KubectlUser
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
 from sandbox.nodes.records import Records
+from sandbox.players import volcano_kinds
 
 _MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-arm"}
 # Seconds until MindCluster's plugin reports a slice and looks again for a pod; in the field it is 5 and 1.
@@ -85,6 +86,8 @@ async def running_stage(
     environ: Mapping[str, str],
     kubelet: KubeletSettings | None = None,
     nodes: Sequence[Mapping[str, Any]] = NODES,
+    *,
+    volcano: bool = False,
 ) -> AsyncIterator[Stage]:
     """Start everything on an embedded API server and stop it in the end; files and logs go to *folder*.
 
@@ -93,6 +96,7 @@ async def running_stage(
         environ: what the processes are started with, less what would configure them.
         kubelet: in which order and how slowly kubelets admit pods; None = oldest first, at once.
         nodes: what nodes there are, as in a node file.
+        volcano: whether Volcano's kinds are installed.
 
     Raises:
         ProcessFailedError: webhook or controller does not get ready.
@@ -100,6 +104,8 @@ async def running_stage(
     async with running_cluster(
         nodefile.read(list(nodes)), ClusterSettings(enforces_rbac=True, kubelet=kubelet or KubeletSettings())
     ) as cluster:
+        if volcano:
+            await volcano_kinds.install(cluster.admin)
         ours = {
             account: await _write(
                 folder / f"{account.removeprefix('cardshare-')}.kubeconfig",

@@ -1,41 +1,21 @@
-"""Volcano beside a scenario's cluster: its kinds installed, its controllers played."""
+"""Volcano beside a scenario's cluster: its controllers played, its objects made and shown."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from sandbox.client import ApiClient, ApiStatusError
-from sandbox.demo.product import apply
+from sandbox.client import ApiClient
 from sandbox.players import volcano_protocol as protocol
 from sandbox.players.volcano import COMMANDS, GROUPS, JOBS, QUEUES, VolcanoControllers
+from sandbox.players.volcano_kinds import install
 
-CRDS: Final = Path(protocol.__file__).parent / "volcano-crds.yaml"
+__all__ = ["NAMES", "create", "install", "job", "path_of", "pause", "playing", "shown_group", "shown_job", "task"]
+
 NAMES: Final = ("--scheduler-name", "cardshare", "--scheduler-name", "volcano")
-_SERVED_WITHIN_S: Final = 20.0
 _COUNTERS: Final = ("pending", "running", "succeeded", "failed", "terminating", "version", "retryCount")
 _KINDS: Final = {"Job": JOBS, "PodGroup": GROUPS, "Queue": QUEUES, "Command": COMMANDS}
-
-
-def definitions() -> list[dict[str, Any]]:
-    """Volcano's CustomResourceDefinitions."""
-    return list(yaml.safe_load_all(CRDS.read_text(encoding="utf-8")))
-
-
-async def install(client: ApiClient) -> None:
-    """Install Volcano's kinds and wait until they are served."""
-    await apply(client, definitions())
-    async with asyncio.timeout(_SERVED_WITHIN_S):
-        for path in (JOBS, GROUPS, QUEUES):
-            while True:
-                with contextlib.suppress(ApiStatusError):
-                    await client.get(path)
-                    break
-                await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import yaml
 
 from core.settings import DialectName
 from core.wire.scheduler_conf import decode_scheduler_conf
+from sandbox.demo import jobs
 from sandbox.demo.examples import Example, find
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +120,18 @@ def test_every_job_of_the_guides_is_listed_and_its_pods_are_examples():
                 assert asked(made) == asked(task["template"]), (guide, name)
         found += 1
     assert found >= 5
+
+
+def test_every_job_of_the_guides_is_an_example_as_it_stands_there():
+    manifests, declared = jobs.read()
+    examples, found = {one["metadata"]["name"]: one for one in manifests if one["kind"] == "Job"}, 0
+    for guide, job in ((g, d) for g, d in documents() if not isinstance(d, list) and d.get("kind") == "Job"):
+        shown = examples[job["metadata"]["name"]]
+        # All but the namespace: the examples are of one that every cluster has.
+        assert shown["metadata"] == {key: value for key, value in job["metadata"].items() if key != "namespace"}, guide
+        assert shown["spec"] == job["spec"], (guide, job["metadata"]["name"])
+        found += 1
+    assert found == len(examples) == len(declared) == 5
 
 
 def test_every_wish_that_the_guides_show_alone_is_made_by_an_example():

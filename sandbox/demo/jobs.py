@@ -1,0 +1,178 @@
+"""Plays Volcano's Jobs against a cluster: applies them, lets their containers end, and judges what was declared.
+
+The format of `outcomes.yaml` is `Declared` in YAML. Volcano's controllers are played (`sandbox.players.volcano`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sandbox.client import ApiClient, ApiStatusError
+from sandbox.demo.examples import ExampleError
+from sandbox.demo.play import Verdict
+from sandbox.nodes.kubelet import RUN_SECONDS
+from sandbox.players import volcano_protocol as protocol
+from sandbox.players.volcano import JOBS, QUEUES, VolcanoControllers
+
+Json = dict[str, Any]
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "examples" / "volcano-jobs"
+_OUTCOMES: Final = "outcomes.yaml"
+_KEYS: Final = frozenset({"phases", "pods", "node"})
+_ENDS_AFTER_S: Final = "1.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What becomes of one Job: its phases in order, and how many pods run on which nodes (patterns)."""
+
+    job: str
+    phases: tuple[str, ...]
+    pods: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of one Job: its phases in order, and the nodes of its pods once it ran."""
+
+    phases: list[str] = field(default_factory=list)
+    nodes: tuple[str, ...] = ()
+
+
+def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]:
+    """The manifests of *folder*, queues first, and what is declared of its Jobs.
+
+    Raises:
+        ExampleError: a file cannot be read, or says what is not understood.
+    """
+    manifests: list[Json] = []
+    for path in sorted(folder.glob("*.yaml")):
+        if path.name != _OUTCOMES:
+            manifests += [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+    manifests.sort(key=lambda one: one["kind"] != "Queue")
+    path = folder / _OUTCOMES
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    jobs = {one["metadata"]["name"] for one in manifests if one["kind"] == "Job"}
+    if entries.keys() != jobs or any(set(entry) != _KEYS for entry in entries.values()):
+        raise ExampleError(f"{path}: write phases, pods and node of {', '.join(sorted(jobs))}, and of no other")
+    return tuple(manifests), tuple(_declared(name, entry) for name, entry in entries.items())
+
+
+def _declared(name: str, entry: Mapping[str, Any]) -> Declared:
+    nodes = entry["node"] if isinstance(entry["node"], list) else [entry["node"]]
+    return Declared(job=name, phases=tuple(entry["phases"]), pods=entry["pods"], nodes=tuple(nodes))
+
+
+@asynccontextmanager
+async def controllers(client: ApiClient) -> AsyncIterator[None]:
+    """Volcano's controllers, until the end."""
+    task = asyncio.create_task(VolcanoControllers(client).run(), name="volcano")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def play(
+    client: ApiClient,
+    manifests: tuple[Json, ...],
+    declared: tuple[Declared, ...],
+    *,
+    within_s: float,
+    tell: Callable[[str], None] = lambda line: None,
+) -> tuple[Verdict, ...]:
+    """Apply all *manifests* at once and wait until every Job has gone through its phases; what is wrong with each.
+
+    Args:
+        client: an administrator's; Volcano's kinds are installed, and its controllers run.
+        manifests: queues and Jobs, as a person writes them.
+        declared: what is to become of the Jobs.
+        within_s: how long that may take.
+        tell: takes a line for people whenever a Job is in another phase.
+    """
+    seen = {one.job: _Seen() for one in declared}
+    version = (await client.get(JOBS))["metadata"]["resourceVersion"]
+    for manifest in manifests:
+        await _apply(client, manifest)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            async for event in client.watch(JOBS, resource_version=version):
+                name = event.object["metadata"].get("name", "")
+                if name in seen:
+                    await _note(client, event.object, seen[name], tell)
+                if all(seen[one.job].phases[-1:] == [one.phases[-1]] for one in declared):
+                    break
+    return tuple(_verdict(one, seen[one.job]) for one in declared)
+
+
+async def remove(client: ApiClient, declared: tuple[Declared, ...]) -> None:
+    """Delete the Jobs, and what is left of their pods; returns once all of it is gone."""
+    for one in declared:
+        with contextlib.suppress(ApiStatusError):
+            await client.delete(f"{JOBS.replace('/jobs', '/namespaces/default/jobs')}/{one.job}")
+    while pods := await client.list("/api/v1/namespaces/default/pods", label_selector=protocol.JOB_NAME):
+        for pod in pods:
+            with contextlib.suppress(ApiStatusError):
+                await client.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", grace_s=0)
+
+
+async def _apply(client: ApiClient, manifest: Json) -> None:
+    """Make an object, or leave the one that is there; a Job is completed as Volcano's webhook does."""
+    is_queue = manifest["kind"] == "Queue"
+    path = QUEUES if is_queue else JOBS.replace("/jobs", "/namespaces/default/jobs")
+    try:
+        await client.create(path, manifest if is_queue else _ending(protocol.defaulted(manifest)))
+    except ApiStatusError as e:
+        if e.reason != "AlreadyExists":
+            raise
+
+
+def _ending(job: Json) -> Json:
+    """*job* with containers that end after a moment."""
+    found = deepcopy(job)
+    for task in found["spec"]["tasks"]:
+        metadata = task["template"].setdefault("metadata", {})
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), RUN_SECONDS: _ENDS_AFTER_S}
+    return found
+
+
+async def _note(client: ApiClient, job: Json, seen: _Seen, tell: Callable[[str], None]) -> None:
+    status = job.get("status") or {}
+    phase = (status.get("state") or {}).get("phase", "")
+    if not phase or seen.phases[-1:] == [phase]:
+        return
+    seen.phases.append(phase)
+    name = job["metadata"]["name"]
+    if phase == "Running":
+        pods = await client.list("/api/v1/namespaces/default/pods", label_selector=f"{protocol.JOB_NAME}={name}")
+        seen.nodes = tuple(sorted(pod["spec"].get("nodeName", "") for pod in pods))
+    tell(f"Job {name}: {phase}{f' on {_shown(seen.nodes)}' if phase == 'Running' else ''}")
+
+
+def _shown(nodes: tuple[str, ...]) -> str:
+    return ", ".join(f"{node} ({nodes.count(node)})" for node in dict.fromkeys(nodes))
+
+
+def _verdict(declared: Declared, seen: _Seen) -> Verdict:
+    problems = []
+    if tuple(seen.phases) != declared.phases:
+        problems.append(f"it went through {', '.join(seen.phases) or 'no phase'}")
+    if len(seen.nodes) != declared.pods:
+        problems.append(f"{len(seen.nodes)} pods ran, not {declared.pods}")
+    if odd := [node for node in seen.nodes if not any(fnmatchcase(node, one) for one in declared.nodes)]:
+        problems.append(f"pods ran on {', '.join(odd)}, not on {' or '.join(declared.nodes)}")
+    claim = f"Job {declared.job} goes through {', '.join(declared.phases)}"
+    return Verdict(example="volcano-jobs", claim=claim, problems=tuple(problems))
