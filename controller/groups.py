@@ -11,7 +11,7 @@ from typing import Final
 from controller import admitting
 from controller.group_status import NOT_ENOUGH_RESOURCES, NOT_SUPPORTED, MemberState, Tally, Verdict, state_of
 from core.errors import InvalidRequestError, quoted
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of
+from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
 from core.settings import GroupSettings
@@ -29,9 +29,13 @@ _SLICE: Final = 256
 
 @dataclass(slots=True)
 class _Members:
-    """The pods that name one group, how many stand where, and what those on nodes ask of them."""
+    """The pods that name one group, how many stand where, and what those on nodes ask of them.
+
+    odd: of those that ask what is not honoured, name and what that is.
+    """
 
     pods: dict[PodUid, Pod] = field(default_factory=dict)
+    odd: dict[PodUid, tuple[str, str]] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     held: dict[str, int] = field(default_factory=dict)
 
@@ -115,18 +119,40 @@ class Groups:
             return None if self.served[key.kind] is False and self._implied(key) is not None else self._missing(key)
         if spec.problems:
             return Wait(Cause.GROUP_NOT_SUPPORTED, unsupported(spec))
+        if odd := self._odd(key):
+            return Wait(Cause.GROUP_NOT_SUPPORTED, odd)
+        closed = self._closed(spec)
         if self.is_admitted(key):
-            return None
+            return closed
         why = self._verdict(spec).why
         text = f"waits because {key} is not admitted: {why}" if why else f"waits until {key} is admitted"
-        queue = self.queues.get(spec.queue)
-        is_open = queue is not None and not admitting.queue_problem(queue.name, queue)
-        return Wait(Cause.WAITING_FOR_QUEUE if is_open else Cause.QUEUE_NOT_OPEN, text)
+        return Wait(Cause.WAITING_FOR_QUEUE if closed is None else closed.cause, text)
+
+    def _closed(self, spec: GroupSpec) -> Wait | None:
+        """Why nothing of *spec*'s queue is placed, also of groups that were admitted; pods that run go on."""
+        if not self._is_ours(spec):
+            return None
+        if self.queues_served is None:
+            return Wait(Cause.WAITING_FOR_QUEUE, f"waits until it is known whether there is queue {spec.queue}")
+        problem = admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
+        return Wait(Cause.QUEUE_NOT_OPEN, f"waits because {problem}") if problem else None
+
+    def _odd(self, key: GroupKey) -> str:
+        """What a member of *key* asks that is not honoured, as a sentence; ""."""
+        members = self._members.get(key)
+        if members is None or not members.odd:
+            return ""
+        name, what = min(members.odd.values())
+        return f"pod {name} of {key} asks for {what}, which cardshare does not support; leave it out of the whole group"
 
     def _missing(self, key: GroupKey) -> Wait:
         match self.served[key.kind]:
             case None:
-                return Wait(Cause.WAITING_FOR_GROUP, f"waits until it is known whether there is {_quoted(key)}")
+                text = (
+                    f"waits until it is known whether there is {_quoted(key)}; if that stays so, the controller may "
+                    f"not list podgroups of {key.kind.value}: see its ClusterRole"
+                )
+                return Wait(Cause.WAITING_FOR_GROUP, text)
             case False:
                 text = (
                     f"waits for {_quoted(key)}, but no kind PodGroup of {key.kind.value} that is known here is "
@@ -242,6 +268,13 @@ class Groups:
         members = self._members.setdefault(key, _Members())
         self._count(members, members.pods.get(pod.uid), pod)
         members.pods[pod.uid] = pod
+        was_odd = bool(members.odd)
+        if what := unsupported_in(pod):
+            members.odd[pod.uid] = pod.name, what
+        else:
+            members.odd.pop(pod.uid, None)
+        if was_odd is not bool(members.odd):
+            self._changed(key)
         self._note(key)
 
     def pod_gone(self, uid: PodUid) -> None:
@@ -251,6 +284,8 @@ class Groups:
             return
         members = self._members[key]
         self._count(members, members.pods.pop(uid), None)
+        if members.odd.pop(uid, None) is not None and not members.odd:
+            self._changed(key)
         if not members.pods:
             del self._members[key]
         self._note(key)
@@ -307,6 +342,10 @@ class Groups:
         return found
 
     def _refusal(self, spec: GroupSpec, room: admitting.Room, held: Mapping[str, int]) -> str:
+        members = self._members.get(spec.key)
+        if members is not None and members.tally.placed and members.tally.placed >= spec.min_member:
+            # Its pods have their places: the group was deleted, and made anew (groups G18). Its Job waits for it alone.
+            return ""
         if self.settings.enqueue:
             return admitting.refusal(spec, self.queues, room, held)
         # As in Volcano, where without this action no group is looked at before its pods are.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from core.errors import quoted
 from core.model import Pod
 
 # The only key that Volcano reads membership from (groups 1.1, G9).
@@ -16,6 +17,7 @@ MEMBER_OF: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"
 # Volcano's job controller is about to delete the pod itself.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
+NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
 DEFAULT_QUEUE: Final = "default"
@@ -148,6 +150,12 @@ def group_of(pod: Pod) -> GroupKey | None:
 def task_of(pod: Pod) -> str:
     """The task of a Volcano Job that *pod* is of, or ""."""
     return pod.annotations.get(TASK, "")
+
+
+def unsupported_in(pod: Pod) -> str:
+    """What a waiting member asks of Volcano that is not honoured, "" if there is nothing (groups 4.10)."""
+    policy = pod.annotations.get(NUMA_POLICY, "none")
+    return f"{NUMA_POLICY}: {quoted(policy)}" if policy != "none" and not pod.node_name else ""
 
 
 def is_leaving(pod: Pod) -> bool:

@@ -267,3 +267,38 @@ def test_a_refusal_is_told_until_the_members_have_their_places():
     assert status(world)[1] == "1 of 2 members fits"
     world.owner.groups.placed(KEY)
     assert status(world)[1] == ""
+
+
+def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on():
+    world = ours(node("n1"), node("n2"))
+    world.groups_are(group(phase="Running"), queues=[QueueSpec(name="default", state="Closing")])
+    world.adds(member("old", node_name="n1", phase=Phase.RUNNING), member("new"))
+    world.passes(1.0)
+    assert world.binds() == []
+    assert world.wait("new").cause is Cause.QUEUE_NOT_OPEN
+    assert "queue default is Closing" in world.wait("new").text
+    world.owner.groups.queue_changed(DEFAULT)
+    assert [bind.pod.name for bind in world.binds()] == ["new"]
+
+
+def test_a_group_whose_pods_have_their_places_is_admitted_whatever_its_queue_says():
+    world = ours()
+    world.groups_are(
+        group(min_member=2, queue="q", min_resources={"cpu": 2000}), queues=[QueueSpec(name="q", state="Closed")]
+    )
+    world.adds(member("a", node_name="n1", phase=Phase.RUNNING), member("b", node_name="n1", phase=Phase.SUCCEEDED))
+    world.passes(1.0)
+    assert status(world)[0]
+
+
+def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_name():
+    world = ours(node("n1"), node("n2"))
+    world.groups_are(group(), queues=[DEFAULT])
+    numa = {**IN_G, "volcano.sh/numa-topology-policy": "single-numa-node"}
+    world.adds(member("a"), member("b", annotations=numa))
+    world.passes(1.0)
+    assert "b" not in [bind.pod.name for bind in world.binds()]
+    assert world.wait("b").cause is Cause.GROUP_NOT_SUPPORTED
+    assert "volcano.sh/numa-topology-policy: 'single-numa-node'" in world.wait("b").text
+    world.shows(member("b", annotations={**numa, "volcano.sh/numa-topology-policy": "none"}))
+    assert world.owner.groups.wait(KEY) is None
