@@ -1,5 +1,6 @@
 """Volcano's Jobs without Volcano's scheduler: its job controller is played, all else is real."""
 
+from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.support import volcano
 from tests.support.controller_rig import NODES, PODS
@@ -115,3 +116,70 @@ async def test_what_is_not_supported_is_refused_by_name(rig):
 
             assert await world.until(told, 40.0) == [("NotSupported", True)]
             assert await state_of(world, "j") == "Pending {}"
+
+
+async def test_a_member_that_fails_has_the_job_started_anew_with_another_group(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            policies = [{"event": "PodFailed", "action": "RestartJob"}]
+            await volcano.create(world.client, queue("training"))
+            await volcano.create(world.client, sharing_job("j", seconds=0, policies=policies))
+            await reaches(world, "j", "Running {running:2}")
+            before = (await group_of(world, "j"))["metadata"]["uid"]
+            failed = {"status": {"phase": "Failed"}}
+            await world.client.patch(f"{PODS}/j-inference-0/status", failed, PatchKind.STRATEGIC)
+            await reaches(world, "j", "Running {running:2,version:1,retryCount:1}")
+            after = await group_of(world, "j")
+            assert after["metadata"]["uid"] != before
+
+
+async def test_a_group_that_somebody_deletes_is_admitted_again(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, queue("training"))
+            await volcano.create(world.client, sharing_job("j", seconds=0))
+            await reaches(world, "j", "Running {running:2}")
+            group = await group_of(world, "j")
+            await world.client.delete(f"{GROUPS}/{group['metadata']['name']}")
+            for name in ("j-inference-0", "j-inference-1"):
+                done = {"status": {"phase": "Succeeded"}}
+                await world.client.patch(f"{PODS}/{name}/status", done, PatchKind.STRATEGIC)
+            await reaches(world, "j", "Completed")
+
+
+async def test_more_replicas_are_placed_without_a_new_admission(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, queue("training"))
+            await volcano.create(world.client, sharing_job("j", seconds=0))
+            await reaches(world, "j", "Running {running:2}")
+            spec = (await world.client.get(path_of("Job", "j")))["spec"]
+            more = {"tasks": [{**spec["tasks"][0], "replicas": 4}], "minAvailable": 4}
+            await world.client.patch(path_of("Job", "j"), {"spec": more})
+            await reaches(world, "j", "Running {running:4}")
+
+
+async def test_a_pod_of_volcanos_scheduler_that_no_job_made_has_a_group_of_its_own(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            alone = sharing_job("p", replicas=1)["spec"]["tasks"][0]["template"]
+            alone["spec"]["schedulerName"] = "volcano"
+            made = {"metadata": {"name": "p", **alone["metadata"]}, "spec": alone["spec"]}
+            uid = (await world.client.create(PODS, made))["metadata"]["uid"]
+
+            async def shown():
+                groups = (await world.client.get(GROUPS))["items"]
+                return [shown_group(one) for one in groups if one["metadata"]["name"] == f"podgroup-{uid}"]
+
+            async def completed():
+                return await shown() == ["Completed {succeeded:1} Scheduled"]
+
+            await world.until(completed, 30.0)
