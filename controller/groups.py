@@ -183,6 +183,7 @@ class Groups:
         if (governs, settings) == (self.governs, self.settings):
             return
         self.governs, self.settings = governs, settings
+        self.version += 1
         for key in self._specs:
             self._look_at(key)
         self.queues_untold = True
@@ -217,6 +218,7 @@ class Groups:
             self._judged.pop(spec.key, None)
         self._look_at(spec.key)
         if known is None or _asks(known) != _asks(spec):
+            self.version += 1
             self._changed(spec.key)
 
     def gone(self, key: GroupKey) -> None:
@@ -307,7 +309,6 @@ class Groups:
     def _look_at(self, key: GroupKey) -> None:
         """Something else is known of group *key*: it may be admitted now, and its status may be another one."""
         spec = self._specs[key]
-        self.version += 1
         self.untold[key] = None
         if self._is_ours(spec) and not spec.problems and not self._verdict(spec).admitted:
             self.wanting[key] = None
@@ -442,6 +443,7 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
     return (
         spec.uid,
         spec.min_member,
+        spec.min_resources,
         spec.min_task_member,
         spec.queue,
         spec.problems,

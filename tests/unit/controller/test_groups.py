@@ -302,3 +302,14 @@ def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_na
     assert "volcano.sh/numa-topology-policy: 'single-numa-node'" in world.wait("b").text
     world.shows(member("b", annotations={**numa, "volcano.sh/numa-topology-policy": "none"}))
     assert world.owner.groups.wait(KEY) is None
+
+
+def test_a_group_that_asks_less_is_asked_again():
+    world = ours()
+    q = QueueSpec(name="q", capability={"cpu": 1000})
+    world.groups_are(group(queue="q", min_resources={"cpu": 2000}), queues=[q])
+    world.passes(1.0)
+    assert not status(world)[0]
+    world.owner.groups.changed(group(version="11", queue="q", min_resources={"cpu": 1000}))
+    world.passes(1.0)
+    assert status(world)[0]
