@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from tests.fuzz.targets import TARGETS, read
 
 MAX_INPUT_BYTES = 4096
-END_S = 120
+END_S = 600
 
 
 def main(argv: Sequence[str]) -> int:
