@@ -29,7 +29,7 @@ async def outcomes(world):
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in found}
 
 
-@pytest.mark.parametrize("kind", ["cut-after", "cut-before", "500", "503"])
+@pytest.mark.parametrize("kind", ["cut-after", "half", "cut-before", "500", "503"])
 async def test_a_binding_whose_answer_is_lost_is_settled_and_promised_once(rig, kind):
     async with faulty(rig) as (world, proxy):
         proxy.faults.append(Fault("POST", "/p/binding", kind))
@@ -39,7 +39,25 @@ async def test_a_binding_whose_answer_is_lost_is_settled_and_promised_once(rig, 
         assert [(env["NVIDIA_VISIBLE_DEVICES"], 3000)] == promised(found)
         counts = await outcomes(world)
         assert counts["unknown"] == 1
-        assert counts.get("bound", 0) == (0 if kind == "cut-after" else 1)
+        assert counts.get("bound", 0) == (0 if kind in ("cut-after", "half") else 1)
+
+
+@pytest.mark.parametrize("kind", ["late", "twice", "expired", "cut"])
+async def test_whatever_becomes_of_watches_and_calls_each_pod_is_bound_once(rig, kind):
+    async with faulty(rig) as (world, proxy):
+        if kind == "late":
+            proxy.lag_s = 1.0
+        elif kind == "twice":
+            proxy.doubled.add("")
+        elif kind == "expired":
+            proxy.faults += [Fault("GET", ending, "expired", times=2) for ending in ("/pods", "/nodes")]
+        proxy.cut_watches()
+        names = [f"p{at}" for at in range(5)]
+        await world.add(*(pod(name, share(4000)) for name in names))
+        for name in names:
+            await world.phase(name, deadline_s=40.0)
+        assert await outcomes(world) == {"bound": 5.0}
+        assert sum(path.endswith("/binding") for _, _, path in proxy.seen) == 5
 
 
 async def test_a_share_is_given_to_nobody_while_a_binding_of_it_may_still_be_written(rig):
