@@ -124,7 +124,7 @@ class Faults:
             way.way = "open"
 
     async def lose_answers(self, chance: random.Random) -> None:
-        await self._spoil(chance, "cut-after", (("POST", "/binding"), ("PATCH", ""), ("PUT", "")))
+        await self._spoil(chance, "cut-after", (("POST", "/binding"), ("POST", "/binding"), ("PATCH", ""), ("PUT", "")))
 
     async def halve_answers(self, chance: random.Random) -> None:
         await self._spoil(chance, "half", (("POST", "/binding"), ("GET", "/pods"), ("GET", ""), ("PATCH", "")))
@@ -132,11 +132,12 @@ class Faults:
     async def delay_bindings(self, chance: random.Random) -> None:
         await self._spoil(chance, "late", (("POST", "/binding"),))
 
+    # Of both controllers, whoever leads: what is done to one that stands by does nothing.
     async def _spoil(self, chance: random.Random, kind: str, which: Sequence[tuple[str, str]]) -> None:
         verb, ending = chance.choice(which)
         faults = []
-        for way in self._ways(chance):
-            fault = Fault(verb, ending, kind, times=chance.randint(1, 8), delay_s=chance.uniform(0.2, 5.0))
+        for way in [one.proxy for one in self._world.controllers]:
+            fault = Fault(verb, ending, kind, times=chance.choice((1, 5, 40)), delay_s=chance.uniform(1.0, 5.0))
             way.faults.append(fault)
             faults.append((way, fault))
         await asyncio.sleep(chance.uniform(3.0, 10.0))

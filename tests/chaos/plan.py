@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 # How many of each go into one draw.
-_MORE: Final = {Kind.CALLS_REFUSED: 2, Kind.NODE_DELETED: 2, Kind.PLUGIN_DEAD: 2, Kind.WATCH_HELD: 2}
+_MORE: Final = {Kind.BINDINGS_LATE: 4, Kind.ANSWERS_LOST: 2, Kind.CALLS_REFUSED: 2, Kind.WATCH_HELD: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
