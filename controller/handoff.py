@@ -196,6 +196,10 @@ class HandOff:
         self.rests.forget(name)
         self._orders.pop(name, None)
         self._ended[name] = None
+        node = self._nodes.get(name)
+        if node is not None:
+            node.mean_s = None
+            self._drop_if_empty(name, node)
 
     # ------------------------------------------------------------------ what we do
 

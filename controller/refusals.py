@@ -25,21 +25,20 @@ class Refusals:
         self.silent: Final[dict[Shape, tuple[NodeName, ...]]] = {}
         self._to_ask: dict[Shape, None] = {}
         self._freed = False
-        # How often anything ever freed, and at which count a shape was refused.
-        self._frees = 0
-        self._refused_at: dict[Shape, int] = {}
+        # Shapes that were refused since anything freed.
+        self._standing: set[Shape] = set()
         self._begun_s = 0.0
         self._next_s = 0.0
 
     def note_free(self) -> None:
         """Something changed that could let a refused pod in."""
         self._freed = True
-        self._frees += 1
+        self._standing.clear()
 
     def note(self, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         """*shape* is refused."""
         self.untold[shape] = None
-        self._refused_at[shape] = self._frees
+        self._standing.add(shape)
         if silent:
             self.silent[shape] = silent
         else:
@@ -47,12 +46,12 @@ class Refusals:
 
     def still_stands(self, shape: Shape) -> bool:
         """Whether *shape* was refused and nothing has freed since: less room cannot take what more could not."""
-        return self._refused_at.get(shape) == self._frees
+        return shape in self._standing
 
     def forget(self, shape: Shape) -> None:
         """No pod is refused for *shape* any more."""
         self.silent.pop(shape, None)
-        self._refused_at.pop(shape, None)
+        self._standing.discard(shape)
 
     def ask(self, shape: Shape) -> None:
         """Name *shape* in `next` soon."""
@@ -66,7 +65,11 @@ class Refusals:
         """Begin to ask about all *shapes*."""
         self._freed = False
         self._begun_s, self._next_s = now_s, now_s + _PAUSE_S
-        self._to_ask.update(dict.fromkeys(shapes))
+        refused = dict.fromkeys(shapes)
+        self._to_ask.update(refused)
+        # Of the others, nobody waits any more.
+        for shape in [shape for shape in self.silent if shape not in refused]:
+            self.forget(shape)
 
     def next(self, now_s: float) -> Shape | None:
         """A shape to ask about, or None."""

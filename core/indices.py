@@ -26,6 +26,8 @@ _NODE_BYTES: Final = 850
 _ENTRY_BYTES: Final = 510
 # How many nodes are ordered between two pauses of `Indices.prepare`.
 _SLICE: Final = 200
+# Names of nodes that are gone keep their numbers until there are so many more of them than nodes.
+_NAMES_SPARE: Final = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +203,7 @@ class Indices:
                 self._forget(name)
                 self.gone.append(name)
                 continue
-            if not self.labels.add(name):
+            if not self.labels.add(name) or len(self.labels) > 2 * len(self._ledger.states) + _NAMES_SPARE:
                 self._relabel()
             if self._facts.get(name) is not state.facts:
                 self._facts[name] = state.facts

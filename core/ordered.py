@@ -31,6 +31,10 @@ class Labels:
         self._numbers = {name: first + step * at for at, name in enumerate(self._sorted, start=1)}
         self._names = {number: name for name, number in self._numbers.items()}
 
+    def __len__(self) -> int:
+        """How many names there are, those included that are not in use any more."""
+        return len(self._sorted)
+
     def add(self, name: NodeName) -> bool:
         """Number *name*; False if there is no gap left where it belongs: then all names want new numbers."""
         if name in self._numbers:
