@@ -108,6 +108,7 @@ class Controller:
             is_sent=self._is_sent,
             changed=self._take_name,
             tell=self._announce,
+            trusted=config.trusted,
         )
         self._owner = Owner(
             standard_catalog(),

@@ -7,7 +7,7 @@ none of it is seen proves nothing: the operator says that the name is ours, and 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NoReturn
 
 import structlog
@@ -42,6 +42,7 @@ class VolcanoName:
         is_sent: Callable[[PodUid], bool],
         changed: Callable[[], None],
         tell: Callable[[Announce], None],
+        trusted: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without the name.
@@ -51,6 +52,7 @@ class VolcanoName:
             is_sent: whether this process has sent a Binding of that pod.
             changed: called when the name is given up or taken.
             tell: has an event written.
+            trusted: namespaces beside the Lease's where a pod may be Volcano's scheduler; anybody labels their own.
             clock: monotonic seconds.
         """
         self.given_up = "whether another places its pods is not known yet"
@@ -59,6 +61,7 @@ class VolcanoName:
         self._changed: Final = changed
         self._tell: Final = tell
         self._clock: Final = clock
+        self._namespaces: Final = frozenset((*trusted, LEASE.namespace))
         self._schedulers: Final[dict[PodUid, str]] = {}
         self._waiting: Final[set[PodUid]] = set()
         self._foreign: tuple[str, float] | None = None
@@ -77,7 +80,7 @@ class VolcanoName:
 
     def seen(self, pod: Pod) -> None:
         """A pod appeared or changed."""
-        if pod.labels.get(_LABEL[0]) == _LABEL[1]:
+        if pod.labels.get(_LABEL[0]) == _LABEL[1] and pod.namespace in self._namespaces:
             if pod.finished:
                 self._schedulers.pop(pod.uid, None)
             else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from typing import Any
 
 import pytest
 
@@ -218,16 +219,21 @@ async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_le
 
         await world.add(named("a"))
         await world.phase("a")
-        # Its scheduler's pod appears, before it could place anything.
-        running = {"metadata": {"name": "volcano-scheduler-0", "labels": {"app": "volcano-scheduler"}}}
-        await world.client.create(PODS, {**running, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+        # Its scheduler's pod appears, before it could place anything. What a tenant labels so says nothing.
+        running: dict[str, Any] = {"metadata": {"name": "volcano-scheduler-0", "labels": {"app": "volcano-scheduler"}}}
+        running |= {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+        theirs = "/api/v1/namespaces/volcano-system/pods"
+        await world.client.create(PODS, running)
+        await world.add(named("before"))
+        await world.phase("before")
+        await world.client.create(theirs, running)
         await world.until(lambda: given_up(1))
         await world.add(named("b"), pod("ours", share(1000)))
         await world.phase("ours")
         await stays_unbound(world, "b", 2.0)
         events = await world.client.list("/api/v1/namespaces/cardshare-system/events")
         assert "SchedulerNameGivenUp" in {event["reason"] for event in events}
-        await world.client.delete(f"{PODS}/volcano-scheduler-0", grace_s=0)
+        await world.client.delete(f"{theirs}/volcano-scheduler-0", grace_s=0)
         await world.phase("b")
 
 

@@ -36,6 +36,7 @@ class Played:
             is_sent=self.sent.__contains__,
             changed=self.change,
             tell=self.tell,
+            trusted=("mine",),
             clock=loop.time,
         )
         self.task = loop.create_task(self.name.run(self.lease, 7.0), name="name")
@@ -72,7 +73,8 @@ def named(name, **changes):
 
 
 def scheduler(**changes):
-    return replace(pod("volcano-scheduler-1"), labels={"app": "volcano-scheduler"}, **changes)
+    found = {"namespace": "volcano-system", "labels": {"app": "volcano-scheduler"}} | changes
+    return replace(pod("volcano-scheduler-1"), **found)
 
 
 async def test_where_there_is_no_such_lease_the_name_is_ours_and_none_is_made(play):
@@ -144,6 +146,15 @@ async def test_a_pod_of_volcanos_scheduler_takes_the_name_from_us_while_it_is_th
     one.name.gone(scheduler().uid)
     await asyncio.sleep(1.0)
     assert (one.name.given_up, one.changes) == ("", 5)
+
+
+@pytest.mark.parametrize(("namespace", "believed"), [("volcano-system", True), ("mine", True), ("tenant", False)])
+async def test_only_a_pod_where_tenants_make_none_is_taken_for_volcanos_scheduler(play, namespace, believed):
+    one = play()
+    await asyncio.sleep(2.0)
+    one.name.seen(scheduler(namespace=namespace))
+    await asyncio.sleep(1.0)
+    assert bool(one.name.given_up) is believed
 
 
 async def test_somebody_else_s_binding_of_such_a_pod_takes_the_name_from_us_for_five_minutes(play):
