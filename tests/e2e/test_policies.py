@@ -13,7 +13,7 @@ import yaml
 
 from core.settings import CONTROLLER_ACCOUNT
 from tests.support.realapi import RealApi
-from tests.support.rest import STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.rest import JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -31,6 +31,7 @@ ASSIGNMENT = "volcano.sh/vgpu-ids-new"
 PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
 VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
 USER = "dana"
+APPLY_PATCH = "application/apply-patch+yaml"
 KNOWN = (ASSIGNMENT, "volcano.sh/gpu-index", "predicate-time", "huawei.com/Ascend910A")
 # Those of chip models that nobody knows yet too.
 KEYS = (*KNOWN, "huawei.com/AscendX9", "hami.io/X9-devices-to-allocate")
@@ -144,6 +145,33 @@ async def test_nobody_but_schedulers_and_plugins_changes_an_assignment(cluster: 
         status = {"status": {"phase": "Running", "message": "m"}}
         assert (await kubelet.patch(f"{path}/status", status, STRATEGIC_PATCH)).status == 200
         assert (await plugin.patch(path, annotated(key, "served"), STRATEGIC_PATCH)).status == 200
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_no_way_of_writing_a_pod_brings_an_assignment_past_the_policy(cluster: Cluster, key: str):
+    path = f"{cluster.pods}/p"
+    applied = {"apiVersion": "v1", "kind": "Pod", **annotated(key)}
+    pointer = f"/metadata/annotations/{key.replace('/', '~1')}"
+    async with cluster.user(USER) as user:
+        await user.made(cluster.pods, pod("p", {"example.com/a": "b"}))
+        whole = (await user.get(path)).body
+        whole["metadata"]["annotations"][key] = "x"
+        for denied in (
+            await user.patch(f"{path}?fieldManager=m&force=true", applied, APPLY_PATCH),
+            await user.patch(f"{path}/status?fieldManager=m&force=true", applied, APPLY_PATCH),
+            await user.patch(path, [{"op": "add", "path": pointer, "value": "x"}], JSON_PATCH),
+            await user.patch(path, {"metadata": {"annotations": {key: "x", "$patch": "replace"}}}, STRATEGIC_PATCH),
+            await user.put(path, whole),
+            await user.put(f"{path}/status", whole),
+        ):
+            assert (denied.status, "CS301" in denied.message) == (403, True), denied
+        # These subresources let nothing of a pod's metadata through.
+        debug = {"spec": {"ephemeralContainers": [{"name": "d", "image": "i"}]}}
+        resize = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]}}
+        for where, body in (("ephemeralcontainers", debug), ("resize", resize), ("resize", {})):
+            await user.patch(f"{path}/{where}", {**annotated(key), **body}, STRATEGIC_PATCH)
+        await user.post(f"{path}/eviction?dryRun=All", {"metadata": {"name": "p", "annotations": {key: "x"}}})
+        assert (await user.get(path)).body["metadata"]["annotations"] == {"example.com/a": "b"}
 
 
 def binding(name: str, node: str, annotations: Json) -> Json:
