@@ -11,22 +11,24 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TextIO
 
-from controller.config import SCHEDULER_MAP, Config, parse
+from controller.config import Config, parse
 from controller.documents import PLACES, Documents
-from controller.standing import CHIPS_MAP, Standing
 from core import audit
 from core.catalog import standard_catalog
+from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, believes, device_map
 from core.errors import ConfigError
 from core.model import Node, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path
+from kube.configuration import read_from
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.listing import list_all
 from kube.objects import page_decoder
 from kube.transport import Transport
+from runtime.configuration import ActiveConfiguration
 
 CLEAN: Final = 0
 FINDINGS: Final = 1
@@ -43,9 +45,9 @@ def run(argv: Sequence[str], environ: Mapping[str, str], out: TextIO = sys.stdou
     mistake = mistake_in(kubeconfig=config.kubeconfig, environ=environ)
     if mistake:
         raise ConfigError([mistake])
-    standing = Standing(config, lambda _: None)
+    active = ActiveConfiguration(config.files, standard_catalog(), scheduler_names=config.scheduler_names)
     try:
-        found, nodes, pods = asyncio.run(_findings(config, standing, environ))
+        found, nodes, pods = asyncio.run(_findings(config, active, environ))
     except (ApiError, CredentialsError, UndecodableError) as e:
         print(f"controller audit: the cluster cannot be read: {e}", file=sys.stderr)
         return CANNOT_TELL
@@ -56,24 +58,23 @@ def run(argv: Sequence[str], environ: Mapping[str, str], out: TextIO = sys.stdou
 
 
 async def _findings(
-    config: Config, standing: Standing, environ: Mapping[str, str]
+    config: Config, active: ActiveConfiguration, environ: Mapping[str, str]
 ) -> tuple[tuple[audit.Finding, ...], int, int]:
-    source = choose_source(kubeconfig=config.kubeconfig, environ=environ)
-    async with Transport(source, user_agent="cardshare-audit") as transport:
+    credentials = choose_source(kubeconfig=config.kubeconfig, environ=environ)
+    async with Transport(credentials, user_agent="cardshare-audit") as transport:
         calls = Calls(transport)
-        standing.take_scheduler(await _config_map(calls, standing, *SCHEDULER_MAP))
-        standing.take_chips(await _config_map(calls, standing, *CHIPS_MAP))
-        settings = standing.settings
-        where = settings.device_config_namespace, settings.device_config_name
-        standing.take_devices(await _config_map(calls, standing, *where))
-        documents = await _documents(transport, standing)
+        for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
+            active.take(read_from(source, name, await _config_map(calls, config, name)))
+        name = device_map(active.settings)
+        active.take(read_from(Source.DEVICE_MAP, name, await _config_map(calls, config, name)))
+        documents = await _documents(transport, config)
         nodes = (await list_all(transport, "/api/v1/nodes", page_decoder(decode_node))).items
         pods = (await list_all(transport, "/api/v1/pods", page_decoder(decode_pod))).items
-    ours = standing.settings.scheduler_names
+    ours = active.settings.scheduler_names
     ledger = audit.rebuilt(
         standard_catalog(),
-        standing.tables,
-        standing.settings,
+        active.tables,
+        active.settings,
         (_with_documents(node, documents) for node in nodes),
         pods,
     )
@@ -90,18 +91,19 @@ def _with_documents(node: Node, documents: Documents) -> Node:
     return replace(node, documents=found) if found else node
 
 
-async def _config_map(calls: Calls, standing: Standing, namespace: str, name: str) -> ConfigMap | None:
+async def _config_map(calls: Calls, config: Config, place: str) -> ConfigMap | None:
     """A ConfigMap, None where there is none, or where it may not be read or is not believed: so has the controller."""
-    if not standing.believes(namespace):
+    namespace, _, name = place.partition("/")
+    if not believes(namespace, config.trusted):
         return None
     with suppress(ApiNotFoundError, ApiForbiddenError):
         return decode_config_map(await calls.get_config_map(namespace, name))
     return None
 
 
-async def _documents(transport: Transport, standing: Standing) -> Documents:
+async def _documents(transport: Transport, config: Config) -> Documents:
     documents = Documents()
-    for place in [one for one in PLACES if standing.believes(one.namespace)]:
+    for place in [one for one in PLACES if believes(one.namespace, config.trusted)]:
         with suppress(ApiNotFoundError, ApiForbiddenError):
             page = await list_all(
                 transport,

@@ -15,16 +15,19 @@ import msgspec
 import structlog
 
 from controller.config import PodName
+from controller.deeds import Announce, Subject
 from controller.metrics import Metrics
 from core.names import CONFIGURATION_ACCEPTED
 from kube.calls import Calls, Condition
 from kube.errors import ApiError, UndecodableError, printable
 from runtime.backoff import Backoff
+from runtime.configuration import LAST_GOOD, ActiveConfiguration
 
 _log: Final = structlog.get_logger()
 
 # What kubectl shows in one go; the log has each problem and note in full.
 _MESSAGE_MAX: Final = 8192
+_EVENT_MAX: Final = 900
 _LOOK_S: Final = 1.0
 
 
@@ -47,6 +50,27 @@ class Verdict:
     def accepted(self) -> bool:
         """Whether it is in force."""
         return self.reason is not Reason.REFUSED
+
+
+def verdict(active: ActiveConfiguration) -> Verdict:
+    """Whether all that was written is in force."""
+    if active.refused:
+        told = "; ".join(f"{name}: {why}" for name, why in sorted(active.refused.items()))
+        since = ", from before this process began" if active.from_before else ""
+        return Verdict(reason=Reason.REFUSED, message=f"{told}; {LAST_GOOD}{since}")
+    if active.notes:
+        return Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(active.notes))
+    return Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
+
+
+def refusal(name: str, why: str) -> Announce:
+    """The event that the ConfigMap *name* is not in force, NAMESPACE/NAME."""
+    namespace, _, own_name = name.rpartition("/")
+    return Announce(
+        about=Subject(kind="ConfigMap", namespace=namespace, name=own_name, uid=""),
+        reason="ConfigurationRefused",
+        message=f"not taken, {LAST_GOOD}: {why}"[:_EVENT_MAX],
+    )
 
 
 class _Found(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,20 +1,19 @@
-"""The controller's flags and environment, checked whole; and its settings file."""
+"""The controller's flags and environment, checked whole."""
 
 import argparse
-import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from core.errors import ConfigError, quoted
-from core.settings import SCHEDULER_NAME_REMEDY, Settings, is_scheduler_name
-from core.wire.configuration import decode_settings
-from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+from core.settings import SCHEDULER_NAME_REMEDY, is_scheduler_name
 from kube.calls import BIND_DEADLINE_S
 from kube.lease import MAX_DURATION_S, Timing
+from runtime.configuration import Files
 from runtime.listening import Address, read_address
+from runtime.options import read_namespaces
 
 # A Binding of the process before us ends within this, whatever became of that process.
 START_DELAY_S: Final = 6.0
@@ -23,14 +22,6 @@ LEASE: Final = "cardshare-system/cardshare-controller"
 NO_LEASE: Final = "none"
 _TIMING: Final = Timing()
 _LEAST_RETRY_S: Final = 0.1
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-SETTINGS_KEY: Final = "cardshare.yaml"
-SCHEDULER_KEY: Final = "volcano-scheduler.conf"
-# Volcano's own configuration, where our files have none; and how problems of it begin.
-SCHEDULER_MAP: Final = ("volcano-system", "volcano-scheduler-configmap")
-CLUSTER_CONF: Final = f"{'/'.join(SCHEDULER_MAP)}: "
-# A ConfigMap holds no more than 1 MiB altogether.
-_MAX_FILE_BYTES: Final = 2**20
 
 
 class PodName(NamedTuple):
@@ -81,6 +72,11 @@ class Config:
     lease: LeaseName | None = None
     timing: Timing = _TIMING
 
+    @property
+    def files(self) -> Files:
+        """The files of the configuration."""
+        return Files(settings=_path(self.settings_file), last_good=_path(self.last_good))
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Read *argv* over *environ* (CARDSHARE_<FLAG>).
@@ -102,7 +98,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
                 f"{_called('--cert-dir')}: missing; name the directory of tls.crt and tls.key for --preview-listen"
             )
     pod = _pod(given.pod, problems)
-    trusted = _namespaces(given.trust_namespaces, problems)
+    trusted = read_namespaces(given.trust_namespaces, _called("--trust-namespaces"), problems)
     keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
@@ -127,118 +123,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """The files as written; "" where there is none. The paths are for messages."""
-
-    own: str = ""
-    own_path: str = SETTINGS_KEY
-    scheduler: str = ""
-    scheduler_path: str = SCHEDULER_KEY
-
-
-def read_texts(config: Config) -> Texts:
-    """Read the settings' files.
-
-    Raises:
-        ConfigError: with every file that cannot be read.
-    """
-    problems: list[str] = []
-    own, scheduler = _settings_paths(config.settings_file)
-
-    def text(path: Path | None, *, required: bool) -> str:
-        try:
-            return _text(path, required=required) if path is not None else ""
-        except ConfigError as e:
-            problems.extend(f"{path}: {problem}" for problem in e.problems)
-            return ""
-
-    texts = Texts(
-        own=text(own, required=scheduler is None),
-        own_path=str(own or SETTINGS_KEY),
-        scheduler=text(scheduler, required=False),
-        scheduler_path=str(scheduler or SCHEDULER_KEY),
-    )
-    if problems:
-        raise ConfigError(problems)
-    return texts
-
-
-def decode_settings_of(config: Config, texts: Texts, cluster_conf: str) -> SchedulerConf:
-    """The settings in force, of files and flags together; *cluster_conf* where the files have no scheduler's text.
-
-    Raises:
-        ConfigError: with every problem of every text.
-    """
-    problems: list[str] = []
-    conf = SchedulerConf()
-    try:
-        conf = decode_scheduler_conf(texts.scheduler or cluster_conf)
-    except ConfigError as e:
-        place = f"{texts.scheduler_path}: " if texts.scheduler else CLUSTER_CONF
-        problems += [f"{place}{problem}" for problem in e.problems]
-    try:
-        conf = replace(conf, settings=decode_settings(texts.own, conf.settings))
-    except ConfigError as e:
-        problems += [f"{texts.own_path}: {problem}" for problem in e.problems]
-    if problems:
-        raise ConfigError(problems)
-    return replace(conf, settings=_named(conf.settings, config.scheduler_names))
-
-
-def read_settings(config: Config) -> SchedulerConf:
-    """The settings that the files and the flags make.
-
-    Raises:
-        ConfigError: with every problem of every file.
-    """
-    return decode_settings_of(config, read_texts(config), "")
-
-
-def read_last_good(config: Config) -> tuple[Texts, SchedulerConf] | None:
-    """The settings that were in force last, as they were kept; None where there are none that can be used."""
-    if not config.last_good or not Path(config.last_good, SETTINGS_KEY).exists():
-        return None
-    try:
-        texts = read_texts(replace(config, settings_file=config.last_good))
-        return texts, decode_settings_of(config, texts, "")
-    except ConfigError:
-        return None
-
-
-def lacks_settings(config: Config) -> bool:
-    """Whether the settings are a directory in which there is no cardshare.yaml."""
-    own, scheduler = _settings_paths(config.settings_file)
-    return own is not None and scheduler is not None and not own.exists()
-
-
-def _settings_paths(path: str) -> tuple[Path | None, Path | None]:
-    """(cardshare.yaml, volcano-scheduler.conf): a directory stands for the keys of a mounted ConfigMap."""
-    if not path:
-        return None, None
-    own = Path(path)
-    return (own / SETTINGS_KEY, own / SCHEDULER_KEY) if own.is_dir() else (own, None)
-
-
-def _named(settings: Settings, names: tuple[str, ...]) -> Settings:
-    return replace(settings, scheduler_names=names) if names else settings
-
-
-def _text(path: Path, *, required: bool) -> str:
-    try:
-        with path.open("rb") as file:
-            found = file.read(_MAX_FILE_BYTES + 1)
-        if len(found) > _MAX_FILE_BYTES:
-            raise ConfigError([f"it is longer than {_MAX_FILE_BYTES} bytes"])
-        return found.decode()
-    except FileNotFoundError as e:
-        if required:
-            raise ConfigError(["there is no such file"]) from e
-        return ""
-    except OSError as e:
-        raise ConfigError([f"it cannot be read: {e.strerror or e}"]) from e
-    except UnicodeDecodeError as e:
-        raise ConfigError(["it is not UTF-8 text"]) from e
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -309,16 +195,6 @@ def _listen(text: str, problems: list[str], name: str = "--listen") -> Address:
     if found is None:
         problems.append(f"{_called(name)}: found {quoted(text, 256)}; write an address such as '0.0.0.0:8080'")
     return found or Address(host="", port=0)
-
-
-def _namespaces(text: str, problems: list[str]) -> frozenset[str]:
-    found = frozenset(text.replace(",", " ").split())
-    problems += [
-        f"{_called('--trust-namespaces')}: found {quoted(name, 256)}; write names of namespaces, separated by commas"
-        for name in sorted(found)
-        if not _NAMESPACE.fullmatch(name)
-    ]
-    return found
 
 
 def _pod(text: str, problems: list[str], flag: str = "--pod") -> PodName | None:

@@ -3,18 +3,14 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from controller.config import SCHEDULER_MAP
 from controller.documents import PLACES, Place
 from controller.inbox import Inbox
 from controller.mirror import (
     PODS_PATH,
-    config_map_reflector,
     documents_reflector,
     forgiving_nodes,
     forgiving_pods,
@@ -24,11 +20,11 @@ from controller.mirror import (
     queues_reflector,
 )
 from controller.owner import Owner
-from controller.standing import CHIPS_MAP, Standing
 from controller.volcano_name import VolcanoName
+from core.configuration import believes
 from core.groups import GroupKind
-from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
+from kube.configuration import KINDS, Follower
 from kube.errors import ApiError, UndecodableError
 from kube.objects import read_version
 from kube.reflector import Reflector
@@ -45,20 +41,12 @@ MAX_AGE_S: Final = 15.0
 # How long the pods' watch has to show a version before it is asked for by a list.
 _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
-# Words of metrics and of /readyz: no quotes or blanks, which those who query would have to escape.
-_SCHEDULER: Final = "scheduler-config"
-_CHIPS: Final = "chip-config"
-_DEVICES: Final = "device-config"
-_CONFIGURATION: Final = (_SCHEDULER, _CHIPS, _DEVICES)
-NEEDED: Final = (*_CONFIGURATION, "nodes", "pods")
+NEEDED: Final = (*KINDS, "nodes", "pods")
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",
     GroupKind.NATIVE: "native-groups",
     GroupKind.COSCHEDULING: "coscheduling-groups",
 }
-
-# Takes what a ConfigMap says; True if the configuration is another one now.
-Take = Callable[[ConfigMap | None], bool]
 
 
 class Following:
@@ -73,8 +61,8 @@ class Following:
         self,
         owner: Owner,
         inbox: Inbox,
-        standing: Standing,
-        take: Callable[[Take, ConfigMap | None], Iterator[None] | None],
+        configuration: Follower,
+        trusted: frozenset[str],
         others: VolcanoName,
     ) -> None:
         """Begin with none.
@@ -82,8 +70,8 @@ class Following:
         Args:
             owner: whom they tell.
             inbox: through which they do.
-            standing: says which ConfigMap the devices' is, and takes what the configuration's say.
-            take: has one of the configuration's ConfigMaps taken, in the owner's turn.
+            configuration: follows the configuration's texts.
+            trusted: namespaces of others whose ConfigMaps are believed.
             others: told of pods too.
         """
         self.reflectors: Final[dict[str, Reflector[Any]]] = {}
@@ -91,34 +79,15 @@ class Following:
         self.pods_read: Final = forgiving_pods(owner)
         self._owner: Final = owner
         self._inbox: Final = inbox
-        self._standing: Final = standing
+        self._configuration: Final = configuration
+        self._trusted: Final = trusted
         self._others: Final = others
-        self._take: Final = take
         self._documents: Final[dict[str, Reflector[Any]]] = {}
-        # The devices' ConfigMap that is followed, and by which task.
-        self._devices: tuple[tuple[str, str], asyncio.Task[None] | None] | None = None
-        # Whether all of the configuration that is believed was listed.
-        self._followed = False
 
     async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what the configuration is made of; returns once all of it was listed."""
-        # One after the other: which ConfigMap devices are read from, says the first.
-        for name, where, take in (
-            (_SCHEDULER, SCHEDULER_MAP, self._standing.take_scheduler),
-            (_CHIPS, CHIPS_MAP, self._standing.take_chips),
-        ):
-            if not self._standing.believes(where[0]):
-                continue
-            self.reflectors[name] = found = config_map_reflector(
-                transport, self._inbox, *where, partial(self._take, take)
-            )
-            tasks.create_task(found.run(), name=f"reflect {name}")
-            await found.synced.wait()
-        devices = self._follow_devices(tasks, transport)
-        if devices is not None:
-            await devices.synced.wait()
-        self._followed = True
-        tasks.create_task(self._keep_following(tasks, transport), name="follow")
+        tasks.create_task(self._configuration.follow_config_maps(transport), name="configuration")
+        await self._configuration.listed.wait()
 
     async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow nodes, what is said of them, groups and pods; returns once nodes and pods were listed.
@@ -146,18 +115,16 @@ class Following:
 
     def reasons(self) -> list[str]:
         """What cannot be read, or was not yet, a line each."""
-        found: list[str] = []
-        for name in NEEDED:
+        found = self._configuration.reasons()
+        for name in _WEIGHTY:
             reflector = self.reflectors.get(name)
-            if reflector is None and self._followed and name in _CONFIGURATION:
-                continue  # in a namespace that is not believed
             if reflector is None:
                 found.append(f"{name}: not listed yet")
             elif reflector.state:
                 found.append(reflector.state)
             elif not reflector.synced.is_set():
                 found.append(f"{name}: being listed")
-            elif name in _WEIGHTY and self.age_s(name) > MAX_AGE_S:
+            elif self.age_s(name) > MAX_AGE_S:
                 found.append(f"stale: watch {name}: nothing came for {self.age_s(name):.0f} s; nothing is decided")
         for name, reflector in self._documents.items():
             if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
@@ -167,9 +134,7 @@ class Following:
     def age_s(self, name: str) -> float:
         """How many seconds ago what is known of *name* was last known to be complete; infinite before the first."""
         reflector = self.reflectors.get(name)
-        if reflector is None or not reflector.synced.is_set():
-            return float("inf")
-        return max(time.monotonic() - reflector.current_s, 0.0)
+        return age_s(reflector) if reflector is not None else float("inf")
 
     def is_current(self) -> bool:
         """Whether decisions may be founded on what is known."""
@@ -196,33 +161,8 @@ class Following:
         """How many places of MindCluster's ConfigMaps may not be read."""
         return sum(map(_is_forbidden, self._documents.values()))
 
-    def _follow_devices(self, tasks: asyncio.TaskGroup, transport: Transport) -> Reflector[Any] | None:
-        """Follow the ConfigMap of the vGPU plugin that settings name now, and no other any more."""
-        if self._devices is not None and self._devices[1] is not None:
-            self._devices[1].cancel()
-        where = self._devices_map()
-        take = partial(self._take, self._standing.take_devices)
-        if not self._standing.believes(where[0]):
-            self.reflectors.pop(_DEVICES, None)
-            self._devices = (where, None)
-            self._inbox.put(partial(take, None))
-            return None
-        found = self.reflectors[_DEVICES] = config_map_reflector(transport, self._inbox, *where, take)
-        self._devices = (where, tasks.create_task(found.run(), name=f"reflect {_DEVICES}"))
-        return found
-
-    def _devices_map(self) -> tuple[str, str]:
-        settings = self._standing.settings
-        return settings.device_config_namespace, settings.device_config_name
-
-    async def _keep_following(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        while True:
-            await asyncio.sleep(_FOLLOW_S)
-            if self._devices is None or self._devices[0] != self._devices_map():
-                self._follow_devices(tasks, transport)
-
     def _places(self) -> list[Place]:
-        return [place for place in PLACES if self._standing.believes(place.namespace)]
+        return [place for place in PLACES if believes(place.namespace, self._trusted)]
 
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
@@ -246,6 +186,11 @@ class Following:
                 namespaces=sorted(set(closed)),
                 remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
             )
+
+
+def age_s(reflector: Reflector[Any]) -> float:
+    """How many seconds ago what *reflector* follows was last known completely; infinite before the first time."""
+    return max(time.monotonic() - reflector.current_s, 0.0) if reflector.synced.is_set() else float("inf")
 
 
 async def _newest_version(calls: Calls) -> int | None:

@@ -1,15 +1,16 @@
-"""Keeps the settings in force in a ConfigMap of our own, so that a start with settings that are refused has some.
+"""Keeps the texts in force in a ConfigMap of our own, so that a start with texts that are refused has some.
 
 It is mounted where both processes look at such a start. Only who decides writes it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
 
-from controller.config import SCHEDULER_KEY, SETTINGS_KEY, PodName, Texts
+from controller.config import PodName
+from core.configuration import Source
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiError
 from runtime.backoff import Backoff
@@ -19,17 +20,17 @@ _LOOK_S: Final = 1.0
 
 
 class LastGood:
-    """Writes whenever other settings are in force."""
+    """Writes whenever other texts are in force."""
 
     def __init__(
         self,
         calls: Calls,
         where: PodName,
-        good: Callable[[], Texts | None],
+        good: Mapping[Source, str],
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Prepare; *good* is asked again and again."""
+        """Prepare; *good* are the texts in force, and is looked at again and again."""
         self._calls: Final = calls
         self._where: Final = where
         self._good: Final = good
@@ -38,22 +39,22 @@ class LastGood:
     async def run(self) -> None:
         """Keep until cancelled."""
         backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
-        kept: Texts | None = None
+        kept: dict[Source, str] | None = None
         told = ""
         path = f"{namespace_path(self._where.namespace)}/configmaps/{self._where.name}"
         while True:
-            good = self._good()
-            if good is None or good == kept:
+            good = dict(self._good)
+            if good == kept:
                 await self._sleep(_LOOK_S)
                 continue
             try:
-                await self._calls.patch(path, {"data": {SETTINGS_KEY: good.own, SCHEDULER_KEY: good.scheduler}})
+                await self._calls.patch(path, {"data": {source.value: good.get(source) for source in Source}})
             except ApiError as e:
                 if str(e) != told:
                     told = str(e)
-                    _log.warning("the settings in force cannot be kept", config_map=str(self._where), error=told)
+                    _log.warning("the configuration in force cannot be kept", config_map=str(self._where), error=told)
                 await self._sleep(backoff.next_s())
                 continue
             kept, told = good, ""
             backoff.reset()
-            _log.info("settings in force kept", config_map=str(self._where))
+            _log.info("configuration in force kept", config_map=str(self._where))

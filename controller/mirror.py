@@ -3,7 +3,7 @@
 Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -155,25 +155,6 @@ class QueueSink:
         await self._inbox.put_in_time(told)
 
 
-class ConfigMapSink:
-    """Tells of one ConfigMap: its texts by key, or None where there is none."""
-
-    def __init__(self, name: str, tell: Callable[[ConfigMap | None], Iterator[None] | None], inbox: Inbox) -> None:
-        self._name = name
-        self._tell = tell
-        self._inbox = inbox
-
-    async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
-        """These, and no others, exist."""
-        found = next((one for one in objects if one.name == self._name), None)
-        await self._inbox.put_and_wait(partial(self._tell, found))
-
-    async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
-        """One appeared, changed or went."""
-        if value.name == self._name:
-            await self._inbox.put_in_time(partial(self._tell, None if kind is EventKind.DELETED else value))
-
-
 class DocumentsSink:
     """Tells the owner of ConfigMaps that speak of nodes."""
 
@@ -316,24 +297,6 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
         sink=QueueSink(owner, inbox),
         pace=_OPTIONAL,
         absent_is_empty=True,
-    )
-
-
-def config_map_reflector(
-    source: Source,
-    inbox: Inbox,
-    namespace: str,
-    name: str,
-    tell: Callable[[ConfigMap | None], Iterator[None] | None],
-) -> Reflector[ConfigMap]:
-    """Follows one ConfigMap by its name, so that the right to read that one is enough."""
-    return Reflector(
-        source,
-        f"{namespace_path(namespace)}/configmaps",
-        decode_list=page_decoder(decode_config_map),
-        decode_event=event_decoder(decode_config_map),
-        sink=ConfigMapSink(name, tell, inbox),
-        selectors={"fieldSelector": f"metadata.name={name}"},
     )
 
 

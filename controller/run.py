@@ -9,7 +9,7 @@ import signal
 import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,18 +20,17 @@ from typing import Any, Final
 import structlog
 
 from certs import serving
-from controller import config as configuration
 from controller import volcano_name
 from controller.act import Actor
 from controller.answers import Explain, answer
 from controller.audit import Audit
 from controller.callers import Callers
 from controller.cards import card_series
-from controller.condition import OwnCondition
+from controller.condition import OwnCondition, refusal, verdict
 from controller.config import Config
 from controller.deeds import Announce
 from controller.failpoints import Reached, go_on
-from controller.following import Following
+from controller.following import Following, age_s
 from controller.garbage import Garbage
 from controller.group_writes import GroupWrites
 from controller.inbox import Inbox
@@ -44,7 +43,6 @@ from controller.owner import Owner
 from controller.preview import preview
 from controller.record import Recorder
 from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
-from controller.standing import Standing
 from controller.takeover import Kept, derive
 from controller.tell import Teller
 from controller.volcano_name import VolcanoName
@@ -52,14 +50,16 @@ from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid
 from core.settings import DialectName, Settings
-from core.wire.config_maps import ConfigMap
 from kube.calls import Calls
+from kube.configuration import Follower
 from kube.credentials import choose_source, mistake_in
 from kube.errors import CredentialsError
 from kube.lease import Lease
+from kube.reflector import Reflector
 from kube.transport import Transport
 from runtime.backoff import Backoff
 from runtime.calls import Plain
+from runtime.configuration import ActiveConfiguration
 from runtime.figures import ServingFigures
 from runtime.process import connections_of, raise_file_limit
 from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
@@ -69,7 +69,6 @@ _log: Final = structlog.get_logger()
 # The loop is given back after this long, so that watches and answers are read meanwhile.
 _SLICE_S: Final = 0.01
 _REPORT_S: Final = 1.0
-_SETTINGS_S: Final = 5.0
 _CERTIFICATE_S: Final = 2.0
 _SHUTDOWN_S: Final = 2.0
 # Of the TLS port: webhooks, and people who ask.
@@ -99,12 +98,12 @@ class Controller:
         self._config = config
         self._environ = environ
         self._reached: Final = reached
-        self._standing: Final = self._load()
+        self._active: Final = self._load()
         self._metrics = Metrics()
         self._started_s = time.monotonic()
         self._inbox = Inbox(time.monotonic)
         self._volcano: Final = VolcanoName(
-            is_wanted=lambda: volcano_name.NAME in self._standing.settings.scheduler_names,
+            is_wanted=lambda: volcano_name.NAME in self._active.settings.scheduler_names,
             is_sent=self._is_sent,
             changed=self._take_name,
             tell=self._announce,
@@ -112,14 +111,18 @@ class Controller:
         )
         self._owner = Owner(
             standard_catalog(),
-            self._standing.tables,
+            self._active.tables,
             self._settings(),
             metrics=self._metrics,
             clock=time.monotonic,
             wall=time.time,
             strict=False,
         )
-        self._following: Final = Following(self._owner, self._inbox, self._standing, self._take, self._volcano)
+        self._active.tell_refusals(lambda name, why: self._announce(refusal(name, why)))
+        self._configuration: Final = Follower(
+            self._active, config.files, trusted=config.trusted, changed=self._take_configuration
+        )
+        self._following: Final = Following(self._owner, self._inbox, self._configuration, config.trusted, self._volcano)
         self._actor: Actor | None = None
         self._teller: Teller | None = None
         self._group_writes: GroupWrites | None = None
@@ -147,16 +150,18 @@ class Controller:
         # Whether all that was written has ended, so that another one need not wait.
         self._has_ended = False
 
-    def _load(self) -> Standing:
+    def _load(self) -> ActiveConfiguration:
         mistake = mistake_in(kubeconfig=self._config.kubeconfig, environ=self._environ)
         problems = [mistake] if mistake else []
         try:
-            standing = Standing(self._config, self._announce)
+            found = ActiveConfiguration(
+                self._config.files, standard_catalog(), scheduler_names=self._config.scheduler_names
+            )
         except ConfigError as e:
             raise ConfigError([*problems, *e.problems]) from e
         if problems:
             raise ConfigError(problems)
-        return standing
+        return found
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then let what is in flight end.
@@ -189,7 +194,7 @@ class Controller:
                 tasks.create_task(self._work(), name="work"),
                 tasks.create_task(self._measure_lag(), name="lag"),
                 tasks.create_task(self._report(), name="report"),
-                tasks.create_task(self._watch_settings(), name="settings"),
+                tasks.create_task(self._configuration.follow_files(), name="settings"),
                 tasks.create_task(self._garbage().run(), name="garbage"),
                 tasks.create_task(self._serve_previews(), name="previews"),
             ]
@@ -200,11 +205,13 @@ class Controller:
                 task.cancel()
 
     def _garbage(self) -> Garbage:
-        reflectors = self._following.reflectors
         return Garbage(
             lambda: self._owner.ledger.cursor,
-            failures=lambda: sum(one.counters.failures for one in reflectors.values()),
+            failures=lambda: sum(one.counters.failures for one in self._reflectors().values()),
         )
+
+    def _reflectors(self) -> Mapping[str, Reflector[Any]]:
+        return {**self._configuration.reflectors, **self._following.reflectors}
 
     async def _end_writes(self) -> None:
         """Begin nothing more, and let what is under way end, within less than a pod is given to end in."""
@@ -254,10 +261,10 @@ class Controller:
                 self._audit = Audit(self._owner, self._inbox, partial(pods_on, transport), self._metrics)
                 tasks.create_task(self._audit.run(), name="audit")
                 if self._config.pod is not None:
-                    told = OwnCondition(calls, self._config.pod, lambda: self._standing.verdict, self._metrics)
+                    told = OwnCondition(calls, self._config.pod, lambda: verdict(self._active), self._metrics)
                     tasks.create_task(told.run(), name="condition")
                 if self._config.keep_in is not None:
-                    keeping = LastGood(calls, self._config.keep_in, lambda: self._standing.good)
+                    keeping = LastGood(calls, self._config.keep_in, self._active.good)
                     tasks.create_task(keeping.run(), name="last good")
 
     def _may_lead(self, transport: Transport) -> Leading:
@@ -283,7 +290,8 @@ class Controller:
         await leading.run()
 
     def _derive(self) -> Iterator[None]:
-        return derive(self._owner, self._standing.announcements(), time.monotonic())
+        refused = [refusal(name, why) for name, why in self._active.refused.items()]
+        return derive(self._owner, refused, time.monotonic())
 
     async def _release(self, held: Leading | Lease) -> None:
         if self._has_ended:
@@ -375,51 +383,33 @@ class Controller:
 
     def _settings(self) -> Settings:
         """Those in force, less a name that others place pods of."""
-        settings = self._standing.settings
+        settings = self._active.settings
         if not self._volcano.given_up:
             return settings
         names = tuple(name for name in settings.scheduler_names if name != volcano_name.NAME)
         return replace(settings, scheduler_names=names)
 
     def _take_name(self) -> None:
-        if volcano_name.NAME in self._standing.settings.scheduler_names:
+        if volcano_name.NAME in self._active.settings.scheduler_names:
             self._inbox.put(self._configure)
 
     def _is_sent(self, uid: PodUid) -> bool:
         entry = self._owner.life.get(uid)
         return entry is not None and entry.attempt > 0
 
-    def _take(self, take: Callable[[ConfigMap | None], bool], found: ConfigMap | None) -> Iterator[None] | None:
-        """A ConfigMap is as the mirror shows it."""
-        return self._configure() if take(found) else None
+    async def _take_configuration(self) -> None:
+        """Another configuration is in force; returns once the owner has taken it."""
+        await self._inbox.put_and_wait(self._configure)
 
     def _configure(self) -> Iterator[None]:
-        standing = self._standing
         gc.disable()
-        yield from self._owner.configure(standing.tables, self._settings())
+        yield from self._owner.configure(self._active.tables, self._settings())
         if self._synced.is_set():
             _keep()
-        _log.info("configuration taken", version=standing.version)
 
     def _announce(self, event: Announce) -> None:
         self._owner.planner.deeds.append(event)
         self._inbox.filled.set()
-
-    async def _watch_settings(self) -> None:
-        """Take the settings' files again when they change; a bad edit is refused whole."""
-        if not self._config.settings_file:
-            return
-        while True:
-            await asyncio.sleep(_SETTINGS_S)
-            try:
-                texts = await asyncio.to_thread(configuration.read_texts, self._config)
-            except ConfigError as e:
-                self._inbox.put(partial(self._standing.refuse_files, e))
-                continue
-            self._inbox.put(partial(self._take_files, texts))
-
-    def _take_files(self, texts: configuration.Texts) -> Iterator[None] | None:
-        return self._configure() if self._standing.take_files(texts) else None
 
     # ------------------------------------------------------------------ what others see
 
@@ -505,22 +495,22 @@ class Controller:
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.tasks.set(len(asyncio.all_tasks()))
-        metrics.configuration_refused.set(bool(self._standing.refused))
-        metrics.settings_from_before.set(self._standing.from_before)
-        metrics.configuration_notes.set(len(self._standing.notes))
+        metrics.configuration_refused.set(bool(self._active.refused))
+        metrics.settings_from_before.set(self._active.from_before)
+        metrics.configuration_notes.set(len(self._active.notes))
         if self._audit is not None:
             for fault, count in self._audit.counts().items():
                 metrics.audit_findings.labels(fault.value).set(count)
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
         metrics.documents_forbidden.set(self._following.forbidden)
-        for name, reflector in self._following.reflectors.items():
+        for name, reflector in self._reflectors().items():
             show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
             show(metrics.lists.labels(name), reflector.counters.lists)
-            metrics.watch_age_s.labels(name).set(self._following.age_s(name))
+            metrics.watch_age_s.labels(name).set(age_s(reflector))
         for kind, read in (("nodes", self._following.nodes_read), ("pods", self._following.pods_read)):
             show(metrics.unreadable.labels(kind), read.salvaged)
         leads = self._leading is not None and self._leading.phase is Phase.LEADING
-        wanted = leads and volcano_name.NAME in self._standing.settings.scheduler_names
+        wanted = leads and volcano_name.NAME in self._active.settings.scheduler_names
         metrics.name_given_up.set(wanted and bool(self._volcano.given_up))
         metrics.leading.set(leads)
 

@@ -93,7 +93,7 @@ class Catalog:
         if isinstance(request, tuple) and request and isinstance(request[0], Violation):
             return request
         if name not in settings.dialects:
-            return (_switched_off(name, self._named(name, pod, tables)),)
+            return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
 
     def _crowded(self, pod: AnyPod, tables: Tables) -> tuple[Violation, ...] | None:
@@ -197,13 +197,12 @@ def _mixed(resources: Sequence[str]) -> Violation:
     )
 
 
-def _switched_off(name: DialectName, resource: str) -> Violation:
+def _switched_off(name: DialectName, resource: str, why: str) -> Violation:
     return Violation(
         code="CS202",
         field="resources",
         found=resource,
-        remedy=f"this way of sharing ({name}) is switched off in the scheduler's configuration; "
-        "ask the cluster's operator",
+        remedy=f"this way of sharing ({name}) is switched off{f': {why}' if why else ''}; ask the cluster's operator",
     )
 
 

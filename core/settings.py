@@ -370,7 +370,7 @@ class Settings:
 
     policy and schedule_weight follow ``deviceshare.*``; handoff_patience_s is how long a pod may wait for its
     turn on a busy node before it takes the next best; handoff_timeout_s is when a silent plugin closes its
-    node; dialects are those switched on.
+    node; dialects are those switched on. switched_off: of the others, what switches each off and where that stands.
     """
 
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
@@ -391,3 +391,8 @@ class Settings:
     admission: AdmissionSettings = AdmissionSettings()
     device_config_name: str = "volcano-vgpu-device-config"
     device_config_namespace: str = "kube-system"
+    switched_off: tuple[tuple[DialectName, str], ...] = ()
+
+    def why_off(self, name: DialectName) -> str:
+        """What switches the dialect *name* off, "" where nobody knows."""
+        return dict(self.switched_off).get(name, "")

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 from core.admission.mutate import judge_at_once, unreadable
-from core.admission.rulebook import Rulebook
+from core.admission.rulebook import Rulebook, rulebook
 from core.admission.templates import judge_workload
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
+from core.configuration import Configuration
 from core.errors import ConfigError, InvalidRequestError, quoted
 from core.units import counted
 from core.wire import templates
 from core.wire.manifests import Manifest, Unreadable, read_manifests, review_of
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
-from webhook import configuration
+from runtime.configuration import Files, read_once
 from webhook.options import variable
 
 _OK, _DENIED, _UNUSABLE = 0, 1, 2
@@ -41,13 +42,13 @@ def check(argv: Sequence[str], environ: Mapping[str, str], stdin: TextIO) -> int
     """
     flags = _parser(environ).parse_args(argv)
     try:
-        judgement = _judgement(flags)
+        found = _configuration(flags)
     except ConfigError as e:
         for problem in e.problems:
             print(f"check: {problem}", file=sys.stderr)
         return _UNUSABLE
-    book = judgement.book
-    for note in judgement.notes:
+    book = rulebook(found.settings, found.tables, standard_catalog())
+    for note in found.notes:
         print(f"check: note: {note}", file=sys.stderr)
     code, count, judged, denied = _OK, 0, 0, 0
     for name in flags.file:
@@ -126,7 +127,7 @@ def _verdict(review: bytes, namespace: str, book: Rulebook, *, is_pod: bool) -> 
         return unreadable(e)
 
 
-def _judgement(flags: argparse.Namespace) -> configuration.Judgement:
+def _configuration(flags: argparse.Namespace) -> Configuration:
     named = {"settings": flags.settings, "device-config": flags.device_config}
     missing = [
         f"--{flag} ({_variable(flag)}): found {quoted(path, 256)}; there is no such file"
@@ -136,7 +137,7 @@ def _judgement(flags: argparse.Namespace) -> configuration.Judgement:
     if missing:
         raise ConfigError(missing)
     settings, devices = (Path(path) if path else None for path in named.values())
-    return configuration.judge(configuration.read(settings, devices), standard_catalog(), 0)
+    return read_once(Files(settings=settings, devices=devices), standard_catalog())
 
 
 def _variable(flag: str) -> str:

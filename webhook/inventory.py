@@ -102,7 +102,7 @@ class InventoryWatch:
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    await self.follow(await self._connect(stack))
+                    await self.follow(await connected(stack, self._kubeconfig, self._environ))
             except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
                 _log.exception("inventory failed; it is begun anew")
                 self._know(None)
@@ -151,14 +151,16 @@ class InventoryWatch:
             self._tell(stock)
         self._told = None
 
-    async def _connect(self, stack: AsyncExitStack) -> Transport:
-        backoff, told = Backoff(first_s=1.0, cap_s=_LAST_WAIT_S, jitter=random.random), ""
-        while True:
-            try:
-                source = choose_source(kubeconfig=self._kubeconfig, environ=self._environ)
-                return await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook"))
-            except CredentialsError as e:
-                if str(e) != told:
-                    told = str(e)
-                    _log.warning("no inventory; give credentials, or --no-inventory", error=told)
-                await asyncio.sleep(backoff.next_s())
+
+async def connected(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Transport:
+    """A way to the API server that *kubeconfig* or *environ* names, once there is one and until *stack* is closed."""
+    backoff, told = Backoff(first_s=1.0, cap_s=_LAST_WAIT_S, jitter=random.random), ""
+    while True:
+        try:
+            source = choose_source(kubeconfig=kubeconfig, environ=environ)
+            return await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook"))
+        except CredentialsError as e:
+            if str(e) != told:
+                told = str(e)
+                _log.warning("nothing is known of the cluster; give credentials, or --no-inventory", error=told)
+            await asyncio.sleep(backoff.next_s())

@@ -59,6 +59,7 @@ class Metrics(Collector):
         self.reload_failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
         self.configuration_refused = 0
+        self.settings_from_before = 0
         self.configuration_notes = 0
         self.inventory_known = 0
         self.seconds = Histogram(_LATENCIES_S)
@@ -104,6 +105,11 @@ class Metrics(Collector):
             "cardshare_webhook_configuration_refused",
             "1 while an edit of the configuration is refused and the last good one in force.",
             value=self.configuration_refused,
+        )
+        yield GaugeMetricFamily(
+            "cardshare_webhook_settings_from_before",
+            "1 while this process runs on what an earlier one kept, because an edit of the configuration is refused.",
+            value=self.settings_from_before,
         )
         yield GaugeMetricFamily(
             "cardshare_webhook_configuration_notes",

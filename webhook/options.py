@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import ConfigError, quoted
+from runtime.configuration import Files
 from runtime.listening import Address, read_address
+from runtime.options import read_namespaces
 
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
@@ -26,7 +28,8 @@ class Options:
     drain_s: how long to go on serving after SIGTERM, until no Service sends new calls. client_ca: who may call; None
     = anybody. client_names: which of these; empty = all. cluster: of the environment, what names the API server.
     preview_url: the controller's, or "" for none; preview_ca: whom to trust there; preview_token: what to show there.
-    last_good: where settings that were in force are kept, for a start with ones that cannot be used.
+    last_good: where texts that were in force are kept, for a start with ones that cannot be used.
+    trusted: namespaces of others whose ConfigMaps are believed.
     """
 
     listen: Address
@@ -44,7 +47,13 @@ class Options:
     preview_ca: Path | None = None
     preview_token: Path | None = None
     last_good: Path | None = None
+    trusted: frozenset[str] = frozenset()
     cluster: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> Files:
+        """The files of the configuration."""
+        return Files(settings=self.settings, devices=self.device_config, last_good=self.last_good)
 
     @property
     def knows_callers(self) -> bool:
@@ -76,6 +85,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         settings=_path(flags, environ, "settings", problems),
         device_config=_path(flags, environ, "device_config", problems),
         last_good=_later(flags, environ, "last_good"),
+        trusted=read_namespaces(_text(flags, environ, "trust_namespaces"), _name("trust_namespaces"), problems),
         kubeconfig=_text(flags, environ, "kubeconfig"),
         inventory=not (flags.no_inventory or _switch(environ, "no_inventory", problems)),
         drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
@@ -88,6 +98,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         preview_token=_later(flags, environ, "preview_token"),
         cluster={name: environ[name] for name in _CLUSTER if name in environ},
     )
+    if options.trusted and not options.inventory:
+        problems.append(
+            f"{_name('trust_namespaces')}: ConfigMaps are read from the API server; leave --no-inventory out"
+        )
     if problems:
         raise ConfigError(problems)
     return options
@@ -106,7 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--settings", help="cardshare.yaml, or a directory with it and volcano-scheduler.conf")
     parser.add_argument("--device-config", help="device-config.yaml, as device plugins have it")
     parser.add_argument("--last-good", help="directory of the last good settings, for a start with bad ones")
-    parser.add_argument("--kubeconfig", help="where the API server is; only an inventory of cards needs it")
+    parser.add_argument(
+        "--trust-namespaces",
+        help="namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, "
+        "volcano-system; none by default",
+    )
+    parser.add_argument("--kubeconfig", help="where the API server is: for its ConfigMaps, and an inventory of cards")
     parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")
     parser.add_argument("--client-ca", help="PEM of those whose clients alone may call; changes are picked up")
     parser.add_argument(

@@ -10,11 +10,14 @@ from typing import Final
 
 import structlog
 
+from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import Catalog, standard_catalog
 from core.errors import ConfigError
 from kube.calls import Calls
+from kube.configuration import Follower
 from kube.credentials import mistake_in
 from runtime.calls import Plain
+from runtime.configuration import ActiveConfiguration
 from runtime.figures import ServingFigures
 from runtime.process import connections_of, raise_file_limit
 from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
@@ -22,17 +25,20 @@ from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
 from webhook.denials import Denials, connect
 from webhook.identity import Identity
-from webhook.inventory import InventoryWatch
+from webhook.inventory import InventoryWatch, connected
 from webhook.metrics import Metrics
 from webhook.options import Options
 from webhook.preview import ControllerSource, Previewer
 from webhook.reviews import Reviewer
-from webhook.standing import Standing
 
 _log: Final = structlog.get_logger()
 
 _WATCH_S: Final = 1.0
 _SHUTDOWN_S: Final = 10.0
+# How long a start waits for the configuration's ConfigMaps: admission must not depend on whether they can be read.
+_LISTING_S: Final = 10.0
+_AGAIN_S: Final = 30.0
+_CONFIGURATION: Final = "configuration"
 # Judging a review leaves hardly any garbage with cycles; a full collection would stall the loop for nothing.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
@@ -50,17 +56,22 @@ class Webhook:
         self._catalog: Catalog = standard_catalog()
         self._metrics = Metrics()
         self._draining = False
-        self._standing, self._identity = self._load()
+        self._active, self._identity = self._load()
+        self._active.tell_refusals(self._count_refusal)
+        self._configuration = Follower(
+            self._active, options.files, trusted=options.trusted, changed=self._take_configuration
+        )
+        self._started_s = time.monotonic()
         self._denials = Denials(self._metrics)
         # Who else calls could have anybody blamed in events, and the controller asked in our name.
         self._is_told = options.inventory and options.knows_callers
         heard = self._denials.note if self._is_told else None
-        self._reviewer = Reviewer(self._standing.book, self._metrics, heard)
+        self._reviewer = Reviewer(self._rulebook(), self._metrics, heard)
         self._previewer = _previewer(options, self._metrics) if options.knows_callers else None
         if not options.knows_callers:
             _log.info("callers are not known; no previews, and no events on denied accounts", wanted="--client-name")
         self._plain = Port(
-            "plain", Plain(self._reasons, self._metrics.exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
+            "plain", Plain(self._reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
         names = Clients(options.client_names, time.monotonic)
         self._reviews = Port(
@@ -98,7 +109,12 @@ class Webhook:
 
     async def _serve(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
-            watching = [tasks.create_task(self._watch(), name="watch")]
+            watching = [
+                tasks.create_task(self._watch(), name="watch"),
+                tasks.create_task(self._configuration.follow_files(), name="settings"),
+            ]
+            if self._options.inventory:
+                watching.append(tasks.create_task(self._follow_config_maps(), name="configuration"))
             if self._options.inventory:
                 inventory = InventoryWatch(
                     kubeconfig=self._options.kubeconfig,
@@ -121,11 +137,11 @@ class Webhook:
     async def _calls(self, stack: AsyncExitStack) -> Calls:
         return await connect(stack, self._options.kubeconfig, self._options.cluster)
 
-    def _load(self) -> tuple[Standing, Identity]:
+    def _load(self) -> tuple[ActiveConfiguration, Identity]:
         problems: list[str] = []
-        standing, identity = None, None
+        active, identity = None, None
         try:
-            standing = Standing(self._options, self._catalog, self._metrics)
+            active = ActiveConfiguration(self._options.files, self._catalog)
         except ConfigError as e:
             problems += e.problems
         try:
@@ -135,20 +151,55 @@ class Webhook:
         if self._options.inventory and self._options.names_a_kubeconfig:
             mistake = mistake_in(kubeconfig=self._options.kubeconfig, environ=self._options.cluster)
             problems += [f"{mistake}; or give --no-inventory"] if mistake else []
-        if identity is None or standing is None or problems:
+        if identity is None or active is None or problems:
             raise ConfigError(problems)
-        return standing, identity
+        return active, identity
 
     def _reasons(self) -> list[str]:
         reason = "draining" if self._draining else self._identity.why_not_ready(datetime.now(UTC))
-        return [reason] if reason else []
+        found = [reason] if reason else []
+        is_starting = time.monotonic() - self._started_s < _LISTING_S
+        if is_starting and self._options.inventory and self._configuration.wants_config_maps:
+            found += self._configuration.reasons()
+        return found
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
             await self._identity.look(datetime.now(UTC), self._reviews.renew)
-            if await self._standing.look():
-                self._reviewer.obey(self._standing.book)
+
+    # ------------------------------------------------------------------ configuration
+
+    async def _follow_config_maps(self) -> None:
+        """Follow those of namespaces that are believed, whatever the world does."""
+        while True:
+            if not self._configuration.wants_config_maps:
+                await asyncio.sleep(_WATCH_S)
+                continue
+            try:
+                async with AsyncExitStack() as stack:
+                    api = await connected(stack, self._options.kubeconfig, self._options.cluster)
+                    await self._configuration.follow_config_maps(api)
+            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
+                _log.exception("ConfigMaps are not followed; it is begun anew")
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _take_configuration(self) -> None:
+        self._metrics.reloads[_CONFIGURATION] += 1
+        self._reviewer.obey(self._rulebook())
+
+    def _rulebook(self) -> Rulebook:
+        return rulebook(self._active.settings, self._active.tables, self._catalog)
+
+    def _count_refusal(self, name: str, why: str) -> None:
+        del name, why
+        self._metrics.reload_failures[_CONFIGURATION] += 1
+
+    def _exposition(self) -> bytes:
+        self._metrics.configuration_refused = int(bool(self._active.refused))
+        self._metrics.settings_from_before = int(self._active.from_before)
+        self._metrics.configuration_notes = len(self._active.notes)
+        return self._metrics.exposition()
 
     def _freeze(self) -> None:
         gc.collect()

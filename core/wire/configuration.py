@@ -1,17 +1,16 @@
 """cardshare.yaml: our own settings, checked whole; docs/settings.md has the table.
 
-The keys are the names of the fields of `core.settings.Settings`. What stands here wins over volcano-scheduler.conf.
+The keys are the names of the fields of `core.settings.Settings`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import InvalidRequestError
 from core.settings import (
     ALLOWABLE,
     SCHEDULER_NAME_REMEDY,
-    AdmissionSettings,
     DialectName,
     NeverFits,
     NodeKind,
@@ -47,8 +46,34 @@ _MAX_KINDS: Final = 64
 _DAY_S: Final = 86_400.0
 
 
-def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa: B008 (a frozen value)
-    """Read cardshare.yaml over *base*; an empty text changes nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSettings:
+    """What stands in cardshare.yaml, by the fields of `Settings` and of its `AdmissionSettings`; nothing else."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    admission: Mapping[str, Any] = field(default_factory=dict)
+
+    def over(self, base: Settings) -> Settings:
+        """*base* with what stands here in place of what it has."""
+        return replace(base, **self.fields, admission=replace(base.admission, **self.admission))
+
+    @property
+    def names_dialects(self) -> bool:
+        """Whether the ways of sharing that are on are listed here."""
+        return "dialects" in self.fields
+
+
+def decode_settings(text: str) -> Settings:
+    """Read cardshare.yaml over the defaults.
+
+    Raises:
+        ConfigError: as `decode_own_settings`.
+    """
+    return decode_own_settings(text).over(Settings())
+
+
+def decode_own_settings(text: str) -> OwnSettings:
+    """Read cardshare.yaml.
 
     Raises:
         ConfigError: with every problem found, unknown keys among them.
@@ -56,30 +81,31 @@ def decode_settings(text: str, base: Settings = Settings()) -> Settings:  # noqa
     checks = Checks()
     found = checks.mapping(yaml_text.load(text, "cardshare.yaml", strict=True), "cardshare.yaml")
     checks.unknown(found, (*_FLAT, "admission", "metrics"), "")
-    settings = replace(
-        base,
-        **_flat(checks, found, base),
-        metrics_per_pod=_per_pod(checks, found, base),
-        admission=_admission(checks, checks.mapping(found.get("admission"), "admission"), base.admission),
+    settings = OwnSettings(
+        fields=_flat(checks, found) | _metrics(checks, found.get("metrics")),
+        admission=_admission(checks, checks.mapping(found.get("admission"), "admission")),
     )
     checks.raise_all()
     return settings
 
 
-def _flat(checks: Checks, found: Mapping[str, Any], base: Settings) -> dict[str, Any]:
+_DEFAULT: Final = Settings()
+
+
+def _flat(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
     readers: dict[str, Callable[[Any, str], Any]] = {
         "scheduler_names": lambda value, key: _scheduler_names(checks, value, key),
         "policy": lambda value, key: policy(checks, value, key),
-        "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, base.schedule_weight),
+        "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, _DEFAULT.schedule_weight),
         "dialects": lambda value, key: frozenset(
             DialectName(checks.word(name, f"{key}[{i}]", DialectName, DialectName.VGPU))
             for i, name in enumerate(checks.items(value, key))
         ),
-        "handoff_patience_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, base.handoff_patience_s),
-        "handoff_timeout_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, base.handoff_timeout_s),
-        "bind_in_flight_max": lambda value, key: checks.whole(value, key, 1, 1024, base.bind_in_flight_max),
-        "audit_round_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, base.audit_round_s),
-        "refused_retry_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, base.refused_retry_s),
+        "handoff_patience_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.handoff_patience_s),
+        "handoff_timeout_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.handoff_timeout_s),
+        "bind_in_flight_max": lambda value, key: checks.whole(value, key, 1, 1024, _DEFAULT.bind_in_flight_max),
+        "audit_round_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.audit_round_s),
+        "refused_retry_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.refused_retry_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", MODES, MODES[0]) for i, mode in enumerate(checks.items(value, key))
@@ -136,59 +162,50 @@ def _texts(checks: Checks, found: object, place: str) -> tuple[tuple[str, str], 
     return tuple((key, str(value)) for key, value in values.items() if isinstance(value, str | int))
 
 
-def _per_pod(checks: Checks, found: Mapping[str, Any], base: Settings) -> bool:
-    metrics = checks.mapping(found.get("metrics"), "metrics")
+def _metrics(checks: Checks, found: object) -> dict[str, Any]:
+    metrics = checks.mapping(found, "metrics")
     checks.unknown(metrics, ("per_pod",), "metrics.")
-    return checks.switch(metrics.get("per_pod", base.metrics_per_pod), "metrics.per_pod")
+    return {"metrics_per_pod": checks.switch(metrics["per_pod"], "metrics.per_pod")} if "per_pod" in metrics else {}
 
 
-def _admission(checks: Checks, found: Mapping[str, Any], base: AdmissionSettings) -> AdmissionSettings:
-    switches = ("allow_privileged", "allow_limit_overrides", "admit_on_failure", "hide_devices")
-    lists = ("allow_variables", "known_schedulers")
-    accounts = ("trusted_accounts", "plugin_accounts")
-    others = ("other_schedulers", "plugins_on_other_nodes", "default_mode", "never_fits", "allow", "memory_required")
-    checks.unknown(found, (*others, *switches, *lists, *accounts), "admission.")
-    modes = checks.mapping(found.get("default_mode"), "admission.default_mode")
-    policies = checks.mapping(found.get("never_fits"), "admission.never_fits")
-    read: dict[str, Any] = {key: checks.switch(found[key], f"admission.{key}") for key in switches if key in found}
-    read |= {key: checks.texts(found[key], f"admission.{key}") for key in lists if key in found}
-    read |= {key: _accounts(checks, found[key], f"admission.{key}") for key in accounts if key in found}
-    return replace(
-        base,
-        **read,
-        other_schedulers=_other_schedulers(checks, found["other_schedulers"])
-        if "other_schedulers" in found
-        else base.other_schedulers,
-        allow=_allowed(checks, found["allow"]) if "allow" in found else base.allow,
-        memory_required=frozenset(checks.texts(found["memory_required"], "admission.memory_required"))
-        if "memory_required" in found
-        else base.memory_required,
-        plugins_on_other_nodes=OnOtherNodes(
-            checks.word(
-                found.get("plugins_on_other_nodes", base.plugins_on_other_nodes),
-                "admission.plugins_on_other_nodes",
-                OnOtherNodes,
-                OnOtherNodes.WARN,
-            )
+def _admission(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
+    readers: dict[str, Callable[[Any, str], Any]] = {
+        "allow_privileged": checks.switch,
+        "allow_limit_overrides": checks.switch,
+        "admit_on_failure": checks.switch,
+        "hide_devices": checks.switch,
+        "allow_variables": checks.texts,
+        "known_schedulers": checks.texts,
+        "trusted_accounts": lambda value, key: _accounts(checks, value, key),
+        "plugin_accounts": lambda value, key: _accounts(checks, value, key),
+        "other_schedulers": lambda value, key: _other_schedulers(checks, value, key),
+        "plugins_on_other_nodes": lambda value, key: OnOtherNodes(
+            checks.word(value, key, OnOtherNodes, OnOtherNodes.WARN)
         ),
-        default_mode={
-            namespace: checks.word(mode, f"admission.default_mode.{namespace}", MODES, MODES[0])
-            for namespace, mode in modes.items()
-        }
-        or base.default_mode,
-        never_fits={
-            # An unquoted ``off`` is a switch to YAML.
-            namespace: NeverFits.OFF
-            if word is False
-            else NeverFits(checks.word(word, f"admission.never_fits.{namespace}", NeverFits, NeverFits.WARN))
-            for namespace, word in policies.items()
-        }
-        or base.never_fits,
-    )
+        "default_mode": lambda value, key: {
+            namespace: checks.word(mode, f"{key}.{namespace}", MODES, MODES[0])
+            for namespace, mode in checks.mapping(value, key).items()
+        },
+        "never_fits": lambda value, key: _never_fits(checks, value, key),
+        "allow": lambda value, key: _allowed(checks, value, key),
+        "memory_required": lambda value, key: frozenset(checks.texts(value, key)),
+    }
+    checks.unknown(found, readers, "admission.")
+    return {key: read(found[key], f"admission.{key}") for key, read in readers.items() if key in found}
 
 
-def _allowed(checks: Checks, found: object) -> dict[str, frozenset[str]]:
-    place, codes = "admission.allow", sorted(ALLOWABLE)
+def _never_fits(checks: Checks, found: object, place: str) -> dict[str, NeverFits]:
+    return {
+        # An unquoted ``off`` is a switch to YAML.
+        namespace: NeverFits.OFF
+        if word is False
+        else NeverFits(checks.word(word, f"{place}.{namespace}", NeverFits, NeverFits.WARN))
+        for namespace, word in checks.mapping(found, place).items()
+    }
+
+
+def _allowed(checks: Checks, found: object, place: str) -> dict[str, frozenset[str]]:
+    codes = sorted(ALLOWABLE)
     return {
         namespace: frozenset(
             checks.word(code, f"{place}.{namespace}[{i}]", codes, codes[0])
@@ -207,9 +224,9 @@ def _accounts(checks: Checks, found: object, place: str) -> tuple[str, ...]:
     return accounts
 
 
-def _other_schedulers(checks: Checks, found: object) -> dict[str, str]:
+def _other_schedulers(checks: Checks, found: object, place: str) -> dict[str, str]:
     """Accounts by the schedulers' names; a prefix is none, because one scheduler has one account."""
-    place, accounts = "admission.other_schedulers", {}
+    accounts = {}
     for name, value in checks.mapping(found, place).items():
         if not is_scheduler_name(name):
             checks.wrong(place, name, SCHEDULER_NAME_REMEDY)

@@ -42,14 +42,18 @@ _INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "use
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConf:
-    """What a scheduler's configuration means here; notes name what is unknown or without effect, once each."""
+    """What a scheduler's configuration means here; notes name what is unknown or without effect, once each.
+
+    switches: the argument by which each dialect that has one is switched on, as this text would write it.
+    """
 
     settings: Settings = field(default_factory=Settings)
     exclusive_rules: tuple[ExclusiveRule, ...] = ()
     preset_virtual_device: bool = False
     self_maintain_available_card: bool = True
     use_cluster_info_manager: bool = True
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    switches: Mapping[DialectName, str] = field(default_factory=dict)
 
     def tables(self, devices: DeviceConfig, version: int) -> Tables:
         """What dialects need to know, of this configuration and device-config.yaml together."""
@@ -213,7 +217,14 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
         self_maintain_available_card=init.get("self-maintain-available-card", True),
         use_cluster_info_manager=init.get("useClusterInfoManager", True),
         notes=reading.checks.notes,
+        switches={dialect: _switch(name, arguments) for name, dialect in _SWITCHES.items()},
     )
+
+
+def _switch(name: str, arguments: Mapping[str, Any]) -> str:
+    """The argument *name* of the plugin that this text writes switches to."""
+    is_old = name in _OLD_SWITCHES and not any(key.startswith("deviceshare.") for key in arguments)
+    return f"{'predicate' if is_old else 'deviceshare'}.{name}"
 
 
 def _speaks_of_cards(arguments: Mapping[str, Any]) -> bool:

@@ -71,7 +71,7 @@ def load(text: str, what: str, *, strict: bool = False) -> Any:
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         if isinstance(e, ConfigError):
             raise
-        raise ConfigError([f"{what}: this is not YAML: {_one_line(str(e))}"]) from e
+        raise ConfigError([f"{what}: {_elided(text) or f'this is not YAML: {_one_line(str(e))}'}"]) from e
 
 
 def _measure(events: Iterator[Any], what: str) -> None:
@@ -99,6 +99,14 @@ def _measure(events: Iterator[Any], what: str) -> None:
             total += sizes[event.anchor]
         if total > _MAX_VALUES:
             raise ConfigError([f"{what}: its aliases make it too large; write the values out"])
+
+
+def _elided(text: str) -> str:
+    """What to write for dots that stand for something left out, as guides have them; "" where there are none."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip().removeprefix("- ") in {"...", "…"}:
+            return f"line {number}: '{line.strip()}' stands for lines that were left out; write them, or remove it"
+    return ""
 
 
 def _one_line(text: str) -> str:

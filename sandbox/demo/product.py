@@ -24,7 +24,6 @@ from certs.pair import Wanted
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.cluster import API_SERVER
 from sandbox.demo.processes import Processes, Running, free_port
-from sandbox.players.accounts import DEVICE_CONFIG
 
 Json = dict[str, Any]
 
@@ -147,8 +146,8 @@ async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, 
     reviews, plain = f"{_HOST}:{free_port()}", f"{_HOST}:{free_port()}"
     # The API server double goes first in the end: there is nobody left to drain for.
     listen = ("--listen", reviews, "--cert-dir", str(certs), "--metrics-listen", plain, "--drain-s", "0")
-    judging = ("--device-config", str(DEVICE_CONFIG), *options)
-    running = await processes.start("webhook", "webhook", (*listen, *judging))
+    believed = ("--trust-namespaces", TRUSTED_NAMESPACES)
+    running = await processes.start("webhook", "webhook", (*listen, *believed, *options))
     return running, f"https://{reviews}", f"http://{plain}"
 
 

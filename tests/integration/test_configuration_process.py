@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import yaml
 
-from sandbox.demo.product import NAMESPACE
+from sandbox.demo.product import NAMESPACE, apply
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.controller_rig import IDS, PODS, pod
 
@@ -14,6 +15,7 @@ MIG_NODE: dict[str, Any] = {
     "name": "a100-a",
     "plugin": {"kind": "vgpu", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"},
 }
+VOLCANO_SYSTEM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}}
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 SLICE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "5000"}
@@ -65,10 +67,47 @@ async def test_the_configuration_of_volcanos_scheduler_switches_protocols(rig):
 
         await world.controller()
         await world.add(pod("p", SLICE, annotations=MIG))
-        await world.waits("p", "switched off in the scheduler's configuration")
+        await world.waits(
+            "p", "switched off: 'deviceshare.VGPUEnable' of volcano-scheduler.conf in ConfigMap volcano-system/"
+        )
         changed = conf.replace("GPUNumberEnable", "VGPUEnable")
         await world.client.patch(f"{path}/volcano-scheduler-configmap", {"data": {"volcano-scheduler.conf": changed}})
         await world.phase("p")
+
+
+async def test_what_volcanos_config_map_switches_off_is_denied_at_admission_and_not_left_to_wait(staged):
+    conf = "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.GPUNumberEnable: true\n"
+    place = "volcano-system/volcano-scheduler-configmap"
+    why = f"'deviceshare.VGPUEnable' of volcano-scheduler.conf in ConfigMap {place} is not true"
+    path = "/api/v1/namespaces/volcano-system/configmaps"
+    async with staged(nodes=[MIG_NODE]) as stage:
+        await apply(stage.admin, [VOLCANO_SYSTEM])
+        held = {"metadata": {"name": "volcano-scheduler-configmap"}, "data": {"volcano-scheduler.conf": conf}}
+        await stage.admin.create(path, held)
+
+        async def refused():
+            answer = await stage.person.apply({"apiVersion": "v1", "kind": "Pod", **pod("p", SLICE, annotations=MIG)})
+            return answer if not answer.accepted else None
+
+        answer = await until(refused)
+        assert ("CS202" in answer.message, why in answer.message) == (True, True), answer
+        # Switched on again, it is admitted and placed.
+        changed = {"data": {"volcano-scheduler.conf": conf.replace("GPUNumberEnable", "VGPUEnable")}}
+        await stage.admin.patch(f"{path}/volcano-scheduler-configmap", changed)
+
+        async def placed():
+            await stage.person.apply({"apiVersion": "v1", "kind": "Pod", **pod("q", SLICE, annotations=MIG)})
+            found = await stage.person.get("q")
+            return found if found and found["spec"].get("nodeName") else None
+
+        assert (await until(placed))["spec"]["nodeName"] == "a100-a"
+
+
+async def until(ask):
+    async with asyncio.timeout(60):
+        while not (found := await ask()):  # noqa: ASYNC110 (an API server is asked)
+            await asyncio.sleep(0.2)
+        return found
 
 
 async def test_who_makes_a_namespace_that_is_not_trusted_configures_nothing(rig):

@@ -12,16 +12,16 @@ from typing import Any, Final
 import yaml
 
 from core.admission.mutate import judge_at_once, mutate, unreadable
-from core.admission.rulebook import Rulebook
+from core.admission.rulebook import Rulebook, rulebook
 from core.admission.subresources import judge_resize
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
+from core.configuration import OWN_MAP, Source, Text, decode, merge
 from core.errors import InvalidRequestError
 from core.inventory import Inventory, at_its_best
 from core.model import Node, NodeName
 from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
-from webhook.configuration import Texts, judge
 
 Json = dict[str, Any]
 
@@ -126,8 +126,14 @@ def verdict_of(rule: Rule) -> Verdict:
 
 def book_of(rule: Rule) -> Rulebook:
     """The rulebook of the texts that are in force for *rule*, and of the cluster of the examples."""
-    texts = Texts(settings=rule.settings, scheduler=rule.scheduler, devices=devices_of(rule))
-    book = judge(texts, standard_catalog(), 0).book
+    contents = {
+        Source.OWN: rule.settings,
+        Source.SCHEDULER_FILE: rule.scheduler,
+        Source.DEVICE_FILE: devices_of(rule),
+    }
+    texts = [Text(source=source, config_map=OWN_MAP, content=content) for source, content in contents.items()]
+    found = merge({text.source: decode(text) for text in texts}, standard_catalog())
+    book = rulebook(found.settings, found.tables, standard_catalog())
     inventory = Inventory()
     for node in map(_node, NODES):
         offers, complaints = book.catalog.offers(at_its_best(node), book.tables, book.settings)

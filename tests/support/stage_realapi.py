@@ -22,7 +22,7 @@ from sandbox.demo.product import Product, inventoried
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.records import Records
-from tests.support.manifests import NAMESPACE, Json, Runner, built, find, kubectl, reached_at, text_of
+from tests.support.manifests import Json, Runner, built, find, kubectl, reached_at, text_of
 from tests.support.realapi import RealApi
 
 # The webhook asks the controller at this address, where a cluster has a name for it.
@@ -88,7 +88,6 @@ async def installed_stage(
         reviews = free_port()
         documents = reached_at(await built(api, overlay), reviews)
         applied, complaints = await kubectl(api, "apply", "-f", "-", text=text_of(documents))
-        await _copy_device_config(admin)
         certificates = await runner.finish("certs", find(documents, "Job", "cardshare-certs"), CERTS_MORE)
         product = await start_product(runner, documents, reviews)
         await make_person(admin)
@@ -112,14 +111,6 @@ async def installed_stage(
             complaints=complaints,
             certificates=certificates,
         )
-
-
-async def _copy_device_config(admin: ApiClient) -> None:
-    """What docs/operators/install.md has operators do where the device plugins have a configuration."""
-    selected = "metadata.name=volcano-vgpu-device-config"
-    for original in await admin.list("/api/v1/namespaces/kube-system/configmaps", field_selector=selected):
-        copy = {"metadata": {"name": "cardshare-device-config"}, "data": original["data"]}
-        await admin.create(f"/api/v1/namespaces/{NAMESPACE}/configmaps", copy)
 
 
 async def _play(

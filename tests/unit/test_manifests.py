@@ -21,6 +21,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
+from core.configuration import CHIPS_MAP, SCHEDULER_MAP
 from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.configuration import decode_settings
@@ -398,7 +399,10 @@ EXPECTED_RIGHTS = {
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"),
     },
-    "cardshare-webhook": {("", "nodes", "list"), ("", "nodes", "watch"), ("", "events", "create")},
+    "cardshare-webhook": {
+        ("", "nodes", "list"), ("", "nodes", "watch"), ("", "events", "create"),
+        ("", "configmaps", "list"), ("", "configmaps", "watch"),
+    },
 }  # fmt: skip
 
 
@@ -467,12 +471,18 @@ def test_secrets_and_configuration_are_reached_by_their_names_alone():
                 assert rule["resourceNames"] == ["cardshare"]
 
 
-def test_the_controller_may_read_the_config_map_that_the_settings_name():
+@pytest.mark.parametrize("account", ["cardshare-controller", "cardshare-webhook"])
+def test_both_processes_may_follow_every_config_map_of_the_configuration(account: str):
     settings = Settings()
     named = {
-        (where, name) for where, rule in rules_of("cardshare-controller") for name in rule.get("resourceNames", ())
+        (where, name)
+        for where, rule in rules_of(account)
+        for name in rule.get("resourceNames", ())
+        if {"list", "watch"} <= set(rule["verbs"])
     }
     assert (settings.device_config_namespace, settings.device_config_name) in named
+    for place in (SCHEDULER_MAP, CHIPS_MAP):
+        assert ("", place.partition("/")[2]) in named
 
 
 # Posture of the pods
@@ -746,14 +756,20 @@ def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
         ("beside-volcano", {"kube-system", "volcano-system"}),
     ],
 )
-def test_only_an_overlay_says_whose_configuration_is_believed_and_each_whose(folder: str, trusted: set[str]):
+def test_only_an_overlay_says_whose_configuration_is_believed_and_both_processes_believe_the_same(
+    folder: str, trusted: set[str]
+):
     name = "CARDSHARE_TRUST_NAMESPACES"
-    (base_value,) = [one["value"] for one in container("Deployment cardshare-controller")["env"] if one["name"] == name]
-    assert controller_config.parse([], {name: base_value}).trusted == frozenset()
     patch = yaml.safe_load((DEPLOY / "overlays" / folder / "trust.yaml").read_text())
-    (patched,) = patch["spec"]["template"]["spec"]["containers"]
-    (set_here,) = patched["env"]
-    assert set_here["name"] == name
-    assert controller_config.parse([], {name: set_here["value"]}).trusted == trusted
+    for deployment in ("cardshare-controller", "cardshare-webhook"):
+        environ = {each["name"]: each.get("value", "") for each in container(f"Deployment {deployment}")["env"]}
+        assert controller_config.parse([], {name: environ[name]}).trusted == frozenset()
+        found = patched(one("Deployment", deployment), patch)
+        (set_here,) = [
+            each["value"] for each in found["spec"]["template"]["spec"]["containers"][0]["env"] if each["name"] == name
+        ]
+        assert controller_config.parse([], {name: set_here}).trusted == trusted
+        assert webhook_options.parse(["--cert-dir", "c"], {name: set_here}).trusted == trusted
     listed = yaml.safe_load((DEPLOY / "overlays" / folder / "kustomization.yaml").read_text())["patches"]
-    assert {"path": "trust.yaml"} in listed
+    target = {"kind": "Deployment", "name": "cardshare-(controller|webhook)"}
+    assert {"path": "trust.yaml", "target": target} in listed

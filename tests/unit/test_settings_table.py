@@ -10,8 +10,9 @@ TABLE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_the_table_has_a_row_for_every_setting_and_no_other():
-    # node_weights and groups come from volcano-scheduler.conf alone: docs/volcano-scheduler-conf.md.
+    # switched_off says what switches dialects; node_weights and groups come from volcano-scheduler.conf alone.
     told = set(re.findall(r"^\| `([a-z_.]+)` \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE))
-    known = {field.name for field in fields(Settings)} - {"admission", "metrics_per_pod", "node_weights", "groups"}
+    others = {"admission", "metrics_per_pod", "node_weights", "groups", "switched_off"}
+    known = {field.name for field in fields(Settings)} - others
     known |= {"metrics.per_pod"} | {f"admission.{field.name}" for field in fields(AdmissionSettings)}
     assert told == known

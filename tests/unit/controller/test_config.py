@@ -1,8 +1,7 @@
 import pytest
 
-from controller.config import lacks_settings, parse, read_settings
+from controller.config import parse
 from core.errors import ConfigError
-from core.settings import Policy
 from runtime.listening import Address
 
 
@@ -47,43 +46,6 @@ def test_the_help_tells_command_and_defaults(capsys):
     assert "usage: python -m controller" in told
     for default in ("0.0.0.0:8080", "cardshare-controller", "6"):
         assert f"(default {default})" in told
-
-
-def test_a_directory_without_our_settings_is_told(tmp_path):
-    config = parse(["--settings", str(tmp_path)], {})
-    assert lacks_settings(config)
-    (tmp_path / "cardshare.yaml").touch()
-    assert not lacks_settings(config)
-    assert not lacks_settings(parse([], {}))
-
-
-def test_a_directory_stands_for_both_keys_and_our_own_wins(tmp_path):
-    (tmp_path / "volcano-scheduler.conf").write_text(
-        "tiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n      deviceshare.VGPUEnable: true\n"
-        "      deviceshare.SchedulePolicy: spread\n"
-    )
-    conf = read_settings(parse(["--settings", str(tmp_path)], {}))
-    assert conf.settings.policy is Policy.SPREAD
-    (tmp_path / "cardshare.yaml").write_text("policy: binpack\nscheduler_names: [mine]\n")
-    assert read_settings(parse(["--settings", str(tmp_path)], {})).settings.policy is Policy.BINPACK
-    named = read_settings(parse(["--settings", str(tmp_path), "--scheduler-name", "flag"], {}))
-    assert named.settings.scheduler_names == ("flag",)
-
-
-def test_every_problem_of_every_file_is_listed_with_the_file(tmp_path):
-    (tmp_path / "volcano-scheduler.conf").write_text("tiers: 5\n")
-    (tmp_path / "cardshare.yaml").write_text("policy: sideways\nunheard: of\n")
-    with pytest.raises(ConfigError) as caught:
-        read_settings(parse(["--settings", str(tmp_path)], {}))
-    said = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) == 3
-    assert f"{tmp_path}/volcano-scheduler.conf: tiers" in said
-    assert f"{tmp_path}/cardshare.yaml: policy" in said
-
-
-def test_a_file_that_is_named_must_be_there(tmp_path):
-    with pytest.raises(ConfigError, match="there is no such file"):
-        read_settings(parse(["--settings", str(tmp_path / "none.yaml")], {}))
 
 
 @pytest.mark.parametrize("text", ["pod", "/p", "n/", "a/b/c", "/"])

@@ -5,9 +5,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.inbox import Inbox
-from controller.mirror import ConfigMapSink, NodeSink, PodSink
+from controller.mirror import NodeSink, PodSink
 from controller.volcano_name import VolcanoName
-from core.wire.config_maps import ConfigMap
 from kube.objects import EventKind
 from tests.support.world import World, node, pod
 
@@ -61,15 +60,3 @@ async def test_events_change_what_a_list_said():
         await rig.nodes.on_event(EventKind.DELETED, node("n2", version="9"))
         await asyncio.sleep(0.1)
         assert (rig.world.stage("p"), "n2" in rig.world.ledger.states) == ("none", False)
-
-
-async def test_of_config_maps_only_the_one_that_was_named_is_told():
-    async with running() as rig:
-        told: list[ConfigMap | None] = []
-        sink = ConfigMapSink("mine", told.append, rig.inbox)
-        mine, other = ConfigMap(namespace="n", name="mine"), ConfigMap(namespace="n", name="other")
-        await sink.on_replace([other, mine], "1")
-        await sink.on_event(EventKind.MODIFIED, other)
-        await sink.on_event(EventKind.DELETED, mine)
-        await sink.on_replace([other], "2")
-        assert told == [mine, None, None]

@@ -17,7 +17,7 @@ from core.settings import (
     Policy,
     Settings,
 )
-from core.wire.configuration import decode_settings
+from core.wire.configuration import decode_own_settings, decode_settings
 from core.wire.device_config import decode_device_config
 from core.wire.scheduler_conf import decode_scheduler_conf
 from core.wire.volcano_parts import ACTIONS, PLUGINS
@@ -151,11 +151,10 @@ def test_aliases_do_not_explode():
 
 
 def test_settings_stand_over_their_base():
-    found = decode_settings(
+    found = decode_own_settings(
         "policy: spread\nschedule_weight: 3\ndialects: [vgpu, gpu_memory]\nhandoff_patience_s: 0.5\n"
         "metrics: {per_pod: true}\nadmission:\n  default_mode: {team-a: mig}\n  allow_privileged: true\n",
-        Settings(bind_in_flight_max=9),
-    )
+    ).over(Settings(bind_in_flight_max=9))
     assert (found.policy, found.schedule_weight, found.bind_in_flight_max) == (Policy.SPREAD, 3, 9)
     assert found.dialects == {DialectName.VGPU, DialectName.GPU_MEMORY}
     assert (found.handoff_patience_s, found.metrics_per_pod) == (0.5, True)
@@ -168,7 +167,7 @@ def test_other_schedulers_are_named_each_with_its_account():
     assert Settings().admission.other_schedulers == {}
     found = decode_settings("admission: {other_schedulers: {volcano: 'system:serviceaccount:v:s'}}\n")
     assert found.admission.other_schedulers == {"volcano": "system:serviceaccount:v:s"}
-    assert decode_settings("admission: {other_schedulers: {}}\n", found).admission.other_schedulers == {}
+    assert decode_own_settings("admission: {other_schedulers: {}}\n").over(found).admission.other_schedulers == {}
 
 
 @pytest.mark.parametrize(
@@ -540,3 +539,26 @@ def test_the_page_has_the_row_of_every_action_and_plugin_and_no_other():
     assert told == [
         (kind, name, part.effect.value, part.here, part.without or "the same") for kind, name, part in known
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tiers:\n- plugins:\n  ...\n", 3),
+        ("actions: x\n...\ntiers: []\n", 2),
+        ("nvidia:\n  knownMigGeometries:\n  - ...\n    models: [A]\n", 3),
+        ("tiers:\n…\nx: 1\n", 2),
+    ],
+)
+def test_dots_that_stand_for_what_was_left_out_are_told_as_that(text, line):
+    for decode in (decode_scheduler_conf, decode_device_config, decode_settings):
+        with pytest.raises(ConfigError) as caught:
+            decode(text)
+        (problem,) = caught.value.problems
+        assert re.search(rf": line {line}: '.+' stands for lines that were left out; write them, or", problem)
+
+
+def test_dots_that_end_a_document_or_are_a_text_are_as_yaml_has_them():
+    assert decode_settings("policy: spread\n...\n").policy is Policy.SPREAD
+    with pytest.raises(ConfigError, match=r"tiers: found '\.\.\.'; write a list"):
+        decode_scheduler_conf("tiers: ...\n")

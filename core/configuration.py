@@ -1,0 +1,222 @@
+"""One configuration of several texts: what each says, which of them wins, and what of them has no effect.
+
+Both processes merge the same texts by the same precedence:
+
+- cardshare.yaml, our own settings, wins over volcano-scheduler.conf.
+- volcano-scheduler.conf beside it wins over that of the ConfigMap of Volcano's scheduler.
+- device-config.yaml of a file wins over ConfigMaps. Of these, the one that settings name wins. The Ascend plugin's own
+  gives the chips that the former does not list; its ``nvidia`` section counts only where the former does not exist and
+  it names Volcano's resources (HAMi's own names others).
+
+Each text is taken whole or not at all, and none holds up another.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from core.catalog import Catalog
+from core.errors import ConfigError
+from core.settings import ALL_DIALECTS, AscendTable, DialectName, Settings, Tables, VgpuTable
+from core.wire.configuration import OwnSettings, decode_own_settings
+from core.wire.device_config import DeviceConfig, decode_device_config
+from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
+
+_P = TypeVar("_P")
+
+SETTINGS_KEY: Final = "cardshare.yaml"
+SCHEDULER_KEY: Final = "volcano-scheduler.conf"
+DEVICE_KEY: Final = "device-config.yaml"
+
+OWN_MAP: Final = "cardshare-system/cardshare-settings"
+# Those of others, in namespaces that need not exist.
+SCHEDULER_MAP: Final = "volcano-system/volcano-scheduler-configmap"
+CHIPS_MAP: Final = "kube-system/hami-scheduler-device"
+# Whoever makes such a namespace writes ConfigMaps of names that are known: nothing of it is believed unasked.
+NAMESPACES_OF_OTHERS: Final = frozenset({"volcano-system", "kube-system", "mindx-dl"})
+_VOLCANO: Final = "volcano.sh/"
+
+
+class Source(StrEnum):
+    """A text of the configuration, by the key under which it is kept for a later start."""
+
+    OWN = SETTINGS_KEY
+    SCHEDULER_FILE = SCHEDULER_KEY
+    DEVICE_FILE = f"mounted.{DEVICE_KEY}"
+    SCHEDULER_MAP = f"volcano.{SCHEDULER_KEY}"
+    CHIPS_MAP = f"chips.{DEVICE_KEY}"
+    DEVICE_MAP = DEVICE_KEY
+
+    @property
+    def key(self) -> str:
+        """The key, or the file's name, under which such a text stands."""
+        keys = (SETTINGS_KEY, SCHEDULER_KEY, DEVICE_KEY)
+        return next(key for key in keys if self.endswith(key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text as it was found.
+
+    config_map: that holds it, NAMESPACE/NAME, "" where none does; path: the file that it was read from, if any.
+    problems: why it could not be read.
+    """
+
+    source: Source
+    config_map: str = ""
+    path: str = ""
+    content: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What is edited to correct it; our own ConfigMap where a file may stand for it."""
+        is_own = self.source in {Source.OWN, Source.SCHEDULER_FILE}
+        return self.config_map or (OWN_MAP if is_own else self.path)
+
+
+# What one text says; None where it is empty.
+Part = OwnSettings | SchedulerConf | DeviceConfig | None
+
+
+class Decoded(NamedTuple):
+    """What *text* says, or the problems for which it is refused."""
+
+    text: Text
+    part: Part
+    problems: tuple[str, ...] = ()
+
+
+def decode(text: Text) -> Decoded:
+    """Read *text* by the grammar of its source."""
+    problems: Sequence[str] = text.problems
+    if not problems:
+        try:
+            return Decoded(text, _DECODERS[text.source](text.content) if text.content.strip() else None)
+        except ConfigError as e:
+            problems = e.problems
+    if text.path:
+        problems = [f"{text.path}: {one.removeprefix(f'{text.source.key}: ')}" for one in problems]
+    return Decoded(text, None, tuple(problems))
+
+
+_DECODERS: Final[Mapping[Source, Callable[[str], Part]]] = {
+    Source.OWN: decode_own_settings,
+    Source.SCHEDULER_FILE: decode_scheduler_conf,
+    Source.SCHEDULER_MAP: decode_scheduler_conf,
+    Source.DEVICE_FILE: decode_device_config,
+    Source.DEVICE_MAP: decode_device_config,
+    Source.CHIPS_MAP: decode_device_config,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Said(Generic[_P]):
+    """What a text says."""
+
+    text: Text
+    part: _P
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What is in force by all texts together.
+
+    notes: what of the texts is unknown or has no effect here, each with its place.
+    """
+
+    settings: Settings
+    tables: Tables
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+def merge(parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = ()) -> Configuration:
+    """The configuration that *parts* make; *scheduler_names*, where there are any, win over those of all texts."""
+    own, conf = _own(parts), _scheduler(parts)
+    said = own.part if own is not None else OwnSettings()
+    spoken = conf.part if conf is not None else SchedulerConf()
+    settings = said.over(spoken.settings)
+    off = tuple((name, _switch(name, own, conf)) for name in sorted(ALL_DIALECTS - settings.dialects))
+    settings = replace(settings, scheduler_names=scheduler_names or settings.scheduler_names, switched_off=off)
+    vgpu, ascend = _devices(parts)
+    devices = DeviceConfig(
+        vgpu=vgpu.part.vgpu if vgpu is not None else VgpuTable(),
+        ascend=ascend.part.ascend if ascend is not None else AscendTable(),
+    )
+    tables = spoken.tables(devices, 0)
+    notes = [*_notes(conf, spoken.notes), *_device_notes(vgpu, ascend)]
+    # What can be read of a kind of nodes depends on all texts: it is no mistake of the one that describes it.
+    notes += _notes(own, catalog.problems_of_kinds(tables, settings))
+    return Configuration(settings=settings, tables=tables, notes=tuple(notes))
+
+
+def believes(namespace: str, trusted: frozenset[str]) -> bool:
+    """Whether ConfigMaps of *namespace* are believed, which whoever makes such a namespace could write.
+
+    Another one than is known by default was named by the operator.
+    """
+    return namespace in trusted or namespace not in NAMESPACES_OF_OTHERS
+
+
+def device_map(settings: Settings) -> str:
+    """The ConfigMap that *settings* name for device-config.yaml, NAMESPACE/NAME."""
+    return f"{settings.device_config_namespace}/{settings.device_config_name}"
+
+
+def _own(parts: Mapping[Source, Decoded]) -> _Said[OwnSettings] | None:
+    found = parts.get(Source.OWN)
+    return _Said(found.text, found.part) if found is not None and isinstance(found.part, OwnSettings) else None
+
+
+def _scheduler(parts: Mapping[Source, Decoded]) -> _Said[SchedulerConf] | None:
+    for source in (Source.SCHEDULER_FILE, Source.SCHEDULER_MAP):
+        found = parts.get(source)
+        if found is not None and isinstance(found.part, SchedulerConf):
+            return _Said(found.text, found.part)
+    return None
+
+
+def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Said[DeviceConfig] | None, _Said[DeviceConfig] | None]:
+    """The texts of which the ``nvidia`` and the ``vnpus`` section count; None where none does."""
+
+    def said(source: Source) -> _Said[DeviceConfig] | None:
+        found = parts.get(source)
+        return _Said(found.text, found.part) if found is not None and isinstance(found.part, DeviceConfig) else None
+
+    mounted, named, chips = said(Source.DEVICE_FILE), said(Source.DEVICE_MAP), said(Source.CHIPS_MAP)
+    if mounted is not None:
+        return mounted, mounted
+    if named is not None:
+        return named, named if chips is None or named.part.ascend != AscendTable() else chips
+    if chips is not None and chips.part.vgpu.number_resource.startswith(_VOLCANO):
+        return chips, chips
+    return None, chips
+
+
+def _switch(name: DialectName, own: _Said[OwnSettings] | None, conf: _Said[SchedulerConf] | None) -> str:
+    """What switches *name* off, and where it stands."""
+    if own is not None and own.part.names_dialects:
+        return f"'dialects' of {SETTINGS_KEY} in {_where(own.text)} does not list it"
+    if conf is not None:
+        return f"'{conf.part.switches[name]}' of {SCHEDULER_KEY} in {_where(conf.text)} is not true"
+    return ""
+
+
+def _where(text: Text) -> str:
+    return f"ConfigMap {text.config_map}" if text.config_map else text.path
+
+
+def _device_notes(vgpu: _Said[DeviceConfig] | None, ascend: _Said[DeviceConfig] | None) -> Iterator[str]:
+    """The notes of both texts, once each; a section that another text stands in for is nobody's mistake."""
+    for found in (vgpu, ascend) if vgpu is not ascend else (vgpu,):
+        if found is not None:
+            silent: tuple[str, ...] = () if found is vgpu else ("nvidia.",)
+            silent += () if found is ascend else ("vnpus",)
+            yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
+
+
+def _notes(found: _Said[Any] | None, notes: Iterable[str]) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    return tuple(f"{found.text.path or found.text.config_map}: {note}" for note in notes)

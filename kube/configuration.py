@@ -1,0 +1,183 @@
+"""Follows the texts of the configuration: files, and ConfigMaps of namespaces that are believed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Decoded, Source, Text, believes, decode, device_map
+from core.wire.config_maps import ConfigMap, decode_config_map
+from kube.calls import namespace_path
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Reflector
+from kube.reflector import Source as ApiSource
+from runtime.configuration import ActiveConfiguration, Files
+
+_log: Final = structlog.get_logger()
+
+_LOOK_S: Final = 1.0
+# Words of metrics and of /readyz: no quotes or blanks, which those who query would have to escape.
+_KINDS: Final = {
+    Source.SCHEDULER_MAP: "scheduler-config",
+    Source.CHIPS_MAP: "chip-config",
+    Source.DEVICE_MAP: "device-config",
+}
+KINDS: Final = tuple(_KINDS.values())
+
+
+class Follower:
+    """Keeps an `ActiveConfiguration` as its texts are.
+
+    Attributes:
+        reflectors: those of ConfigMaps, by what they follow.
+        listed: set once every ConfigMap that is believed was listed, and is in force where it can be.
+    """
+
+    def __init__(
+        self,
+        active: ActiveConfiguration,
+        files: Files,
+        *,
+        trusted: frozenset[str],
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            active: takes the texts.
+            files: are read once a second.
+            trusted: namespaces of others whose ConfigMaps are believed.
+            changed: called when something else is in force; nothing more of that text is read before it returns.
+        """
+        self.reflectors: Final[dict[str, Reflector[ConfigMap]]] = {}
+        self.listed: Final = asyncio.Event()
+        self._active: Final = active
+        self._files: Final = files
+        self._trusted: Final = trusted
+        self._changed: Final = changed
+        self._seen: dict[Source, Text] = {}
+        self._api: tuple[asyncio.TaskGroup, ApiSource] | None = None
+        # The ConfigMap of the devices that is followed, and by which task.
+        self._devices: tuple[str, asyncio.Task[None] | None] = ("", None)
+
+    @property
+    def wants_config_maps(self) -> bool:
+        """Whether any ConfigMap is believed, so that there is something to follow."""
+        names = (SCHEDULER_MAP, CHIPS_MAP, device_map(self._active.settings))
+        return any(believes(name.partition("/")[0], self._trusted) for name in names)
+
+    async def follow_files(self) -> None:
+        """Read the files again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for text in await asyncio.to_thread(self._files.read):
+                await self._take(text)
+
+    async def follow_config_maps(self, api: ApiSource) -> None:
+        """Follow the ConfigMaps until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._api, self._devices = (tasks, api), ("", None)
+            try:
+                # One after the other: which ConfigMap the devices are read from, says the first.
+                for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
+                    found = self._reflector(api, source, name)
+                    if found is not None:
+                        tasks.create_task(found.run(), name=f"reflect {_KINDS[source]}")
+                        await found.synced.wait()
+                devices = await self._follow_devices()
+                if devices is not None:
+                    await devices.synced.wait()
+                self.listed.set()
+                await asyncio.Event().wait()
+            finally:
+                self._api = None
+
+    def reasons(self) -> list[str]:
+        """What of the ConfigMaps cannot be read, or was not yet, a line each."""
+        found: list[str] = []
+        for name in KINDS:
+            reflector = self.reflectors.get(name)
+            if reflector is None:
+                # Once all were listed, it is in a namespace that is not believed.
+                found += [] if self.listed.is_set() else [f"{name}: not listed yet"]
+            elif reflector.state:
+                found.append(reflector.state)
+            elif not reflector.synced.is_set():
+                found.append(f"{name}: being listed")
+        return found
+
+    async def _follow_devices(self) -> Reflector[ConfigMap] | None:
+        """Follow the ConfigMap that settings name now, and no other any more."""
+        if self._api is None or self._devices[0] == device_map(self._active.settings):
+            return None
+        tasks, api = self._api
+        name, running = device_map(self._active.settings), self._devices[1]
+        if running is not None:
+            running.cancel()
+        found = self._reflector(api, Source.DEVICE_MAP, name)
+        if found is None:
+            self._devices = (name, None)
+            await self._take(Text(source=Source.DEVICE_MAP, config_map=name))
+        else:
+            self._devices = (name, tasks.create_task(found.run(), name="reflect device-config"))
+        return found
+
+    def _reflector(self, api: ApiSource, source: Source, name: str) -> Reflector[ConfigMap] | None:
+        """Follows one ConfigMap by its name, so that the right to read that one is enough."""
+        kind, (namespace, _, own_name) = _KINDS[source], name.partition("/")
+        if not believes(namespace, self._trusted):
+            self.reflectors.pop(kind, None)
+            return None
+        found = self.reflectors[kind] = Reflector(
+            api,
+            f"{namespace_path(namespace)}/configmaps",
+            decode_list=page_decoder(decode_config_map),
+            decode_event=event_decoder(decode_config_map),
+            sink=_Sink(own_name, partial(self._take_map, source, name)),
+            selectors={"fieldSelector": f"metadata.name={own_name}"},
+        )
+        return found
+
+    async def _take_map(self, source: Source, name: str, found: ConfigMap | None) -> None:
+        await self._take(text_of(source, name, found))
+
+    async def _take(self, text: Text) -> None:
+        if self._seen.get(text.source) == text:
+            return
+        # Remembered although it may be refused: one bad edit is told once.
+        self._seen[text.source] = text
+        # Work for a whole ConfigMap: it holds up nothing else.
+        if self._active.take(await asyncio.to_thread(decode, text)):
+            _log.info("configuration taken", version=self._active.version, source=text.subject)
+            await self._changed()
+            await self._follow_devices()
+
+
+def text_of(source: Source, name: str, found: ConfigMap | None) -> Text:
+    """What the ConfigMap *name* says, or that there is none."""
+    return Text(source=source, config_map=name, content=found.texts.get(source.key, "") if found is not None else "")
+
+
+def read_from(source: Source, name: str, found: ConfigMap | None) -> Decoded:
+    """The same, read."""
+    return decode(text_of(source, name, found))
+
+
+class _Sink:
+    """Tells of one ConfigMap, or that there is none."""
+
+    def __init__(self, name: str, tell: Callable[[ConfigMap | None], Awaitable[None]]) -> None:
+        self._name = name
+        self._tell = tell
+
+    async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
+        """These, and no others, exist."""
+        del resource_version
+        await self._tell(next((one for one in objects if one.name == self._name), None))
+
+    async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
+        """One appeared, changed or went."""
+        if value.name == self._name:
+            await self._tell(None if kind is EventKind.DELETED else value)

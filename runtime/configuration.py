@@ -1,0 +1,235 @@
+"""The configuration in force: every text as it was last good, and why a newer one is not taken.
+
+A text that cannot be used is refused whole; what it last said well stays in force, also over a restart. A refusal is
+told once in the log and to whoever asked to be told. What of a text has no effect is named once in the log.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from core.catalog import Catalog
+from core.configuration import (
+    DEVICE_KEY,
+    OWN_MAP,
+    SCHEDULER_KEY,
+    SETTINGS_KEY,
+    Configuration,
+    Decoded,
+    Source,
+    Text,
+    decode,
+    merge,
+)
+from core.errors import ConfigError
+from core.settings import Settings, Tables
+
+_log: Final = structlog.get_logger()
+
+LAST_GOOD: Final = "the last good configuration stays in force"
+# A ConfigMap holds no more than 1 MiB altogether.
+_MAX_FILE_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where files are read from; a directory stands for the keys of a mounted ConfigMap.
+
+    settings: cardshare.yaml, or a directory with it and volcano-scheduler.conf. devices: device-config.yaml, or a
+    directory with it. last_good: directory of what was in force last, for a start with texts that are refused.
+    """
+
+    settings: Path | None = None
+    devices: Path | None = None
+    last_good: Path | None = None
+
+    def read(self) -> tuple[Text, ...]:
+        """Every text that may be there, with the problems of those that cannot be read."""
+        found: list[Text] = []
+        own = self.settings
+        if own is not None and own.is_dir():
+            found.append(_text(Source.OWN, own / SETTINGS_KEY, OWN_MAP, optional=True))
+            found.append(_text(Source.SCHEDULER_FILE, own / SCHEDULER_KEY, OWN_MAP, optional=True))
+        elif own is not None:
+            found.append(_text(Source.OWN, own))
+        devices = self.devices
+        if devices is not None:
+            mounted = devices.is_dir()
+            found.append(_text(Source.DEVICE_FILE, devices / DEVICE_KEY if mounted else devices, optional=mounted))
+        return tuple(found)
+
+    def kept(self) -> dict[Source, Decoded]:
+        """What each source said when it was last good, as far as that was kept and can be used still."""
+        folder = self.last_good
+        paths = {source: folder / source for source in Source} if folder is not None else {}
+        found = [decode(_text(source, path)) for source, path in paths.items() if path.exists()]
+        return {one.text.source: one for one in found if not one.problems}
+
+    @property
+    def lacks_settings(self) -> bool:
+        """Whether the settings are a directory in which there is no cardshare.yaml."""
+        own = self.settings
+        return own is not None and own.is_dir() and not (own / SETTINGS_KEY).exists()
+
+
+def read_once(files: Files, catalog: Catalog) -> Configuration:
+    """What *files* say, and nothing else.
+
+    Raises:
+        ConfigError: with every problem of every file.
+    """
+    return ActiveConfiguration(files, catalog).current
+
+
+class ActiveConfiguration:
+    """What is in force, and what is not and why.
+
+    Attributes:
+        current: the configuration in force.
+        version: another one with every change of it.
+        refused: by the name of the object that was edited, why that edit is not in force.
+        good: the texts in force, by source, to be kept for a later start.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        catalog: Catalog,
+        *,
+        scheduler_names: tuple[str, ...] = (),
+    ) -> None:
+        """Read the files.
+
+        Args:
+            files: where they are.
+            catalog: the dialects that there are.
+            scheduler_names: those of the command line, which win over those of all texts.
+
+        Raises:
+            ConfigError: with every problem of every file for which nothing good was kept.
+        """
+        self._files: Final = files
+        self._catalog: Final = catalog
+        self._names: Final = scheduler_names
+        self._parts: Final[dict[Source, Decoded]] = {}
+        self._from_before: Final[set[Source]] = set()
+        self._problems: Final[dict[Source, tuple[str, tuple[str, ...]]]] = {}
+        self._tell: Callable[[str, str], None] = _nobody
+        self.refused: Mapping[str, str] = {}
+        self.good: Final[dict[Source, str]] = {}
+        self.version = 0
+        self._noted: frozenset[str] = frozenset()
+        self._kept: Final = files.kept()
+        self.current: Configuration = merge({}, catalog, scheduler_names)
+        texts = files.read()
+        for text in texts:
+            self.take(decode(text))
+        problems = [one for text in texts if text.source not in self._parts for one in self._problems[text.source][1]]
+        if problems:
+            raise ConfigError(problems)
+        self.version = 0
+        if files.lacks_settings:
+            _log.warning("no cardshare.yaml there; its defaults are in force", directory=str(files.settings))
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.current.settings
+
+    @property
+    def tables(self) -> Tables:
+        """The device configuration in force."""
+        return replace(self.current.tables, version=self.version)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the configuration in force is unknown or has no effect here, each with its place."""
+        return self.current.notes
+
+    @property
+    def from_before(self) -> bool:
+        """Whether some of it was kept by an earlier process, because that text is refused from the start."""
+        return bool(self._from_before)
+
+    def tell_refusals(self, tell: Callable[[str, str], None]) -> None:
+        """Call *tell* at every refusal from now on: with the name of what was edited, and why it is refused."""
+        self._tell = tell
+
+    def take(self, found: Decoded) -> bool:
+        """A text is as it was *found*; whether something else is in force now."""
+        source, is_new = found.text.source, found.text.source not in self._parts
+        if not found.problems:
+            self._problems.pop(source, None)
+            self._from_before.discard(source)
+            self.good[source] = found.text.content
+        else:
+            self._problems[source] = (found.text.subject, found.problems)
+            kept = self._kept.get(source) if is_new else None
+            if kept is None:
+                self._tell_refused()
+                return False
+            self._from_before.add(source)
+            self.good[source] = kept.text.content
+            _log.error(
+                "SETTINGS REFUSED; this process runs on the last good ones, which were kept",
+                source=found.text.subject,
+                kept=str(self._files.last_good),
+                reason="; ".join(found.problems),
+            )
+            found = kept._replace(text=replace(kept.text, config_map=found.text.config_map, path=found.text.path))
+        self._parts[source] = found
+        self._tell_refused()
+        return self._merge()
+
+    def _merge(self) -> bool:
+        before, self.current = self.current, merge(self._parts, self._catalog, self._names)
+        self._note()
+        if self.current == before:
+            return False
+        self.version += 1
+        return True
+
+    def _tell_refused(self) -> None:
+        before, now = self.refused, dict[str, str]()
+        for name, problems in self._problems.values():
+            now[name] = "; ".join(filter(None, (now.get(name, ""), *problems)))
+        self.refused = now
+        for name, why in now.items():
+            if before.get(name) != why:
+                _log.warning("configuration refused; the last good one stays in force", source=name, reason=why)
+                self._tell(name, why)
+        for name in before.keys() - now.keys():
+            _log.info("configuration is in force again", source=name)
+
+    def _note(self) -> None:
+        """Name once what has no effect; what is gone may be named again when it comes back."""
+        for note in self.notes:
+            if note not in self._noted:
+                _log.warning("configuration has no effect", note=note)
+        self._noted = frozenset(self.notes)
+
+
+def _nobody(name: str, why: str) -> None:
+    """Who is told while nobody asked to be."""
+
+
+def _text(source: Source, path: Path, config_map: str = "", *, optional: bool = False) -> Text:
+    """The file at *path*, which may be missing where it is *optional*."""
+    content, problem = "", ""
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_FILE_BYTES + 1)
+        content = found.decode()
+        if len(found) > _MAX_FILE_BYTES:
+            problem = f"it is longer than {_MAX_FILE_BYTES} bytes"
+    except FileNotFoundError:
+        problem = "" if optional else "there is no such file"
+    except OSError as e:
+        problem = f"it cannot be read: {e.strerror or e}"
+    except UnicodeDecodeError:
+        problem = "it is not UTF-8 text"
+    problems = (problem,) if problem else ()
+    return Text(source=source, config_map=config_map, path=str(path), content=content, problems=problems)

@@ -1,0 +1,205 @@
+"""Which of several texts wins, and what of them has no effect."""
+
+from typing import Any
+
+import pytest
+
+from core.catalog import standard_catalog
+from core.configuration import (
+    CHIPS_MAP,
+    NAMESPACES_OF_OTHERS,
+    OWN_MAP,
+    SCHEDULER_MAP,
+    Configuration,
+    Source,
+    Text,
+    believes,
+    decode,
+    merge,
+)
+from core.settings import SHIPPED_CHIPS, DialectName, Policy, Settings, Tables
+
+SPREAD = (
+    "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: deviceshare\n    arguments:\n"
+    "      deviceshare.VGPUEnable: 'True'\n      deviceshare.SchedulePolicy: spread\n      deviceshare.Magic: 1\n"
+)
+OLD = "tiers:\n- plugins:\n  - name: predicates\n    arguments: {predicate.VGPUEnable: true}\n"
+NVIDIA = (
+    "nvidia:\n  resourceCountName: volcano.sh/vgpu-number\n  resourceMemoryName: volcano.sh/vgpu-memory\n"
+    "  resourceCoreName: volcano.sh/vgpu-cores\n  gpuMemoryFactor: 10\n"
+)
+HAMIS = NVIDIA.replace("volcano.sh/vgpu-number", "nvidia.com/gpu")
+CHIP = (
+    "chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P,"
+    " resourceMemoryName: huawei.com/Ascend310P-memory, memoryAllocatable: 21527, memoryCapacity: 24576, aiCore: 8,"
+    " aiCPU: 7, templates: [{name: vir01, memory: 3072, aiCore: 1, aiCPU: 1}]"
+)
+WRAPPED = f"vnpus:\n  hamiVnpuCore: false\n  configs:\n  - {{{CHIP}}}\n"
+LISTED = f"vnpus:\n- {{{CHIP}}}\n"
+DEVICE_MAP = "kube-system/volcano-vgpu-device-config"
+MAPS = {
+    Source.OWN: OWN_MAP,
+    Source.SCHEDULER_FILE: OWN_MAP,
+    Source.SCHEDULER_MAP: SCHEDULER_MAP,
+    Source.CHIPS_MAP: CHIPS_MAP,
+    Source.DEVICE_MAP: DEVICE_MAP,
+}
+PATHS = {Source.OWN: "/s/cardshare.yaml", Source.SCHEDULER_FILE: "/s/volcano-scheduler.conf", Source.DEVICE_FILE: "/d"}
+
+
+def text(source: Source, content: str) -> Text:
+    return Text(source=source, config_map=MAPS.get(source, ""), path=PATHS.get(source, ""), content=content)
+
+
+def merged(*names: str, **contents: str) -> Configuration:
+    parts = {}
+    for name, content in contents.items():
+        source = Source[name.upper()]
+        parts[source] = decode(text(source, content))
+        assert parts[source].problems == ()
+    return merge(parts, standard_catalog(), names)
+
+
+def test_without_any_text_all_is_as_by_default():
+    assert merged() == Configuration(settings=Settings(), tables=Tables())
+
+
+@pytest.mark.parametrize(
+    ("contents", "policy"),
+    [
+        ({"scheduler_map": SPREAD}, Policy.SPREAD),
+        ({"scheduler_map": SPREAD, "scheduler_file": SPREAD.replace("spread", "binpack")}, Policy.BINPACK),
+        ({"scheduler_map": SPREAD, "scheduler_file": " \n"}, Policy.SPREAD),
+        ({"scheduler_map": SPREAD, "own": "policy: index"}, Policy.INDEX),
+        ({"scheduler_file": SPREAD, "own": "schedule_weight: 3"}, Policy.SPREAD),
+    ],
+    ids=["volcano's", "the file beside ours", "an empty file is none", "ours", "ours says nothing of it"],
+)
+def test_the_text_that_is_nearer_to_us_wins(contents: dict[str, str], policy: Policy):
+    assert merged(**contents).settings.policy is policy
+
+
+def test_names_of_the_command_line_win_over_those_of_all_texts():
+    assert merged("flag", own="scheduler_names: [mine]").settings.scheduler_names == ("flag",)
+
+
+def test_a_volcano_conf_switches_off_what_it_does_not_name():
+    found = merged(scheduler_map=SPREAD).settings
+    assert found.dialects == {DialectName.VGPU, DialectName.WHOLE_GPU}
+
+
+@pytest.mark.parametrize(
+    ("contents", "dialect", "why"),
+    [
+        (
+            {"scheduler_map": SPREAD},
+            DialectName.GPU_MEMORY,
+            f"'deviceshare.GPUSharingEnable' of volcano-scheduler.conf in ConfigMap {SCHEDULER_MAP} is not true",
+        ),
+        (
+            {"scheduler_file": OLD},
+            DialectName.GPU_NUMBER,
+            f"'predicate.GPUNumberEnable' of volcano-scheduler.conf in ConfigMap {OWN_MAP} is not true",
+        ),
+        (
+            {"scheduler_map": SPREAD, "own": "dialects: [gpu_memory]"},
+            DialectName.VGPU,
+            f"'dialects' of cardshare.yaml in ConfigMap {OWN_MAP} does not list it",
+        ),
+    ],
+    ids=["volcano's", "the older plugin's", "ours"],
+)
+def test_what_switches_a_way_of_sharing_off_is_named_with_its_place(
+    contents: dict[str, str], dialect: DialectName, why: str
+):
+    assert merged(**contents).settings.why_off(dialect) == why
+
+
+@pytest.mark.parametrize("content", [NVIDIA + WRAPPED, WRAPPED + NVIDIA, NVIDIA + LISTED, LISTED + NVIDIA])
+def test_both_sections_in_one_text_are_read_in_either_order_and_shape(content: str):
+    tables = merged(device_map=content).tables
+    assert (tables.vgpu.memory_factor, [chip.chip_name for chip in tables.ascend.chips]) == (10, ["310P3"])
+
+
+def test_chips_that_one_config_map_does_not_list_are_those_of_the_other():
+    tables = merged(device_map=NVIDIA, chips_map=WRAPPED + NVIDIA.replace("10", "3")).tables
+    assert (tables.vgpu.memory_factor, [chip.chip_name for chip in tables.ascend.chips]) == (10, ["310P3"])
+
+
+def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
+    assert merged(chips_map=WRAPPED + NVIDIA).tables.vgpu.memory_factor == 10
+    found = merged(chips_map=WRAPPED + HAMIS).tables
+    assert (found.vgpu.memory_factor, [chip.chip_name for chip in found.ascend.chips]) == (1, ["310P3"])
+
+
+def test_a_file_of_devices_wins_over_config_maps_as_a_whole():
+    found = merged(device_file=NVIDIA, device_map=NVIDIA.replace("10", "3"), chips_map=WRAPPED).tables
+    assert (found.vgpu.memory_factor, found.ascend.chips) == (10, SHIPPED_CHIPS)
+
+
+def test_notes_have_their_place():
+    found = merged(
+        scheduler_map=SPREAD,
+        device_map=NVIDIA + "  gpuMemoryFacto: 1\n",
+        chips_map=WRAPPED.replace("hamiVnpuCore", "hamiVnpu"),
+    )
+    assert [note.partition(", has")[0] for note in found.notes] == [
+        f"{SCHEDULER_MAP}: plugin deviceshare: deviceshare.Magic: unknown",
+        f"{DEVICE_MAP}: nvidia.gpuMemoryFacto: unknown",
+        f"{CHIPS_MAP}: vnpus.hamiVnpu: unknown",
+    ]
+
+
+def test_notes_of_a_file_have_its_path():
+    (note,) = merged(scheduler_file=SPREAD).notes
+    assert note.startswith("/s/volcano-scheduler.conf: plugin deviceshare: ")
+
+
+def test_a_section_that_another_text_stands_in_for_is_not_noted():
+    assert merged(chips_map=WRAPPED + HAMIS + "  odd: 1\n").notes == ()
+    assert len(merged(chips_map=WRAPPED + NVIDIA + "  odd: 1\n").notes) == 1
+    assert merged(chips_map=WRAPPED + NVIDIA + "  odd: 1\n", device_map=NVIDIA).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "problem"),
+    [
+        ("{}", "node_kinds.a: it has no cards; copy labels, annotations and capacity of a node that has"),
+        ("{volcano.sh/node-vgpu-register: x}", "node_kinds.a: annotation volcano.sh/node-vgpu-register: found 'x'; "),
+    ],
+)
+def test_a_kind_of_node_that_nobody_can_read_is_noted(annotations: str, problem: str):
+    have = "{volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 1, volcano.sh/vgpu-cores: 1}"
+    (note,) = merged(own=f"node_kinds: {{a: {{annotations: {annotations}, capacity: {have}}}}}").notes
+    assert note.startswith(f"/s/cardshare.yaml: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "problem"),
+    [
+        (Source.OWN, "polizy: 1", "/s/cardshare.yaml: polizy: there is no such setting"),
+        (Source.SCHEDULER_FILE, "tiers: 7", "/s/volcano-scheduler.conf: tiers: found '7'"),
+        (Source.SCHEDULER_MAP, "tiers: 7", "tiers: found '7'"),
+        (Source.SCHEDULER_FILE, "- 7", "/s/volcano-scheduler.conf: found 'a list'; write a mapping"),
+        (Source.SCHEDULER_MAP, "- 7", "volcano-scheduler.conf: found 'a list'; write a mapping"),
+        (Source.DEVICE_MAP, "nvidia: [", "device-config.yaml: this is not YAML"),
+    ],
+)
+def test_problems_of_a_file_name_it(source: Source, content: str, problem: str):
+    found = decode(text(source, content))
+    assert found.part is None
+    assert found.problems[0].startswith(problem)
+
+
+def test_texts_that_could_not_be_read_are_problems():
+    unread = Text(source=Source.OWN, path="/s/cardshare.yaml", problems=("it is not UTF-8 text",))
+    assert decode(unread).problems == ("/s/cardshare.yaml: it is not UTF-8 text",)
+
+
+def test_namespaces_of_others_are_believed_where_that_is_asked_for():
+    for name in ("kube-system", "volcano-system", "mindx-dl"):
+        assert not believes(name, frozenset())
+        assert believes(name, frozenset({name}))
+    assert believes("gpu-operator", frozenset())
+    places: Any = {name.partition("/")[0] for name in (SCHEDULER_MAP, CHIPS_MAP, DEVICE_MAP)}
+    assert places <= NAMESPACES_OF_OTHERS
