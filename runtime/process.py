@@ -3,8 +3,8 @@
 import asyncio
 import resource
 import sys
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
 
 import structlog
 
@@ -23,11 +23,21 @@ def configure_log() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            plain_lists,
             structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def plain_lists(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Values that are several as people write them, ``a, b``; a processor of structlog."""
+    del logger, method
+    for key, value in event.items():
+        if isinstance(value, list | tuple | set | frozenset):
+            event[key] = ", ".join(map(str, sorted(value) if isinstance(value, set | frozenset) else value))
+    return event
 
 
 def raise_file_limit() -> int:

@@ -230,6 +230,13 @@ async def _keep(stage: Stage) -> None:
         f"\nThe cluster stays up. In another terminal:\n\n  export KUBECONFIG={stage.kubeconfig}\n  kubectl get pods\n"
     )
     print("It runs pods alone: of Deployments and Jobs it makes no pods, and there is no kubectl logs or exec.")
+    product = stage.product
+    print("A dry run says where a pod would go: kubectl apply --dry-run=server -f docs/examples/memory-only.yaml")
+    print(
+        f"Why a pod waits, node by node:\n  kubectl cards explain POD --controller {product.asked_at} "
+        f"--controller-ca {product.ca_file} --token-file {product.explain_token}"
+    )
+    print(f"Settings, which both processes take when they are edited: {product.settings}/cardshare.yaml")
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)
     await watch(stage.product.webhook, stage.product.controller)

@@ -33,6 +33,9 @@ CONTROLLER_ACCOUNT: Final = "cardshare-controller"
 # Where the players' configuration stands; in the sandbox nobody else makes namespaces.
 TRUSTED_NAMESPACES: Final = "kube-system,volcano-system,mindx-dl"
 WEBHOOK_ACCOUNT: Final = "cardshare-webhook"
+EXPLAIN_ACCOUNT: Final = "cardshare-explain"
+_AUDIENCE: Final = "cardshare-controller"
+_SETTINGS: Final = "cardshare-settings"
 # The sandbox has no scheduler of Volcano's, so that its pods can be placed here too.
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
@@ -43,7 +46,10 @@ _MORE_RIGHTS: Final = _DEPLOY.parent / "overlays" / "volcano-name" / "rights.yam
 _REGISTRATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 _HOST: Final = "127.0.0.1"
-_DAYS: Final = 7
+# Longer than webhooks warn before the end.
+_DAYS: Final = 30
+# A demo that is kept up is over within this.
+_TOKEN_S: Final = 86_400
 _INVENTORY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.05
 _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE)
@@ -51,12 +57,20 @@ _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """The processes, running and ready. The URLs are those of their plain ports."""
+    """The processes, running and ready. The URLs are those of their plain ports.
+
+    asked_at: where the controller is asked why pods wait, over TLS; ca_file proves it; explain_token is shown there.
+    settings: the folder of the settings' files, which both processes take again when they change. None: nobody is told.
+    """
 
     webhook: Running
     controller: Running
     webhook_url: str
     controller_url: str
+    asked_at: str = ""
+    ca_file: Path | None = None
+    explain_token: Path | None = None
+    settings: Path | None = None
 
 
 async def install(
@@ -78,24 +92,67 @@ async def install(
         admin: may do everything; it installs the account, the rights and the registration that are shipped.
         kubeconfigs: the ways to the API server, by the account that each leads as.
         client_ca: the authority that vouches for the API server where it calls webhooks.
-        settings: a settings file for both, or None for the defaults.
+        settings: a settings file for both, or None for what is shipped, in a folder that may be edited.
 
     Raises:
         ProcessFailedError: one of them does not get ready.
         ApiStatusError: the registration is refused.
     """
-    options = ("--settings", str(settings)) if settings is not None else ()
+    settings = settings or await asyncio.to_thread(_settings, folder / "settings")
+    options = ("--settings", str(settings))
     documents = await install_rights(admin)
+    certs, asked_at = folder / "certs", free_port()
+    asking = await _asking(admin, folder, f"https://localhost:{asked_at}", certs)
+    answering = ("--preview-listen", f"{_HOST}:{asked_at}", "--cert-dir", str(certs))
     proof = ("--client-ca", str(client_ca), "--client-name", API_SERVER)
-    looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *proof, *options)
-    webhook, reviews, webhook_url = await _start_webhook(processes, folder / "certs", looking)
-    controller, controller_url = await _start_controller(processes, kubeconfigs[CONTROLLER_ACCOUNT], options)
+    looking = ("--kubeconfig", str(kubeconfigs[WEBHOOK_ACCOUNT]), *proof, *asking, *options)
+    webhook, reviews, webhook_url = await _start_webhook(processes, certs, looking)
+    controller, controller_url = await _start_controller(
+        processes, kubeconfigs[CONTROLLER_ACCOUNT], (*answering, *options)
+    )
     await processes.ready(webhook, f"{webhook_url}/readyz")
     await inventoried(f"{webhook_url}/metrics")
     ca_pem = await asyncio.to_thread((folder / "certs" / CA_FILE).read_bytes)
     await apply(admin, registration(documents, reviews, ca_pem))
     await processes.ready(controller, f"{controller_url}/readyz")
-    return Product(webhook=webhook, controller=controller, webhook_url=webhook_url, controller_url=controller_url)
+    return Product(
+        webhook=webhook,
+        controller=controller,
+        webhook_url=webhook_url,
+        controller_url=controller_url,
+        asked_at=f"https://localhost:{asked_at}",
+        ca_file=certs / CA_FILE,
+        explain_token=await _token(admin, EXPLAIN_ACCOUNT, folder / "explain.token"),
+        settings=settings,
+    )
+
+
+def _settings(folder: Path) -> Path:
+    """The settings that are shipped, in a folder as a mounted ConfigMap is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = yaml.safe_load_all((_DEPLOY / "settings.yaml").read_text(encoding="utf-8"))
+    for key, text in next(each["data"] for each in documents if each["metadata"]["name"] == _SETTINGS).items():
+        (folder / key).write_text(text, encoding="utf-8")
+    return folder
+
+
+async def _asking(admin: ApiClient, folder: Path, url: str, certs: Path) -> tuple[str, ...]:
+    """The webhook's flags by which it asks the controller at *url* where pods of dry runs would go."""
+    token = await _token(admin, WEBHOOK_ACCOUNT, folder / "preview.token")
+    return ("--preview-url", url, "--preview-ca", str(certs / CA_FILE), "--preview-token", str(token))
+
+
+async def _token(admin: ApiClient, account: str, file: Path) -> Path:
+    """A *file* with a token of *account* that the controller takes."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    answer = await admin.create(path, {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}})
+
+    def write() -> None:
+        file.touch(mode=0o600)
+        file.write_text(answer["status"]["token"], encoding="ascii")
+
+    await asyncio.to_thread(write)
+    return file
 
 
 async def install_rights(admin: ApiClient) -> tuple[Json, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
@@ -175,3 +176,45 @@ async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
         async with asyncio.timeout(10):
             while left_running(tmp_path):  # noqa: ASYNC110 - other processes are looked for
                 await asyncio.sleep(0.05)
+
+
+async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path):
+    path = example(tmp_path, "pods: {small: {outcome: placed}}\n")
+    async with demo("--keep", "--logs", tmp_path / "logs", path) as process:
+        told = ""
+        async with asyncio.timeout(90):
+            while "Ctrl-C ends it" not in told:
+                assert process.stdout is not None
+                line = (await process.stdout.readline()).decode()
+                assert line, told
+                told += line
+        kubectl = os.environ | {"KUBECONFIG": str(tmp_path / "logs" / "kubeconfig")}
+        other = tmp_path / "other.yaml"
+        other.write_text(_POD.replace("small", "other"))
+        if shutil.which("kubectl"):
+            asked = await _run(kubectl, "kubectl", "apply", "--dry-run=server", "-f", other)
+            assert re.search("Warning: would be placed now on t4-", asked), asked
+        command = re.search(r"kubectl cards (explain POD --controller .*)", told)
+        assert command is not None, told
+        words = command[1].replace("POD", "small").split()
+        said = await _run(kubectl, sys.executable, "-m", "cli", *words)
+        assert "small" in said
+        assert "answers" not in said, "the controller took the token"
+        settings = re.search(r"edited: (\S+)", told)
+        assert settings is not None
+        assert "scheduler_names" in await asyncio.to_thread(Path(settings[1]).read_text)
+        log = (tmp_path / "logs" / "logs" / "webhook.log").read_text()
+        assert "certificate ends soon" not in log
+        process.terminate()
+        await process.wait()
+
+
+async def _run(environ: dict[str, str], *words: str | Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *map(str, words),
+        stdout=PIPE,
+        stderr=STDOUT,
+        cwd=_ROOT,
+        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
+    )
+    return await output(process)
