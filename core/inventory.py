@@ -70,10 +70,12 @@ class Sold:
     """What the nodes of one protocol offer, at their best.
 
     layouts: the cards of one node for all that offer alike. nodes: on how many nodes a type is, those of kinds that
-    are only described left out. most: the cards of the node with most of them. read: whether every node could be read.
+    are only described left out. ids: of the cards of these. most: the cards of the node with most of them.
+    read: whether every node could be read.
     """
 
     layouts: tuple[tuple[Any, ...], ...] = ()
+    ids: frozenset[str] = frozenset()
     nodes: Mapping[Type, int] = field(default_factory=dict)
     most: int = 0
     read: bool = True
@@ -103,8 +105,10 @@ class Stock:
             # Layouts have no ids: what no node does whatever its cards are called, none does for those that are named.
             unnamed = dialect.request(_unnamed(pod), tables)
             asked = asked._replace(request=unnamed)
-            if unnamed is None or _is_wrong(unnamed) or _takes(asked):
+            if unnamed is None or _is_wrong(unnamed):
                 return None
+            if _takes(asked):
+                return _unknown_ids(asked)
         return _unknown_type(asked) or _too_many(asked) or _beyond(asked) or _too_large(asked)
 
     def types(self, dialect: Dialect) -> frozenset[str]:
@@ -144,6 +148,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self._offered: dict[NodeName, dict[DialectName, _Offered]] = {}
+        self._ids: dict[NodeName, dict[DialectName, tuple[str, ...]]] = {}
         self._unread: dict[NodeName, frozenset[DialectName]] = {}
         # One value for all nodes that offer alike: thousands of nodes have hardly more than a few kinds of machines.
         self._shared: dict[tuple[DialectName, tuple[Any, ...]], _Offered] = {}
@@ -159,17 +164,19 @@ class Inventory:
         """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster."""
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
         unread = frozenset(one.dialect for one in complaints)
-        before = self._offered.get(name)
-        if before == found and self._unread.get(name, frozenset()) == unread:
+        ids = {each: tuple(one.card for one in dialects[each].tally(offers[each])) for each in found}
+        before = self._offered.get(name), self._ids.get(name)
+        if before == (found, ids) and self._unread.get(name, frozenset()) == unread:
             return
         self.version += 1
-        self._offered[name] = found
+        self._offered[name], self._ids[name] = found, ids
         self._unread[name] = unread
 
     def remove(self, name: NodeName) -> None:
         """Node *name* is gone."""
         if self._offered.pop(name, None) is not None:
             self.version += 1
+        self._ids.pop(name, None)
         self._unread.pop(name, None)
 
     def keep(self, there: frozenset[NodeName]) -> None:
@@ -195,15 +202,20 @@ class Inventory:
         for node, offered in self._offered.items():
             for name, one in offered.items():
                 found.setdefault(name, []).append((node, one))
-        return Stock({name: _sold(some, name in unread) for name, some in found.items()})
+        ids: dict[DialectName, set[str]] = {name: set() for name in found}
+        for node, by_dialect in self._ids.items():
+            for name, some_ids in by_dialect.items() if not node.startswith(_KIND) else ():
+                ids[name].update(some_ids)
+        return Stock({name: _sold(some, frozenset(ids[name]), name in unread) for name, some in found.items()})
 
 
-def _sold(offered: Sequence[tuple[NodeName, _Offered]], unread: bool) -> Sold:
+def _sold(offered: Sequence[tuple[NodeName, _Offered]], ids: frozenset[str], unread: bool) -> Sold:
     nodes = Counter(type_ for name, one in offered if not name.startswith(_KIND) for type_ in set(one.types))
     # A type of which there is no node yet has its name all the same.
     described = {type_: 0 for name, one in offered if name.startswith(_KIND) for type_ in one.types}
     return Sold(
         layouts=tuple({one.cards: None for _, one in offered}),
+        ids=ids,
         nodes={**described, **nodes},
         most=max((len(one.cards) for _, one in offered), default=0),
         read=not unread,
@@ -269,6 +281,42 @@ def _unknown_type(asked: _Asked) -> Violation | None:
         found=quoted(text),
         remedy=f"{hint}no card of that type is in this cluster; there are {_listed(labels)}",
     )
+
+
+def _unknown_ids(asked: _Asked) -> Violation | None:
+    """CS406: of the cards that are named by their ids, fewer are in this cluster than are needed."""
+    width = asked.dialect.width(asked.request)
+    for key, text in asked.pod.annotations.items():
+        if key == names.AVOIDED_CARDS or not _is_of_ids(key) or not _is_heeded_alone(asked, key):
+            continue
+        wished = selection.decode_items(text, key)
+        unknown = sorted(wished - asked.sold.ids)
+        if not unknown or len(wished) - len(unknown) >= width or _avoids(asked, key):
+            continue
+        return Violation(
+            code="CS406",
+            field=f"annotation {key}",
+            found=quoted(text),
+            remedy=f"no node of this cluster has {_listed(unknown)}; kubectl cards get shows the cards that there are",
+        )
+    return None
+
+
+def _is_heeded_alone(asked: _Asked, key: str) -> bool:
+    """Whether *key*, a list of ids, is read at all."""
+    alone = replace(asked.pod, annotations={**_unnamed(asked.pod).annotations, key: asked.pod.annotations[key]})
+    return bool(asked.dialect.request(alone, asked.tables) != asked.request)
+
+
+def _avoids(asked: _Asked, key: str) -> bool:
+    """Whether *key* lists cards to leave alone: those that are not there are no hindrance."""
+    alone = replace(asked.pod, annotations={**_unnamed(asked.pod).annotations, key: _NO_CARD})
+    request = asked.dialect.request(alone, asked.tables)
+    return any(asked.dialect.place(cards, request, Policy.BINPACK) is not None for cards in asked.sold.layouts)
+
+
+# An id that no card has.
+_NO_CARD: Final = "no-such-card"
 
 
 def _is_heeded(asked: _Asked, key: str) -> bool:

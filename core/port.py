@@ -26,6 +26,7 @@ class Reason(StrEnum):
     CORES = "cores"
     SLOTS = "slots"
     EXCLUSIVE = "exclusive"
+    PROMISED = "cores promised"
     UNHEALTHY = "unhealthy"
     TYPE = "type"
     UUID = "uuid"

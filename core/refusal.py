@@ -25,6 +25,7 @@ WHY: Final = {
     Reason.CORES: "too few free cores on every card",
     Reason.SLOTS: "no card with a free slot",
     Reason.EXCLUSIVE: "no card to itself",
+    Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
     Reason.UNHEALTHY: "no healthy card that fits",
     Reason.UUID: "no card of a UUID that the pod accepts",
     Reason.INDEX: "no card at an index that the pod accepts",

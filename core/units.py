@@ -20,6 +20,8 @@ _QUANTITY: Final = re.compile(
 )
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# For the commonest mistake of all: other memory of a pod is written with a suffix.
+MIB_ALREADY: Final = "the unit is MiB already; write a whole number such as '8192'"
 
 
 def parse_milli(text: str, field: str) -> int:

@@ -44,7 +44,7 @@ def examine(
 
 
 def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | None:
-    """CS401 to CS405: what no node of the cluster could take, were it empty; None where that is not certain."""
+    """CS401 to CS406: what no node of the cluster could take, were it empty; None where that is not certain."""
     if rules.stock is None or rules.settings.admission.never_fits_in(pod.namespace) is NeverFits.OFF:
         return None
     dialect = rules.catalog.dialects[asked.dialect]

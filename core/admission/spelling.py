@@ -24,6 +24,14 @@ _OTHERS: Final = frozenset(
         "nvidia.com/vgpu",
     }
 )
+# What HAMi reads, and what says the same here.
+_OF_HAMI: Final = {
+    "nvidia.com/use-gpuuuid": "volcano.sh/vgpu-use-gpuuuid",
+    "nvidia.com/nouse-gpuuuid": "volcano.sh/vgpu-nouse-gpuuuid",
+}
+_RESOURCES: Final = (*PREFIXES, "aliyun.com/gpu-")
+_OF_CHIPS: Final = "huawei.com/ascend310p-"
+_WHOLE_CHIP: Final = "huawei.com/Ascend910"
 # A pod with more strange keys than these is told of the first ones.
 _LOOKED_AT: Final = 16
 _TOLD: Final = 4
@@ -36,10 +44,17 @@ def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Ite
 
 def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[Notice]:
     known = before.annotations if before is not None else {}
+    # What others speak is right on pods of their schedulers.
+    is_ours = pod.scheduler_name not in {*book.settings.admission.known_schedulers} - {*book.settings.scheduler_names}
     found = [
         key for key in pod.annotations if key.startswith(PREFIXES) and key not in known and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
+        if key in _OF_HAMI and is_ours:
+            yield Notice(
+                "CS115", f"annotation {key}: cardshare does not speak this key of HAMi's; write {_OF_HAMI[key]}"
+            )
+            continue
         meant = spelling.meant(key, book.wishes)
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
@@ -47,18 +62,38 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
     if before is None:
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):
+            where = f'container "{one.name}": limit {_shown(key)}'
+            instead = _instead(key, book) if is_ours else ""
+            if instead:
+                yield Notice("CS115", f"{where}: cardshare does not speak this resource; {instead}")
+                continue
             meant = spelling.meant(key, book.resources)
             if meant:
-                where = f'container "{one.name}": limit {_shown(key)}'
                 told = "no device plugin is known to offer this resource"
                 yield Notice("CS115", f"{where}: {told}; did you mean {meant}?")
+
+
+def _instead(key: str, book: Rulebook) -> str:
+    """What to write for a resource of others that says what one of ours does; "" for any other."""
+    table = book.tables.vgpu
+    ours = {
+        "nvidia.com/gpumem": table.memory_resource,
+        "nvidia.com/gpumem-percentage": table.percentage_resource,
+        "nvidia.com/gpucores": table.cores_resource,
+        "aliyun.com/gpu-mem": "volcano.sh/gpu-memory",
+    }.get(key, "")
+    if ours:
+        return f"write {ours}"
+    if key.casefold().startswith(_OF_CHIPS):
+        return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
+    return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""
 
 
 def _resources(container: Container, book: Rulebook) -> list[str]:
     return [
         key
         for key in dict.fromkeys((*container.limits, *container.requests))
-        if key.startswith(PREFIXES) and key not in book.resources and key not in _OTHERS
+        if key.startswith(_RESOURCES) and key not in book.resources and key not in _OTHERS
     ]
 
 

@@ -44,7 +44,9 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
     match contract["type"]:
         case "layers":
             inside = contract.get("containers", [""])[0]
-            layers = [[".".join(filter(None, (inside, one))) for one in row.split(" | ")] for row in contract["layers"]]
+            rows = [row.split(" | ") for row in contract["layers"]]
+            # One in parentheses need not be there.
+            layers = [[".".join(filter(None, (inside, one))) for one in row if "(" not in one] for row in rows]
             for above, below in pairwise(layers):
                 yield from ((low, high) for low in below for high in above)
             for row in layers:

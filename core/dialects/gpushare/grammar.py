@@ -13,7 +13,7 @@ from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATI
 from core.port import Violation
 from core.remarks import Notice, no_effect
 from core.selection import ANY_CARD, CardSelection
-from core.units import MAX_AMOUNT, parse_amount, parse_count, parse_int64
+from core.units import MAX_AMOUNT, MAX_INT32, MIB_ALREADY, parse_amount, parse_count, parse_int64
 from core.wire.reading import check_length
 
 MEMORY_RESOURCE: Final = "volcano.sh/gpu-memory"
@@ -147,6 +147,10 @@ def readable_request(pod: AnyPod, resource: str) -> Request | None:
     total = total_of(pod, resource)
     if not total:
         return None
+    for one in pod.containers if resource == MEMORY_RESOURCE and total > MAX_INT32 else ():
+        text = one.amount(resource) or ""
+        if text.endswith("i"):
+            raise InvalidRequestError(f'container "{one.name}": limit {resource}', text, MIB_ALREADY)
     amounts = tuple(amount for one in pod.containers if (amount := amount_of(one, resource)))
     return Request(total, amounts, wish_of(pod.annotations))
 

@@ -145,8 +145,10 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     cores = ask.cores
     if used_cores + cores > 100:
         return Reason.CORES
-    if used_slots and ((cores == 100) or (used_cores == 100 and cores == 0)):
+    if used_slots and cores == 100:
         return Reason.EXCLUSIVE
+    if used_slots and used_cores == 100 and cores == 0:
+        return Reason.PROMISED
     if slices and mig.conflicting(slices):
         return Reason.UNUSABLE
     if fixed.layout and mig.choose(fixed.layout, slices, need * fixed.kind.factor) is None:
@@ -203,8 +205,9 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
         case Reason.CORES:
             return Shortfall(fixed.uuid, reason, ask.cores, max(100 - card.used_cores, 0), "%")
         case Reason.EXCLUSIVE:
-            detail = "needs a card of its own" if ask.cores == 100 else "all cores of the card are promised"
-            return Shortfall(fixed.uuid, reason, ask.cores, 100 - card.used_cores, "%", detail)
+            return Shortfall(fixed.uuid, reason, ask.cores, 100 - card.used_cores, "%", "needs a card of its own")
+        case Reason.PROMISED:
+            return Shortfall(fixed.uuid, reason, detail="100 % of its cores are promised to the pods there")
         case Reason.SLOTS:
             return Shortfall(fixed.uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
         case Reason.MODE:

@@ -33,4 +33,6 @@ def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Noti
     cores = one.amount(table.cores_resource)
     if cores not in (None, "0") and request.mode == keys.MIG:
         why = "in mode mig a slice brings its own cores, and this figure only keeps other pods off the card"
-        yield no_effect(limit_of(one, table.cores_resource), cores, why, "leave it out")
+        takes_all = f"; without {table.memory_resource} it takes all memory of a card"
+        remedy = "leave it out" + (takes_all if memory is None and percent is None else "")
+        yield no_effect(limit_of(one, table.cores_resource), cores, why, remedy)

@@ -14,7 +14,7 @@ from core.model import AnyPod, Container
 from core.port import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.settings import Tables, VgpuTable
-from core.units import MAX_INT32, parse_count
+from core.units import MAX_INT32, MIB_ALREADY, parse_count
 
 _Read = TypeVar("_Read")
 
@@ -162,10 +162,7 @@ class _Figures:
         try:
             value = parse_count(text, "", maximum)
         except InvalidRequestError as error:
-            # The commonest mistake of all: other memory of a pod is written with a suffix.
-            remedy = (
-                "the unit is MiB already; write a whole number such as '8192'" if text[-1:] == "i" else error.remedy
-            )
+            remedy = MIB_ALREADY if text[-1:] == "i" else error.remedy
             self._wrong(code, f"{place} {resource}", text, remedy)
             return minimum or 1
         if value < minimum:

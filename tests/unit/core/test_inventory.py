@@ -18,6 +18,7 @@ from tests.support.reviewed import reviewed
 CATALOG = standard_catalog()
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 TYPES, INDEX = "nvidia.com/use-gputype", "cardshare.io/gpu-index"
+UUIDS = "volcano.sh/vgpu-use-gpuuuid"
 
 
 def vgpu_node(name, model, memory, count=2, health="true"):
@@ -100,6 +101,18 @@ def verdict(asked, found=None, policy=None, tables=None):
             "CS405 cards: no node could take it, not even an empty one (mode); ask for less, or for other cards",
             id="mode",
         ),
+        pytest.param(
+            pod({UUIDS: "GPU-x"}, number=1),
+            f"CS406 annotation {UUIDS}: found 'GPU-x'; no node of this cluster has GPU-x; kubectl cards get shows the "
+            "cards that there are",
+            id="a card that is not there",
+        ),
+        pytest.param(
+            pod({UUIDS: "GPU-t0-1,GPU-x"}, number=2),
+            f"CS406 annotation {UUIDS}: found 'GPU-t0-1,GPU-x'; no node of this cluster has GPU-x; kubectl cards get "
+            "shows the cards that there are",
+            id="fewer cards than are asked for",
+        ),
     ],
 )
 def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
@@ -121,7 +134,10 @@ def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
         pytest.param(pod({TYPES: "NVIDIA-H100-80GB"}, number=1), id="a type as the register has it"),
         pytest.param(pod({TYPES: "T4,B200"}, number=1), id="one type of two"),
         pytest.param(pod({INDEX: "7,9"}, number=1), id="one position of two"),
-        pytest.param(pod({"volcano.sh/vgpu-use-gpuuuid": "GPU-x"}, number=1), id="a card by its id"),
+        pytest.param(pod({UUIDS: "GPU-t0-1"}, number=1), id="a card by its id"),
+        pytest.param(pod({UUIDS: "GPU-x,GPU-t0-1"}, number=1), id="one id of two"),
+        pytest.param(pod({"volcano.sh/vgpu-nouse-gpuuuid": "GPU-x"}, number=1), id="leaving alone what is not there"),
+        pytest.param(pod({"cardshare.io/avoid-cards": "GPU-x"}, number=1), id="avoiding what is not there"),
     ],
 )
 def test_what_could_fit_an_empty_node_is_not_spoken_of(asked):

@@ -44,6 +44,8 @@ def told(asked):
         (pod({NUMBER: 1, MEMORY: 0}), f'container "main": limit {MEMORY}: found \'0\'', "all memory of the card"),
         (pod({CHIP: 1, CHIP_MEMORY: 0}), f'container "main": limit {CHIP_MEMORY}: found \'0\'', "all memory"),
         (pod({NUMBER: 1, CORES: 30}, {MODE: "mig"}), f'container "main": limit {CORES}: found \'30\'', "mode mig"),
+        (pod({NUMBER: 1, CORES: 30}, {MODE: "mig"}), f'container "main": limit {CORES}: found \'30\'',
+         f"leave it out; without {MEMORY} it takes all memory of a card"),
         (pod({NUMBER: 1}, {"volcano.sh/vgpu-podgroup-policy": "pack"}),
          "annotation volcano.sh/vgpu-podgroup-policy: found 'pack'", "write spread"),
         (pod({CHIP: 1}, {SLICING: "hami-cor"}), f"annotation {SLICING}: found 'hami-cor'", "write hami-core"),

@@ -1,5 +1,7 @@
 """What looks like a key of ours and is none is told with the one that was meant; keys of others are let be."""
 
+from dataclasses import replace
+
 import pytest
 
 from core.admission.advice import spoken
@@ -8,7 +10,7 @@ from core.admission.rulebook import rulebook
 from core.admission.spelling import strange
 from core.catalog import standard_catalog
 from core.model import Container, Pod, PodUid
-from core.settings import Settings, Tables
+from core.settings import Settings, Tables, VgpuTable
 from tests.support.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -73,8 +75,7 @@ OF_OTHERS = [
     "volcano.sh/numa-topology-policy", "volcano.sh/qos-level", "volcano.sh/network-topology-mode",
     "volcano.sh/network-topology-highest-tier", "volcano.sh/role-name", "volcano.sh/mutex.lock",
     # HAMi's.
-    "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage", "nvidia.com/priority",
-    "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", "nvidia.com/vgpu-mode", "nvidia.com/cuda-compat",
+    "nvidia.com/priority", "nvidia.com/vgpu-mode", "nvidia.com/cuda-compat",
     "hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy", "hami.io/resource-pool",
     "hami.io/use-Ascend910D-uuid", "hami.io/mutex.lock",
     # NVIDIA's: device plugin, operator, sandboxed workloads.
@@ -82,9 +83,8 @@ OF_OTHERS = [
     "nvidia.com/gpu.product", "nvidia.com/gpu.workload.config", "nvidia.com/vgpu", "nvidia.com/pgpu",
     "nvidia.com/GA100_A100_PCIE_40GB", "nvidia.com/GRID_T4-1Q", "nvidia.com/gpu-driver-upgrade-drain.skip",
     "nvidia.com/mig.config", "nvidia.com/imex-channel",
-    # MindCluster's: whole cards, cards cut in advance, and their reports.
-    "huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Ascend310P-1c", "huawei.com/Ascend310P-2c.1cpu",
-    "huawei.com/Ascend310P-4c.3cpu.ndvpp", "huawei.com/Ascend310P-V", "huawei.com/Ascend310P-VPro",
+    # MindCluster's: other whole cards, and reports.
+    "huawei.com/Ascend310", "huawei.com/Ascend310P-V", "huawei.com/Ascend310P-VPro",
     "huawei.com/Ascend310P-IPro", "huawei.com/Ascend910-16c", "huawei.com/Ascend910B", "huawei.com/Ascend910D",
     "huawei.com/npu", "huawei.com/npu-memory-usage", "huawei.com/recover_policy_path", "huawei.com/schedule_policy",
     "huawei.com/kltDev", "huawei.com/AscendReal",
@@ -116,3 +116,40 @@ def test_a_pod_that_asks_for_no_card_by_a_slip_is_told():
     asked = pod(limits=["huawei.com/npu-cores"])
     verdict = spoken(judge_new(reviewed(asked), "dana", BOOK), BOOK)
     assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS115",))
+
+
+CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("nvidia.com/gpumem", "write volcano.sh/vgpu-memory"),
+        ("nvidia.com/gpumem-percentage", "write volcano.sh/vgpu-memory-percentage"),
+        ("nvidia.com/gpucores", "write volcano.sh/vgpu-cores"),
+        ("aliyun.com/gpu-mem", "write volcano.sh/gpu-memory"),
+        ("huawei.com/Ascend310P-1c", f"write {CHIP}"),
+        ("huawei.com/ascend310p-4c.3cpu.ndvpp", f"write {CHIP}"),
+        ("huawei.com/Ascend910", "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A"),
+    ],
+)
+def test_resources_of_others_are_told_with_what_says_the_same_here(key, instead):
+    words = "cardshare does not speak this resource"
+    assert told(pod(limits=[key])) == [f'container "main": limit {key}: {words}; {instead}']
+
+
+def test_annotations_of_hami_are_told_with_the_key_that_is_read_here():
+    words = "cardshare does not speak this key of HAMi's; write volcano.sh/vgpu-use-gpuuuid"
+    assert told(pod(["nvidia.com/use-gpuuuid"])) == [f"annotation nvidia.com/use-gpuuuid: {words}"]
+
+
+@pytest.mark.parametrize("scheduler", ["volcano", "hami-scheduler"])
+def test_words_of_others_are_let_be_on_pods_of_their_schedulers(scheduler):
+    asked = replace(pod(["nvidia.com/use-gpuuuid"], limits=["nvidia.com/gpumem"]), scheduler_name=scheduler)
+    assert told(asked) == []
+
+
+def test_resources_of_others_that_the_cluster_serves_are_its_own():
+    table = VgpuTable(memory_resource="nvidia.com/gpumem")
+    book = rulebook(Settings(), Tables(vgpu=table), standard_catalog())
+    assert [*strange(pod(limits=["nvidia.com/gpumem"]), None, book)] == []

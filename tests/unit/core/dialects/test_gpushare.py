@@ -105,6 +105,12 @@ def test_what_the_plugin_cannot_serve_is_refused():
     assert [one.code for one in MEMORY.request(pod(asks(MEM, "1.5")), TABLES)] == ["CS101"]
 
 
+def test_memory_with_a_suffix_is_told_that_its_unit_is_mib_already():
+    (found,) = MEMORY.request(pod(asks(MEM, "4Gi")), TABLES)
+    assert (found.code, found.found) == ("CS101", "'4Gi'")
+    assert found.remedy == "the unit is MiB already; write a whole number such as '8192'"
+
+
 def test_a_pod_that_asks_for_memory_and_whole_cards_is_refused():
     both = pod(Container(name="c", limits={MEM: "1", NUM: "1"}))
     found = standard_catalog().request_of(both, TABLES, Settings())
