@@ -126,6 +126,10 @@ def test_chips_that_one_config_map_does_not_list_are_those_of_the_other():
     assert (tables.vgpu.memory_factor, [chip.chip_name for chip in tables.ascend.chips]) == (10, ["310P3"])
 
 
+def test_without_any_device_configuration_the_shipped_chips_count():
+    assert merged().tables.ascend.chips == merged(device_map=NVIDIA).tables.ascend.chips == SHIPPED_CHIPS
+
+
 def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
     assert merged(chips_map=WRAPPED + NVIDIA).tables.vgpu.memory_factor == 10
     found = merged(chips_map=WRAPPED + HAMIS).tables
