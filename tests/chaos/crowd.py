@@ -43,7 +43,10 @@ class Crowd:
         """Come and go until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                pods = await self._world.rig.client.list(PODS)
+                try:
+                    pods = await self._world.rig.client.list(PODS)
+                except (aiohttp.ClientError, TimeoutError):
+                    continue  # its own API server is too busy
                 over = [one for one in pods if one["status"].get("phase") in ("Succeeded", "Failed")]
                 alive = len(pods) - len(over)
                 for one in over:
@@ -106,7 +109,7 @@ class Crowd:
         try:
             await self._world.rig.client.delete(f"{PODS}/{name}", grace_s=grace_s, uid=uid)
         except ApiStatusError as e:
-            if e.status not in (404, 409):
+            if e.status not in (404, 409, 429, 500, 504):
                 raise
         except (aiohttp.ClientError, TimeoutError):
             return  # looked at again in the next step

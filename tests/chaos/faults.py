@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from sandbox.client import PatchKind
+import aiohttp
+
+from sandbox.client import ApiStatusError, PatchKind
 from tests.chaos.plan import Kind, Planned
 from tests.chaos.services import Service
 from tests.chaos.world import World
 from tests.support.fault_proxy import Fault, FaultProxy
 
 _SPARED_WITHIN_S: Final = 20.0
+_TRIES: Final = 10
 _WATCHED: Final = ("/pods", "/nodes", "/configmaps", "")
 _SETTINGS: Final = (
     "",
@@ -169,7 +172,7 @@ class Faults:
             await asyncio.sleep(chance.uniform(0.2, 1.0))
 
     async def compact(self, chance: random.Random) -> None:
-        await self._world.compact()
+        await _insist(self._world.compact)
         ending = chance.choice(_WATCHED)
         for way in self._ways(chance):
             way.faults.append(Fault("GET", ending, "expired", times=chance.randint(1, 3)))
@@ -180,7 +183,7 @@ class Faults:
     async def rotate(self, chance: random.Random) -> None:
         async with self._webhook:  # both are there to take the new pair
             await self._until_ready()
-            await self._world.rotate(chance.uniform(2.0, 3.0))
+            await _insist(lambda: self._world.rotate(chance.uniform(2.0, 3.0)))
 
     async def edit(self, chance: random.Random) -> None:
         async with self._edit:
@@ -219,9 +222,9 @@ class Faults:
 
     async def kill_plugin(self, chance: random.Random) -> None:
         async def act(name: str) -> None:
-            await self._world.rig.kubelet.kill_plugins(name)
+            await _insist(lambda: self._world.rig.kubelet.kill_plugins(name))
             await asyncio.sleep(chance.uniform(1.0, 10.0))
-            await self._world.rig.kubelet.revive_plugins(name)
+            await _insist(lambda: self._world.rig.kubelet.revive_plugins(name))
 
         await self._with_node(chance, act)
 
@@ -242,25 +245,25 @@ class Faults:
             setup = plugin._setup  # type: ignore[attr-defined]  # the player's own cards
             card = setup.cards[0].id if hasattr(setup, "cards") else 0
             if hasattr(plugin, "set_healthy"):
-                await plugin.set_healthy(card, False)
+                await _insist(lambda: plugin.set_healthy(card, False))
                 await asyncio.sleep(chance.uniform(2.0, 10.0))
-                await plugin.set_healthy(card, True)
+                await _insist(lambda: plugin.set_healthy(card, True))
 
         await self._with_node(chance, act)
 
     async def unready_node(self, chance: random.Random) -> None:
         async def act(name: str) -> None:
-            await self._world.rig.kubelet.set_ready(name, is_ready=False)
+            await _insist(lambda: self._world.rig.kubelet.set_ready(name, is_ready=False))
             await asyncio.sleep(chance.uniform(2.0, 10.0))
-            await self._world.rig.kubelet.set_ready(name, is_ready=True)
+            await _insist(lambda: self._world.rig.kubelet.set_ready(name, is_ready=True))
 
         await self._with_node(chance, act)
 
     async def cordon_node(self, chance: random.Random) -> None:
         async def act(name: str) -> None:
-            await self._cordon(name, cordoned=True)
+            await _insist(lambda: self._cordon(name, cordoned=True))
             await asyncio.sleep(chance.uniform(2.0, 10.0))
-            await self._cordon(name, cordoned=False)
+            await _insist(lambda: self._cordon(name, cordoned=False))
 
         await self._with_node(chance, act)
 
@@ -270,11 +273,26 @@ class Faults:
 
     async def delete_node(self, chance: random.Random) -> None:
         async def act(name: str) -> None:
-            await self._world.rig.client.delete(f"/api/v1/nodes/{name}")
+            await _insist(lambda: self._world.rig.client.delete(f"/api/v1/nodes/{name}"))
             await asyncio.sleep(chance.uniform(1.0, 10.0))
-            await self._world.rig.kubelet.rejoin(name)
+            await _insist(lambda: self._world.rig.kubelet.rejoin(name))
 
         await self._with_node(chance, act)
+
+
+async def _insist(act: Callable[[], Awaitable[object]]) -> None:
+    """Do something to the cluster, again while its own API server is too busy to answer."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            await act()
+        except (aiohttp.ClientError, TimeoutError, ApiStatusError) as e:
+            if isinstance(e, ApiStatusError) and e.status == 404:
+                return  # gone by an answer that did not arrive
+            if not tries_left:
+                raise
+            await asyncio.sleep(1.0)
+        else:
+            return
 
 
 async def _stop(service: Service, seconds: float) -> None:
