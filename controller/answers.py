@@ -159,8 +159,10 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
 
 def where(owner: Owner, placement: Placement) -> dict[str, Any]:
     """The node and the cards of *placement*."""
+    if placement.dialect is None:
+        return {"node": placement.node, "cards": []}
     state = owner.ledger.states.get(placement.node)
-    cards = state.offers.get(placement.dialect, ()) if state is not None else ()
+    cards = state.cards(placement.dialect) if state is not None else ()
     described = owner.ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
     return {
         "node": placement.node,

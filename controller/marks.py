@@ -13,8 +13,12 @@ from core.settings import DialectName
 class Keys(NamedTuple):
     """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together."""
 
-    dialect: DialectName
+    dialect: DialectName | None
     marks: frozenset[Hashable]
+
+
+# Of a pod without cards: no plugin serves it.
+NO_KEYS: Final = Keys(None, frozenset())
 
 
 class Marks:

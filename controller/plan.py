@@ -12,7 +12,7 @@ from controller.handoff import HandOff
 from controller.marks import Keys
 from core import explain
 from core.candidates import Candidates
-from core.decide import Invalid, NotAsked, Unjudged, decide, shape_of
+from core.decide import Invalid, NotSold, Unjudged, decide, shape_of
 from core.errors import quoted
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
@@ -69,21 +69,16 @@ def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
     match shape:
         case Shape():
             return shape
-        case NotAsked():
-            return Wait(Cause.NO_CARDS_ASKED, _NO_CARDS)
         case Invalid(violations=violations):
             off = any(one.code == _SWITCHED_OFF for one in violations)
             return Wait(Cause.SWITCHED_OFF if off else Cause.INVALID, explain.invalid(violations))
+        case NotSold(names=what):
+            return Wait(Cause.NOT_SOLD, explain.not_sold(what))
         case Unjudged(names=what):
             return Wait(Cause.NOT_JUDGED, explain.unjudged(what))
         case _:
             assert_never(shape)
 
-
-_NO_CARDS: Final = (
-    "asks for no cards, which is all that cardshare places; set schedulerName to default-scheduler, "
-    "or write the limits of the share"
-)
 
 # The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
 _SWITCHED_OFF: Final = "CS202"

@@ -4,7 +4,7 @@ Synchronous, and the owner's alone to call: nothing here waits between a decisio
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import isinf
 from typing import Final, Protocol
 
@@ -13,7 +13,7 @@ from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, tar
 from controller.handoff import HandOff
 from controller.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.locks import Locks
-from controller.marks import Keys
+from controller.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
 from controller.refusals import Refusals
 from controller.settling import Attempts
@@ -236,8 +236,9 @@ class Planner:
             self.life.hold_up(entry, too_long)
             self.untold[pod.uid] = None
             return
-        self.handoff.begin(pod.uid, placement.node, keys, self._clock())
-        if self.locks.of(placement.dialect) is None:
+        if placement.dialect is not None:
+            self.handoff.begin(pod.uid, placement.node, keys, self._clock())
+        if placement.dialect is None or self.locks.of(placement.dialect) is None:
             self.bind(entry, placement)
             return
         self.life.lock(entry)
@@ -246,34 +247,35 @@ class Planner:
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
-        unix_s = int(self._wall())
-        uid, node = entry.pod.uid, placement.node
-        dialect = self.catalog.dialects[placement.dialect]
-        stamp = Stamp(node=node, now_s=unix_s, order=self.handoff.order(node, placement.dialect, unix_s))
         self.life.bind(entry)
-        self.sent.send(uid, entry.version)
+        self.sent.send(entry.pod.uid, entry.version)
         self.deeds.append(
             Bind(
                 pod=target_of(entry.pod),
                 attempt=entry.attempt,
                 version=entry.version,
-                node=node,
-                annotations={
-                    **dialect.annotations(placement.assignment, stamp, self.ledger.tables),
-                    **self.ledger.told_of(placement),
-                },
+                node=placement.node,
+                annotations={**self._assigned(placement, in_line=True), **self.ledger.told_of(placement)},
                 where=explain.placed(self.ledger, placement),
             )
         )
+
+    def _assigned(self, placement: Placement, *, in_line: bool = False) -> Mapping[str, str]:
+        """What the Binding says of cards; *in_line*: with the next stamp of its node, which is taken."""
+        if placement.dialect is None:
+            return {}
+        unix_s = int(self._wall())
+        order = self.handoff.order(placement.node, placement.dialect, unix_s) if in_line else 0
+        stamp = Stamp(node=placement.node, now_s=unix_s, order=order)
+        return self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.ledger.tables)
 
     def _too_long(self, pod: Pod, placement: Placement) -> Wait | None:
         """Why *pod* has no room for its assignment, or None; the API server does not look at that in a Binding."""
         had = steps.annotations_bytes(pod.annotations)
         if had < _LONG_BYTES:
             return None
-        stamp = Stamp(node=placement.node, now_s=int(self._wall()), order=0)
-        assigned = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.ledger.tables)
-        return steps.room_wait(pod.annotations, had, steps.annotations_bytes({**pod.annotations, **assigned}))
+        comes_to = steps.annotations_bytes({**pod.annotations, **self._assigned(placement)})
+        return steps.room_wait(pod.annotations, had, comes_to)
 
     # ------------------------------------------------------------------ turns
 
@@ -472,6 +474,8 @@ class Planner:
 
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""
+        if shape.dialect is None:
+            return NO_KEYS
         return Keys(shape.dialect, self.catalog.dialects[shape.dialect].confusable(shape.request))
 
     def told(self, entry: Entry, told: Told) -> None:

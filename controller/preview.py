@@ -13,7 +13,7 @@ from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.plan import read_wish
 from core import explain
-from core.decide import NotAsked, look_around, shape_of
+from core.decide import look_around
 from core.ledger import Placement
 from core.shape import Shape
 from core.waiting import Wait
@@ -34,10 +34,8 @@ async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: byte
     try:
         async with asyncio.timeout(LIMIT_S):
             await inbox.settled()
-            if pod.scheduler_name not in owner.ledger.settings.scheduler_names or isinstance(
-                shape_of(pod, owner.ledger), NotAsked
-            ):
-                return {"state": "not ours", "text": "it asks for no cards of ours"}
+            if pod.scheduler_name not in owner.ledger.settings.scheduler_names:
+                return {"state": "not ours", "text": "it names another scheduler"}
             shape = read_wish(pod, owner.ledger)
             if isinstance(shape, Wait):
                 return {"state": "waits", **coded(shape)}

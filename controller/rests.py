@@ -107,19 +107,22 @@ class Rests:
 
     # ------------------------------------------------------------------ asking
 
-    def is_resting(self, node: NodeName, dialect: DialectName) -> bool:
-        """Whether *node* takes no new pods of *dialect* now."""
-        known = self._rests.get((node, dialect))
+    def is_resting(self, node: NodeName, dialect: DialectName | None) -> bool:
+        """Whether *node* takes no new pods of *dialect* now; those without cards are taken."""
+        known = self._known(node, dialect)
         return known is not None and not known.over
 
-    def left_s(self, node: NodeName, dialect: DialectName, now_s: float) -> float:
+    def _known(self, node: NodeName, dialect: DialectName | None) -> _Rest | None:
+        return self._rests.get((node, dialect)) if dialect is not None else None
+
+    def left_s(self, node: NodeName, dialect: DialectName | None, now_s: float) -> float:
         """For how long it still rests."""
-        known = self._rests.get((node, dialect))
+        known = self._known(node, dialect)
         return 0.0 if known is None or known.over else max(known.until_s - now_s, 0.0)
 
-    def why(self, node: NodeName, dialect: DialectName, *, in_full: bool = False) -> str:
+    def why(self, node: NodeName, dialect: DialectName | None, *, in_full: bool = False) -> str:
         """Why *node* rests, for people; *in_full*: with kubelet's own words on somebody's pod; "" if it does not."""
-        known = self._rests.get((node, dialect))
+        known = self._known(node, dialect)
         if known is None or known.over:
             return ""
         if known.cause is Cause.RETURNED:

@@ -22,7 +22,7 @@ from core.indices import Index, Indices
 from core.ledger import Ledger
 from core.model import NodeName
 from core.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
-from core.port import Dialect, Placed, Want
+from core.port import Judging, Placed, Want
 from core.score import NodePolicy, Rank
 from core.shape import Found, Shape, judge, ranked
 
@@ -67,7 +67,7 @@ class _Memory:
     """
 
     shape: Shape
-    dialect: Dialect
+    dialect: Judging
     index: Index
     width: int
     family: Windows | Levels | None = None
@@ -204,7 +204,7 @@ class Candidates:
 
         0 of a card where no card could serve it.
         """
-        dialect = self._ledger.catalog.dialects[shape.dialect]
+        dialect = self._ledger.catalog.judging(shape.dialect)
         wants = (dialect.want(shape.request, kind, self._policy.cards) for kind in self._indices.kinds.kinds)
         parts = [want.free / max(want.total, 1) for want in wants if want is not None]
         amounts = dict(shape.amounts)
@@ -388,7 +388,7 @@ class Candidates:
 
     def _width(self, shape: Shape) -> int:
         """How many cards *shape* asks where free amounts bound the score, else 0."""
-        dialect = self._ledger.catalog.dialects[shape.dialect]
+        dialect = self._ledger.catalog.judging(shape.dialect)
         by_free = self._policy.weight and dialect.bounded(shape.request, self._policy.cards)
         return dialect.width(shape.request) if by_free else 0
 
@@ -413,7 +413,7 @@ class Candidates:
                 self._forget(other)
         if len(self._memories) >= _SHAPES_MAX:
             self._forget(self._oldest())
-        dialect = self._ledger.catalog.dialects[shape.dialect]
+        dialect = self._ledger.catalog.judging(shape.dialect)
         memory = self._memories[shape] = _Memory(shape, dialect, index, self._width(shape))
         return memory
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from core.cardless import CARDLESS
 from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
@@ -17,7 +18,7 @@ from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import Complaint, Counting, Dialect, Marking, Offer, Violation
+from core.port import Complaint, Counting, Dialect, Judging, Marking, Offer, Violation
 from core.settings import DialectName, Settings, Tables
 from core.units import MAX_AMOUNT, parse_count
 
@@ -53,6 +54,10 @@ class Catalog:
     """The dialects in the order in which they are asked."""
 
     dialects: Mapping[DialectName, Dialect]
+
+    def judging(self, name: DialectName | None) -> Judging:
+        """Who judges requests of dialect *name*; None: those of pods without cards."""
+        return CARDLESS if name is None else self.dialects[name]
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
         """Resources of shares that are never compared with a node's allocatable."""

@@ -12,12 +12,12 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
 
     Looks at every node once per way.
     """
-    dialect = ledger.catalog.dialects[shape.dialect]
+    dialect = None if shape.dialect is None else ledger.catalog.dialects[shape.dialect]
     ways = shapes_by_way(ledger, shape)
     state = ledger.states.get(placement.node)
     if not ways or state is None or not isinstance(dialect, Choosing):
         return ""
-    taken = dialect.way(placement.assignment, state.offers.get(placement.dialect, ()))
+    taken = dialect.way(placement.assignment, state.cards(placement.dialect))
     before = ledger.fork()
     before.release(placement.pod)
     here = _on(before, policy, shape, placement)
@@ -30,7 +30,7 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
         if found is None:
             told.append(f"{way} fits on no node")
             continue
-        cards = before.states[found.node].offers[shape.dialect]
+        cards = before.states[found.node].cards(shape.dialect)
         # Cards that answer to two words are not told of twice.
         if dialect.way(found.placed.assignment, cards) != way:
             continue

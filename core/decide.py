@@ -7,7 +7,7 @@ from collections.abc import Generator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from core import nodefit
+from core import cardless, nodefit
 from core.candidates import Candidates
 from core.catalog import Asked
 from core.errors import InvalidRequestError
@@ -18,11 +18,6 @@ from core.score import NodePolicy
 from core.shape import Found, Shape, better, scan
 
 _UNREADABLE: Final = "CS100"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotAsked:
-    """The pod asks for no cards: it is not ours to place, only to count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +34,17 @@ class Unjudged:
     names: tuple[str, ...]
 
 
-def shape_of(pod: Pod, ledger: Ledger) -> Shape | NotAsked | Invalid | Unjudged:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSold:
+    """The pod asks for cards by resources by which none are sold here: a node may have them, and nobody counts them."""
+
+    names: tuple[str, ...]
+
+
+def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
     """All of *pod* that decides where it fits, under the ledger's tables and settings."""
     asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
-    if asked is None:
-        return NotAsked()
-    if not isinstance(asked, Asked):
+    if asked is not None and not isinstance(asked, Asked):
         return Invalid(violations=asked)
     if pod.unjudged:
         return Unjudged(names=pod.unjudged)
@@ -52,6 +52,13 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | NotAsked | Invalid | Unjudged:
         amounts = nodefit.amounts_of(pod, ledger.uncounted)
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    if asked is None:
+        # Where no dialect serves them, a device plugin may give out cards by them all the same.
+        strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
+        if strange:
+            return NotSold(names=tuple(strange))
+        request = cardless.request_of(amounts)
+        return Shape(dialect=None, request=request, amounts=amounts, constraints=pod.constraints)
     return Shape(dialect=asked.dialect, request=asked.request, amounts=amounts, constraints=pod.constraints)
 
 
@@ -101,7 +108,7 @@ def look_around(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> G
 
 def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
     """*shape* held to each way in which it could be served, by the way's word; empty where there is no choice."""
-    dialect = ledger.catalog.dialects[shape.dialect]
+    dialect = ledger.catalog.judging(shape.dialect)
     if not isinstance(dialect, Choosing):
         return {}
     return {
@@ -126,15 +133,15 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     changed, since it was reserved.
     """
     state = ledger.states.get(placement.node)
-    if state is None or placement.dialect not in state.offers or placement.dialect in state.closed:
+    if state is None or not state.cards(placement.dialect) or placement.dialect in state.closed:
         return False
     if nodefit.admits(shape.constraints, state.facts) is not None:
         return False
     again = ledger.state_without(placement.node, placement.pod)
-    dialect = ledger.catalog.dialects[placement.dialect]
+    dialect = ledger.catalog.judging(placement.dialect)
     if not nodefit.has_room(shape.amounts, again.facts.allocatable, again.used):
         return False
-    cards = again.offers[placement.dialect]
+    cards = again.cards(placement.dialect)
     # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
     for wished in (shape, *preferred_shapes(ledger, shape)):
         placed = dialect.place(cards, wished.request, policy.cards)

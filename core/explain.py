@@ -271,10 +271,20 @@ def unjudged(what: Sequence[str]) -> str:
     return f"waits because cardshare does not judge this yet: {', '.join(what)}; remove it, or use another scheduler"
 
 
+def not_sold(what: Sequence[str]) -> str:
+    """A pod that asks for cards by resources by which none are sold."""
+    named = ", ".join(what)
+    return (
+        f"asks for {named}, by which this cluster's configuration sells no cards; write the names that it does sell by"
+    )
+
+
 def placed(ledger: Ledger, placement: Placement) -> str:
-    """Where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``."""
+    """Where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards the node alone."""
     state = ledger.states.get(placement.node)
-    cards = state.offers.get(placement.dialect, ()) if state is not None else ()
+    if placement.dialect is None:
+        return placement.node
+    cards = state.cards(placement.dialect) if state is not None else ()
     entries = ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
     return f"{placement.node}: " + ", ".join(f"{one.card} ({one.text})" for one in entries)
 

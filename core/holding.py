@@ -71,6 +71,7 @@ class Reader:
         self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
+        self.card_resources: Final = catalog.resources(tables) | catalog.resources(Tables())
         # By dialect that says by annotations which cards, the resources by which it is asked.
         self._shares: Final = {
             name: dialect.resources(tables)
@@ -169,8 +170,8 @@ def asked_resources(pod: Pod) -> frozenset[str]:
 
 
 def closed_by(
-    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName, str]
-) -> Mapping[DialectName, str]:
+    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName | None, str]
+) -> Mapping[DialectName | None, str]:
     """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
 
     Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the

@@ -40,7 +40,7 @@ class Index:
     """
 
     constraints: NodeConstraints
-    dialect: DialectName
+    dialect: DialectName | None
     stands: dict[NodeName, Stand] = field(default_factory=dict)
     families: dict[int, Windows | Levels] = field(default_factory=dict)
     stale: dict[int, dict[NodeName, None]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Indices:
         self._cursor = ledger.cursor
         # What changed up to the cursor, and is not taken in yet.
         self._behind: dict[NodeName, None] = {}
-        self._indices: dict[tuple[NodeConstraints, DialectName], Index] = {}
+        self._indices: dict[tuple[NodeConstraints, DialectName | None], Index] = {}
         self._of_node: dict[NodeName, list[Index]] = {}
         self._facts: dict[NodeName, NodeFacts] = {n: s.facts for n, s in ledger.states.items()}
 
@@ -92,7 +92,7 @@ class Indices:
 
     # ------------------------------------------------------------------ asking
 
-    def get(self, constraints: NodeConstraints, dialect: DialectName) -> Index:
+    def get(self, constraints: NodeConstraints, dialect: DialectName | None) -> Index:
         """The index of *constraints* in *dialect*, made when first asked for; as of the last `refresh`."""
         key = (constraints, dialect)
         index = self._indices.get(key)
@@ -118,7 +118,7 @@ class Indices:
                     self._put(index, index.families[other], left.popitem()[0])
         return family
 
-    def is_prepared(self, constraints: NodeConstraints, dialect: DialectName, width: int | None) -> bool:
+    def is_prepared(self, constraints: NodeConstraints, dialect: DialectName | None, width: int | None) -> bool:
         """Whether asking costs only what changed lately; *width* None: no family is asked for."""
         self._note_changes()
         index = self._indices.get((constraints, dialect))
@@ -126,7 +126,7 @@ class Indices:
             return False
         return width is None or (width in index.families and len(index.stale[width]) < _SLICE)
 
-    def prepare(self, constraints: NodeConstraints, dialect: DialectName, width: int | None) -> Iterator[None]:
+    def prepare(self, constraints: NodeConstraints, dialect: DialectName | None, width: int | None) -> Iterator[None]:
         """Do in slices of a few milliseconds what asking would do at once; between them anything may happen."""
         self._note_changes()
         while len(self._behind) >= _SLICE:
@@ -210,7 +210,7 @@ class Indices:
                 self._of_node[name] = []
                 for index in self._indices.values():
                     self._admit(index, name, state)
-            stands: dict[DialectName, Stand | None] = {}
+            stands: dict[DialectName | None, Stand | None] = {}
             for index in self._of_node.get(name, ()):
                 if index.dialect not in stands:
                     stands[index.dialect] = self._stand(index.dialect, state)
@@ -257,11 +257,11 @@ class Indices:
             self._of_node.setdefault(name, []).append(index)
         index.admitted.clear()
 
-    def _stand(self, dialect: DialectName, state: NodeState) -> Stand | None:
-        cards = state.offers.get(dialect)
+    def _stand(self, dialect: DialectName | None, state: NodeState) -> Stand | None:
+        cards = state.cards(dialect)
         if not cards or dialect in state.closed:
             return None
-        room = self._ledger.catalog.dialects[dialect].room(cards)
+        room = self._ledger.catalog.judging(dialect).room(cards)
         return self.kinds.stand(room, self._tie_ppm(room.used_ppm))
 
     def _leave(self, index: Index, name: NodeName) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from core import nodefit
+from core import names, nodefit
 from core.inventory import at_its_best, node_of
 from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Taint
@@ -30,6 +30,8 @@ _PASSING: Final = (
     "karpenter.sh/disrupt",
     "karpenter.sh/unregistered",
 )
+# How a node without cards is called.
+_AMOUNTS: Final = ((names.CPU, 1000, "cpus"), (names.MEMORY, 2**30, "Gi of memory"))
 _NEW: Final = NodeName("")
 _SPARE: Final = 64
 
@@ -84,16 +86,22 @@ class Kinds:
         """Whether a new node of *kind* takes *shape*."""
         if nodefit.admits(shape.constraints, kind.state.facts) is not None:
             return False
-        return judge(shape, kind.state, self._ledger.catalog.dialects[shape.dialect], policy) is not None
+        return judge(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy) is not None
 
-    def told(self, kind: Kind, dialect: DialectName) -> str:
-        """What to call a new node of *kind*, for somebody who wants its cards of *dialect*."""
+    def told(self, kind: Kind, dialect: DialectName | None) -> str:
+        """What to call a new node of *kind*, for somebody who wants its cards of *dialect*, or cpu and memory alone."""
         if kind.described:
             return f"of kind {kind.described}"
+        facts = kind.state.facts
+        if dialect is None:
+            amounts = (f"{facts.allocatable.get(one, 0) / per:g} {unit}" for one, per, unit in _AMOUNTS)
+            type_ = facts.labels.get(_INSTANCE_TYPE, "")
+            of = " and ".join(amounts)
+            return f"of type {type_} ({of})" if type_ else f"with {of}"
         cards = kind.state.offers.get(dialect, ())
         labels = [one.label for one in self._ledger.catalog.dialects[dialect].tally(cards)]
         counts = " and ".join(f"{labels.count(label)} x {label}" for label in sorted(set(labels)))
-        type_ = kind.state.facts.labels.get(_INSTANCE_TYPE, "")
+        type_ = facts.labels.get(_INSTANCE_TYPE, "")
         return f"of type {type_} ({counts})" if type_ else f"with {counts}"
 
     def _kind(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> Kind:

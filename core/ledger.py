@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from core import nodefit
+from core.cardless import card_of
 from core.catalog import Catalog
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
@@ -31,13 +32,13 @@ class Placement:
     """What one pod is promised: its node, the dialect's assignment and the node resources it takes.
 
     score is the raw device score (before rounding and weight). asked_by: the pod as it was decided on; without it the
-    promise is never read anew.
+    promise is never read anew. dialect is None of a pod without cards.
     """
 
     pod: PodUid
     pod_key: str
     node: NodeName
-    dialect: DialectName
+    dialect: DialectName | None
     assignment: Any
     amounts: Amounts
     score: float = 0.0
@@ -47,16 +48,23 @@ class Placement:
 class NodeState(NamedTuple):
     """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
 
-    used: what its pods take, by resource. closed: dialect -> why nothing new may be placed. Replaced, never changed;
-    version is another one at every replacement, unique within its ledger (a fork numbers its own).
+    used: what its pods take, by resource. closed: dialect -> why nothing new may be placed; None stands for pods
+    without cards. Replaced, never changed; version is another one at every replacement, unique within its ledger (a
+    fork numbers its own).
     """
 
     facts: NodeFacts
     offers: Mapping[DialectName, tuple[Any, ...]]
     used: Mapping[str, int]
-    closed: Mapping[DialectName, str]
+    closed: Mapping[DialectName | None, str]
     complaints: tuple[Complaint, ...] = ()
     version: int = 0
+
+    def cards(self, dialect: DialectName | None) -> tuple[Any, ...]:
+        """Its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
+        if dialect is not None:
+            return self.offers.get(dialect, ())
+        return (card_of(self.facts.allocatable, self.used, bare=not any(self.offers.values())),)
 
 
 @dataclass(slots=True)
@@ -129,6 +137,11 @@ class Ledger:
         return self._reader.uncounted
 
     @property
+    def card_resources(self) -> frozenset[str]:
+        """Every resource by which cards are asked for, here or under the configuration that is the default."""
+        return self._reader.card_resources
+
+    @property
     def cursor(self) -> int:
         """The position behind the last change."""
         return self._log_start + len(self._log)
@@ -182,9 +195,9 @@ class Ledger:
         """The cards of *name* by dialect as if nobody held anything; the same object as long as they are the same."""
         return self._entries[name].empty
 
-    def empty_cards(self, name: NodeName, dialect: DialectName) -> tuple[Any, ...]:
+    def empty_cards(self, name: NodeName, dialect: DialectName | None) -> tuple[Any, ...]:
         """The cards of *name* in one dialect as if nobody held anything."""
-        return self._entries[name].empty.get(dialect, ())
+        return self.states[name]._replace(offers=self._entries[name].empty, used={}).cards(dialect)
 
     # ------------------------------------------------------------------ promising
 
@@ -206,22 +219,29 @@ class Ledger:
         if state is None:
             raise InvariantError(f"{placement.pod_key} is promised to {placement.node}, which does not exist")
         name = placement.dialect
-        if name not in state.offers or name in state.closed:
-            why = state.closed.get(name, "it offers no such cards")
-            raise NodeInvariantError(placement.node, f"cards of {name} are promised ({why}) to pod {placement.pod_key}")
-        scale = self._entries[placement.node].scales.get(name)
-        holding = Holding(placement.pod_key, name, placement.assignment, placement.amounts, scale=scale)
+        if name in state.closed or (name is not None and name not in state.offers):
+            what, why = name or "no dialect", state.closed.get(name, "it offers no such cards")
+            raise NodeInvariantError(placement.node, f"cards of {what} are promised ({why}) to pod {placement.pod_key}")
+        holding = self._held_by(placement)
         changed = self._with(state, holding)
-        dialect = self.catalog.dialects[name]
-        over = dialect.overcommitted(changed.offers[name])
+        over = self._over(name, changed)
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
-        if over and set(over) - set(dialect.overcommitted(state.offers[name])):
+        if over and set(over) - set(self._over(name, state)):
             raise NodeInvariantError(placement.node, f"{'; '.join(over)}, with pod {placement.pod_key}")
         self._remember(placement.pod)
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
         self._put(placement.node, changed)
+
+    def _held_by(self, placement: Placement) -> Holding:
+        if placement.dialect is None:
+            return Holding(placement.pod_key, None, None, placement.amounts)
+        scale = self._entries[placement.node].scales.get(placement.dialect)
+        return Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts, scale=scale)
+
+    def _over(self, name: DialectName | None, state: NodeState) -> tuple[str, ...]:
+        return () if name is None else self.catalog.dialects[name].overcommitted(state.offers[name])
 
     def release(self, pod: PodUid) -> bool:
         """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
@@ -347,7 +367,8 @@ class Ledger:
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
-        dialect, holding = self._reader.scaled.get(placement.dialect), self.holding(placement.pod)
+        dialect = self._reader.scaled.get(placement.dialect) if placement.dialect is not None else None
+        holding = self.holding(placement.pod)
         if dialect is None or holding is None or holding.scale is None:
             return {}
         return dialect.scale_told(placement.assignment, holding.scale)
@@ -475,7 +496,7 @@ class Ledger:
         if pod is not None:
             return self._reader.counted(pod, entry, self._reader.amounts(pod), old)
         placement = self._promised.get(uid)
-        if placement is None or placement.asked_by is None:
+        if placement is None or placement.asked_by is None or placement.dialect is None:
             return old
         pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
@@ -524,9 +545,9 @@ class Ledger:
 
     def _closed(
         self, entry: _Entry, holders: Iterable[Holding], offers: Mapping[DialectName, Any]
-    ) -> Mapping[DialectName, str]:
+    ) -> Mapping[DialectName | None, str]:
         """What takes nothing new on a node, and why."""
-        closed: Mapping[DialectName, str] = dict.fromkeys(offers, entry.aside) if entry.aside else {}
+        closed: Mapping[DialectName | None, str] = dict.fromkeys((*offers, None), entry.aside) if entry.aside else {}
         for holding in holders:
             if holding.dialect is not None:
                 closed = closed_by(holding, offers, closed)

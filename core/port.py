@@ -208,7 +208,47 @@ class InFlight:
     node: str = ""
 
 
-class Dialect(Protocol):
+class Judging(Protocol):
+    """Which cards of a node a request gets, and how nodes compare: what is asked of pods without cards too."""
+
+    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
+        """The cards of one node that *request* gets under *policy*, or None; reads only, deterministic."""
+        ...
+
+    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
+        ...
+
+    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
+
+        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
+        would be placed is for the caller to judge.
+        """
+        ...
+
+    def room(self, cards: Sequence[Any]) -> NodeRoom:
+        """What the shared indices need to know of a node's cards."""
+        ...
+
+    def width(self, request: Any) -> int:
+        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
+        ...
+
+    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+        ...
+
+    def bounded(self, request: Any, policy: Policy) -> bool:
+        """Whether `Want` bounds the score by free amounts; False: `idle_score` does, by idle cards alone."""
+        ...
+
+    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
+        ...
+
+
+class Dialect(Judging, Protocol):
     """One device protocol. Cards, requests and assignments are its own; see the module's text."""
 
     name: DialectName
@@ -237,48 +277,12 @@ class Dialect(Protocol):
         """What bound *pod* holds by its annotations, whoever bound it; None if nothing of this protocol."""
         ...
 
-    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
-        """The cards of one node that *request* gets under *policy*, or None; reads only, deterministic."""
-        ...
-
-    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
-        """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
-        ...
-
-    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
-        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
-
-        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
-        would be placed is for the caller to judge.
-        """
-        ...
-
     def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
         """The cards after *assignment* is in use on them; order of takes does not matter."""
         ...
 
     def give_back(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
         """The cards after *assignment* is given back; undoes `take` exactly."""
-        ...
-
-    def room(self, cards: Sequence[Any]) -> NodeRoom:
-        """What the shared indices need to know of a node's cards."""
-        ...
-
-    def width(self, request: Any) -> int:
-        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
-        ...
-
-    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
-        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
-        ...
-
-    def bounded(self, request: Any, policy: Policy) -> bool:
-        """Whether `Want` bounds the score by free amounts; False: `idle_score` does, by idle cards alone."""
-        ...
-
-    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
         ...
 
     def overcommitted(self, cards: Sequence[Any]) -> tuple[str, ...]:

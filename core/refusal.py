@@ -87,12 +87,12 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
-        selector = shape.constraints.selector if state.offers.get(shape.dialect) else ()
+        selector = shape.constraints.selector if state.cards(shape.dialect) else ()
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _refusal_inside(ledger, shape, state, policy)
     bars = tuple(nodefit.bars(shape.constraints.tolerations, facts))
-    if not bars or (inside is not None and not state.offers.get(shape.dialect)):
+    if not bars or (inside is not None and not state.cards(shape.dialect)):
         return inside
     return _barred(facts.name, bars, inside)
 
@@ -122,7 +122,7 @@ def _lifted(bar: str) -> str:
 def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
     """Why a node that lets such pods in cannot take *shape*, or None if it can."""
     name = state.facts.name
-    if not state.offers.get(shape.dialect):
+    if not state.cards(shape.dialect):
         complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
         if complaint is not None:
             return NodeRefusal(
@@ -133,7 +133,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
                 mend=f"the device data of {name} can be used",
             )
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
-    takes = judge(shape, state._replace(closed={}), ledger.catalog.dialects[shape.dialect], policy)
+    takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
     short = None if takes is not None else _short(ledger, shape, state, policy)
     if shape.dialect not in state.closed:
         return short
@@ -156,12 +156,12 @@ def impersonal(text: str) -> str:
 
 def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:
     """A node that has too little of something: what, and what would help."""
-    dialect, facts, cards = ledger.catalog.dialects[shape.dialect], state.facts, state.offers[shape.dialect]
+    dialect, facts, cards = ledger.catalog.judging(shape.dialect), state.facts, state.cards(shape.dialect)
     empty = ledger.empty_cards(facts.name, shape.dialect)
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
     if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
-    own = dialect.resources(ledger.tables)
+    own = ledger.catalog.dialects[shape.dialect].resources(ledger.tables) if shape.dialect else frozenset[str]()
     now = advice.eased(shape, Room(facts, state.used, cards, shortfalls, own), dialect, policy)
     once_empty = advice.eased(shape, Room(facts, {}, empty, if_empty, own), dialect, policy)
     # What the cards count themselves is told by their shortfalls.

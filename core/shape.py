@@ -7,18 +7,21 @@ from core import nodefit
 from core.ledger import Ledger, NodeState
 from core.model import NodeConstraints, NodeName
 from core.nodefit import Amounts
-from core.port import Dialect, Placed
+from core.port import Judging, Placed
 from core.score import NodePolicy, Rank, resource_score
 from core.settings import DialectName, Policy
 
 
 class Shape:
-    """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once."""
+    """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
+
+    dialect is None of a pod without cards.
+    """
 
     __slots__ = ("_hash", "amounts", "constraints", "dialect", "request")
 
     def __init__(
-        self, *, dialect: DialectName, request: Hashable, amounts: Amounts, constraints: NodeConstraints
+        self, *, dialect: DialectName | None, request: Hashable, amounts: Amounts, constraints: NodeConstraints
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
@@ -48,9 +51,9 @@ class Found(NamedTuple):
     rank: Rank
 
 
-def judge(shape: Shape, state: NodeState, dialect: Dialect, policy: Policy) -> Placed | None:
+def judge(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> Placed | None:
     """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
-    cards = state.offers.get(shape.dialect)
+    cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return None
     if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
@@ -71,11 +74,11 @@ def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, b
     """The node of *state*, if it takes *shape* and is better than *best*; else *best*."""
     if nodefit.admits(shape.constraints, state.facts) is not None:
         return best
-    dialect = ledger.catalog.dialects[shape.dialect]
+    dialect = ledger.catalog.judging(shape.dialect)
     placed = judge(shape, state, dialect, policy.cards)
     if placed is None:
         return best
-    tie_ppm = policy.tie_ppm(dialect.room(state.offers[shape.dialect]).used_ppm)
+    tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
     rank = ranked(policy, shape, state, placed, tie_ppm)
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 

@@ -130,11 +130,11 @@ class Cause(Enum):
         "the pod asks for something that cardshare does not take into account, and the text names it",
         "remove it, or use another scheduler",
     )
-    NO_CARDS_ASKED = Row(
+    NOT_SOLD = Row(
         "CS542",
-        "NoCardsAsked",
-        "the pod names this scheduler and asks for no cards",
-        "write the limits of a share, or use the default scheduler",
+        "NotSold",
+        "the pod names a resource by which cards are shared elsewhere, and the configuration here sells none by it",
+        "write the names that `device-config.yaml` gives, or correct that; the text names the resource",
     )
     TOO_LONG = Row(
         "CS543",

@@ -93,7 +93,7 @@ def _unseen_npus(annotations: Mapping[str, str], env: Mapping[str, str]) -> str:
 
 
 def _compared(env: Mapping[str, str], variable: str, promised: str) -> str:
-    if env.get(variable) == promised:
+    if env.get(variable, "") == promised:
         return ""
     return f"its container sees the cards {env.get(variable)!r}, promised were {promised!r}"
 

@@ -132,6 +132,8 @@ def _half_fill(
             continue
         ledger.reserve(placement)
         placed.append(placement.pod)
+        if placement.dialect is None:
+            continue
         dialect = ledger.catalog.dialects[placement.dialect]
         cards = ledger.states[placement.node].offers[placement.dialect]
         used.update((placement.node, one.card) for one in dialect.describe(placement.assignment, cards))

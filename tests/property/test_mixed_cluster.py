@@ -125,13 +125,14 @@ class World:
         placement = decide(self.candidates, pod, shape)
         if placement is None:
             self.refused += 1
-            dialect = self.ledger.catalog.dialects[shape.dialect]
+            judging = self.ledger.catalog.judging(shape.dialect)
             for state in self.ledger.states.values():
-                cards = state.offers.get(shape.dialect)
-                if cards and dialect.place(cards, shape.request, self.settings.policy) is None:
-                    assert dialect.shortfalls(cards, shape.request)
+                cards = state.cards(shape.dialect)
+                if cards and judging.place(cards, shape.request, self.settings.policy) is None:
+                    assert judging.shortfalls(cards, shape.request)
             return
         self.ledger.reserve(placement)
+        assert placement.dialect is not None
         dialect = self.ledger.catalog.dialects[placement.dialect]
         # What a plugin could mistake for each other is not in flight together.
         marks = dialect.confusable(shape.request)

@@ -323,7 +323,7 @@ class World:
             self.counts["binding refused"] += 1
             self.ledger.release(pod.uid)
             return
-        self.placed[placement.dialect.value] += 1
+        self.placed[str(placement.dialect)] += 1
         self._hold(bound)
         if self.chance.random() < 0.2:
             self.waiting[pod.uid] = Waiting(shape, placement, bound)
@@ -523,6 +523,7 @@ class World:
         return wrong
 
     def _written(self, pod: Pod, placement: Placement) -> Pod:
+        assert placement.dialect is not None
         dialect = self.ledger.catalog.dialects[placement.dialect]
         self.number += 1
         stamp = Stamp(node=placement.node, now_s=self.number, order=self.number)

@@ -87,6 +87,7 @@ def test_what_was_placed_by_preference_still_fits_when_it_is_judged_again():
     ledger = ledger_of(BOTH, preference=("mps",))
     shape, found = placed(ledger, wish())
     assert found is not None
+    assert found.dialect is not None
     assert [one.card for one in ledger.catalog.dialects[found.dialect].describe(found.assignment, ())] == ["GPU-b1"]
     ledger.reserve(found)
     assert still_fits(ledger, node_policy(ledger.settings), shape, found)

@@ -93,6 +93,7 @@ def promised(ledger: Ledger, asking: Pod) -> Placement:
 
 
 def as_bound(ledger: Ledger, asking: Pod, placement: Placement) -> Pod:
+    assert placement.dialect is not None
     dialect = ledger.catalog.dialects[placement.dialect]
     stamp = Stamp(node=placement.node, now_s=1, order=1)
     said = dialect.annotations(placement.assignment, stamp, ledger.tables)
@@ -139,4 +140,4 @@ def test_a_promise_of_a_resource_that_is_renamed_still_holds_its_card():
     holding = ledger.holding(placement.pod)
     assert holding is not None
     assert holding.assignment is not None
-    assert ledger.states[placement.node].offers[placement.dialect][0].used_slots == 1
+    assert ledger.states[placement.node].cards(placement.dialect)[0].used_slots == 1
