@@ -70,11 +70,11 @@ class Owner:
             wall: Unix seconds.
             strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
         """
-        self.planner: Final = Planner(
-            catalog, tables, settings, metrics=metrics, clock=clock, wall=wall, read=self._read
-        )
         self.groups: Final = Groups(self._group_changed, settings.groups)
         self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        self.planner: Final = Planner(
+            catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall, read=self._read
+        )
         self.pending: Final = Pending(self.planner, self.groups, clock)
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from controller import plan as steps
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
+from controller.groups import Groups
 from controller.handoff import HandOff
 from controller.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.locks import Locks
@@ -17,7 +18,8 @@ from controller.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
 from controller.refusals import Refusals
 from controller.settling import Attempts
-from core import explain
+from controller.units import Gang, Units
+from core import explain, gang
 from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
@@ -77,6 +79,7 @@ class Planner:
         catalog: Catalog,
         tables: Tables,
         settings: Settings,
+        groups: Groups,
         *,
         metrics: Metrics,
         clock: Callable[[], float],
@@ -89,6 +92,7 @@ class Planner:
             catalog: the dialects.
             tables: device configuration.
             settings: the operator's.
+            groups: whose members are placed together.
             metrics: where to count.
             clock: monotonic seconds.
             wall: Unix seconds.
@@ -102,6 +106,8 @@ class Planner:
         self.deeds: Final[deque[Deed]] = deque()
         self.untold: Final[dict[PodUid, None]] = {}
         self.refusals: Final = Refusals()
+        self.units: Final = Units(groups, self.life, self.refusals)
+        self.chores.append(self.units)
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
@@ -116,16 +122,17 @@ class Planner:
         self._silence_s = 0.0
         self._retried_s = clock()
         self._primed: Final[list[Shape]] = []
-        # What orders the cluster for a shape, and a shape that it was ordered for whose next pod is decided whatever
-        # has changed since: so there is an end to the ordering.
+        # What orders the cluster for a shape, and shapes that it was ordered for whose next pod is decided whatever has
+        # changed since: so there is an end to the ordering.
         self._preparing: Iterator[None] | None = None
-        self._prepared: Shape | None = None
+        self._prepared: Final[set[Shape]] = set()
         deque(self.prime(), maxlen=0)
 
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
         """Decide under another configuration, after the last of the slices in which everything is judged anew."""
         self.settings = settings
-        self._preparing = self._prepared = None
+        self._preparing = None
+        self._prepared.clear()
         yield from self.ledger.configure(tables, settings)
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
@@ -144,7 +151,7 @@ class Planner:
                 if next(self._preparing, False) is False:
                     self._preparing = None
             elif not self._ask_refused(now_s):
-                entry = self.life.pop(now_s)
+                entry = self.units.begun() or self.life.pop(now_s)
                 if entry is None:
                     return False
                 try:
@@ -172,7 +179,7 @@ class Planner:
         if self.handoff.in_flight:
             due_s.append(self._silence_s + _SILENCE_PAUSE_S)
         due_s += [chore.next_s() for chore in self.chores]
-        if self.life.is_refusing:
+        if self.life.is_refusing or self.units.is_refusing:
             due_s.append(self._retried_s + self.settings.refused_retry_s)
         return min(due_s)
 
@@ -181,13 +188,18 @@ class Planner:
         if shape is None:
             self._read(entry)
             return
-        if shape == self._prepared:
-            self._prepared = None
-        elif not self.candidates.is_prepared(shape):
-            self._preparing = self._prepare(shape)
+        found = self.units.gang(entry)
+        shapes = [shape] if found is None else [one.shape for one in found.waiting if one.shape is not None]
+        unprepared = next((one for one in shapes if not self._is_prepared(one)), None)
+        if unprepared is not None:
+            self._preparing = self._prepare(unprepared)
             self.life.ready(entry)
             return
+        self._prepared.difference_update(shapes)
         self._metrics.decisions.inc()
+        if found is not None:
+            self._decide_gang(found, now_s)
+            return
         if self.life.refuses(shape) and self.refusals.still_stands(shape):
             self._refuse(entry, shape, self.refusals.silent.get(shape, ()))
             return
@@ -211,7 +223,67 @@ class Planner:
     def _prepare(self, shape: Shape) -> Iterator[None]:
         """Order the cluster for pods like none before; the first of them is decided when that is done."""
         yield from self.candidates.prepare(shape)
-        self._prepared = shape
+        self._prepared.add(shape)
+
+    def _is_prepared(self, shape: Shape) -> bool:
+        return shape in self._prepared or self.candidates.is_prepared(shape)
+
+    # ------------------------------------------------------------------ gangs
+
+    def _decide_gang(self, found: Gang, now_s: float) -> None:
+        """Place enough members of a group at once, or none."""
+        if not found.is_complete:
+            self.units.waits(found)
+            self._hold_gang(found, found.incomplete_wait(), tell=True)
+            return
+        started_s = self._clock()
+        answer = self._place_gang(found, now_s)
+        if isinstance(answer, gang.Refused):
+            wait = found.refused_wait(answer)
+            tell = self.units.refused(found, wait, now_s, self._clock() - started_s)
+            self._hold_gang(found, wait, tell=tell)
+            return
+        placements = {one.pod: one for one in answer}
+        self.units.placed(found)
+        for entry in found.waiting:
+            self.life.ready(entry)
+            placement = placements.get(entry.pod.uid)
+            if placement is not None and entry.shape is not None:
+                self.reserve(entry, placement)
+                self._go(entry, placement, self.keys(entry.shape), now_s)
+
+    def _place_gang(self, found: Gang, now_s: float) -> tuple[Placement, ...] | gang.Refused:
+        """Reserve for enough members, on no node whose device plugin is silent."""
+        silent: dict[Keys, set[NodeName]] = {}
+        keys = {one.pod.uid: self.keys(one.shape) for one in found.unit.members}
+        while True:
+            with self.ledger.trial() as trial:
+                answer = gang.place(
+                    self.ledger, self.candidates, found.unit, lambda shape: silent.get(self.keys(shape), frozenset())
+                )
+                placements = () if isinstance(answer, gang.Refused) else answer
+                wrong = [one for one in placements if isinf(self.handoff.wait_s(one.node, keys[one.pod], now_s))]
+                if not wrong:
+                    trial.keep()
+                    return answer
+            for one in wrong:
+                silent.setdefault(keys[one.pod], set()).add(one.node)
+
+    def _go(self, entry: Entry, placement: Placement, keys: Keys, now_s: float) -> None:
+        """Send a reserved pod, or let it wait its turn."""
+        if self._has_room and self.handoff.free(placement.node, keys):
+            self.send(entry, placement, keys)
+        else:
+            self._line_up(entry, placement, keys, now_s)
+
+    def _hold_gang(self, found: Gang, wait: Wait, *, tell: bool) -> None:
+        """Let all who wait of a group wait for one reason."""
+        for entry in found.waiting:
+            is_news = tell or entry.wait is None
+            self.life.hold(entry)
+            if is_news:
+                self.life.hold_up(entry, wait)
+                self.untold[entry.pod.uid] = None
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape)

@@ -30,6 +30,11 @@ class Refusals:
         self._begun_s = 0.0
         self._next_s = 0.0
 
+    @property
+    def frees(self) -> int:
+        """How often anything changed that could let a refused pod in."""
+        return self._frees
+
     def note_free(self) -> None:
         """Something changed that could let a refused pod in."""
         self._freed = True
