@@ -161,6 +161,7 @@ class Owner:
         self._started.discard(uid)
         self.carded.pop(uid, None)
         self.pending.forget(uid)
+        self.planner.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
         if self.ledger.release(uid):
@@ -180,6 +181,7 @@ class Owner:
         if known is not None and entry is None and holds_the_same(known, pod, self._marks):
             return
         if pod.finished:
+            self.planner.books.drop(pod.uid)
             self.carded.pop(pod.uid, None)
             if self.ledger.release(pod.uid):
                 self.refusals.note_free()
@@ -187,6 +189,8 @@ class Owner:
         before = self.ledger.holding(pod.uid)
         as_bound = self.ledger.count(pod)
         after = self.ledger.holding(pod.uid)
+        if after is not None:
+            self.planner.book(pod, after.dialect, after.assignment)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
             if before is not None and before.dialect is not None:

@@ -9,6 +9,7 @@ from math import isinf
 from typing import Final, Protocol
 
 from controller import plan as steps
+from controller.books import Books, over_wait
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.groups import Groups
 from controller.handoff import HandOff
@@ -24,13 +25,15 @@ from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
 from core.errors import NodeInvariantError
+from core.fairness import Budget, Over, taken
+from core.groups import group_of
 from core.kinds import Kinds
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.port import Stamp
 from core.refusal import impersonal
 from core.score import node_policy
-from core.settings import Settings, Tables
+from core.settings import DialectName, Settings, Tables
 from core.shape import Found, Shape
 from core.waiting import Wait, code_in
 
@@ -106,7 +109,8 @@ class Planner:
         self.deeds: Final[deque[Deed]] = deque()
         self.untold: Final[dict[PodUid, None]] = {}
         self.refusals: Final = Refusals()
-        self.units: Final = Units(groups, self.life, self.refusals)
+        self.books: Final = Books(groups)
+        self.units: Final = Units(groups, self.life, self.refusals, self.books)
         self.chores.append(self.units)
         self.settings = settings
         self.policy = node_policy(settings)
@@ -210,6 +214,11 @@ class Planner:
             self.handoff,
             now_s,
         )
+        over = () if isinstance(step, steps.RefusePod) else self._over(entry.pod, step.placement)
+        if over:
+            self.units.beyond(entry, over)
+            self._hold(entry, over_wait(over))
+            return
         match step:
             case steps.BindNow(placement=placement):
                 self.reserve(entry, placement)
@@ -219,6 +228,16 @@ class Planner:
                 self._line_up(entry, placement, keys, now_s)
             case steps.RefusePod(silent=silent):
                 self._refuse(entry, shape, silent)
+
+    def _over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
+        """Of what the pod's queue has too little left for *placement*."""
+        left = self.budget(pod)
+        return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))
+
+    def budget(self, pod: Pod) -> Budget | None:
+        """What *pod* may take of its group's queue; None where that is not limited."""
+        key = group_of(pod)
+        return self.books.budget(key) if key is not None else None
 
     def _prepare(self, shape: Shape) -> Iterator[None]:
         """Order the cluster for pods like none before; the first of them is decided when that is done."""
@@ -239,7 +258,7 @@ class Planner:
         started_s = self._clock()
         answer = self._place_gang(found, now_s)
         if isinstance(answer, gang.Refused):
-            wait = found.refused_wait(answer)
+            wait = over_wait(answer.over) if answer.over else found.refused_wait(answer)
             tell = self.units.refused(found, wait, now_s, self._clock() - started_s)
             self._hold_gang(found, wait, tell=tell)
             return
@@ -259,7 +278,11 @@ class Planner:
         while True:
             with self.ledger.trial() as trial:
                 answer = gang.place(
-                    self.ledger, self.candidates, found.unit, lambda shape: silent.get(self.keys(shape), frozenset())
+                    self.ledger,
+                    self.candidates,
+                    found.unit,
+                    lambda shape: silent.get(self.keys(shape), frozenset()),
+                    self.books.budget(found.key),
                 )
                 placements = () if isinstance(answer, gang.Refused) else answer
                 wrong = [one for one in placements if isinf(self.handoff.wait_s(one.node, keys[one.pod], now_s))]
@@ -276,14 +299,20 @@ class Planner:
         else:
             self._line_up(entry, placement, keys, now_s)
 
+    def _hold(self, entry: Entry, wait: Wait) -> None:
+        """Let a pod wait for a reason of its own."""
+        self.life.hold(entry)
+        self.life.hold_up(entry, wait)
+        self.untold[entry.pod.uid] = None
+
     def _hold_gang(self, found: Gang, wait: Wait, *, tell: bool) -> None:
         """Let all who wait of a group wait for one reason."""
         for entry in found.waiting:
             is_news = tell or entry.wait is None
-            self.life.hold(entry)
             if is_news:
-                self.life.hold_up(entry, wait)
-                self.untold[entry.pod.uid] = None
+                self._hold(entry, wait)
+            else:
+                self.life.hold(entry)
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape)
@@ -294,9 +323,16 @@ class Planner:
         """Promise *placement*, at once and in memory."""
         self.ledger.reserve(placement)
         self.life.reserve(entry, placement)
+        self.book(entry.pod, placement.dialect, placement.assignment)
         shape = entry.shape
         if shape is not None and self.life.refuses(shape):
             self.refusals.ask(shape)  # the next of them may fit as well
+
+    def book(self, pod: Pod, dialect: DialectName | None, assignment: object) -> None:
+        """Count on its group's queue what *pod* is promised, or holds."""
+        key = group_of(pod)
+        if key is not None:
+            self.books.note(pod.uid, key, taken(self.ledger, pod, dialect, assignment))
 
     def send(self, entry: Entry, placement: Placement, keys: Keys) -> None:
         """Have a reserved pod's node locked, if that is needed, and its Binding sent."""
@@ -304,9 +340,7 @@ class Planner:
         too_long = self._too_long(pod, placement)
         if too_long is not None:
             self.take_back(entry)
-            self.life.hold(entry)
-            self.life.hold_up(entry, too_long)
-            self.untold[pod.uid] = None
+            self._hold(entry, too_long)
             return
         if placement.dialect is not None:
             self.handoff.begin(pod.uid, placement.node, keys, self._clock())
@@ -567,5 +601,6 @@ class Planner:
         self.handoff.leave(entry.pod.uid)
         if entry.placement is not None:
             self.life.unreserve(entry)
+            self.books.drop(entry.pod.uid)
             if self.ledger.release(entry.pod.uid):
                 self.refusals.note_free()

@@ -10,18 +10,22 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from controller.books import Books
 from controller.groups import Groups
 from controller.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
 from controller.refusals import Refusals
 from core import gang
+from core.fairness import Budget, Over
 from core.groups import GroupKey, GroupSpec, group_of, is_leaving, task_of
-from core.model import Phase, Pod
+from core.model import Phase, Pod, PodUid
 from core.waiting import Cause, Wait
 
 # Where nothing is sent or reserved for a pod, and it may be decided.
 _UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 # Trying refused gangs again takes no more than a fifth of the time.
 _PAUSE_PER_WORK: Final = 4.0
+# Why a pod waits that may be decided with others of its group.
+_GANGS: Final = (Cause.WAITING_FOR_GROUP, Cause.WAITING_FOR_QUEUE)
 _NUMBERS_S: Final = 60.0
 _NEVER: Final = float("inf")
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -80,12 +84,15 @@ class Gang:
 class Units:
     """Finds gangs among pods, and remembers which were refused."""
 
-    def __init__(self, groups: Groups, life: Lifecycle, refusals: Refusals) -> None:
+    def __init__(self, groups: Groups, life: Lifecycle, refusals: Refusals, books: Books) -> None:
+        self._books: Final = books
         self._groups: Final = groups
         self._life: Final = life
         self._refusals: Final = refusals
         # Refused gangs: what was told of each, and when.
         self._refused: Final[dict[GroupKey, tuple[str, float]]] = {}
+        # Pods that found a node, and of which their queue has too little left: what of.
+        self._beyond: Final[dict[PodUid, tuple[Over, ...]]] = {}
         self._frees = 0
         self._next_s = 0.0
         self._work_s = 0.0
@@ -141,6 +148,10 @@ class Units:
         self._groups.refused(found.key, wait.text)
         return True
 
+    def beyond(self, entry: Entry, over: tuple[Over, ...]) -> None:
+        """A queue has too little left for a pod that is decided alone."""
+        self._beyond[entry.pod.uid] = over
+
     def waits(self, found: Gang) -> None:
         """Not enough members are there: who comes later is decided with the others."""
         self._refused.pop(found.key, None)
@@ -149,12 +160,12 @@ class Units:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether any gang was refused."""
-        return bool(self._refused)
+        """Whether any gang was refused, or waits for its queue."""
+        return bool(self._refused or self._beyond)
 
     def next_s(self) -> float:
         """When refused gangs are to be tried again, monotonic: something freed since."""
-        return self._next_s if self._refused and self._frees != self._refusals.frees else _NEVER
+        return self._next_s if self.is_refusing and self._frees != self._refusals.frees else _NEVER
 
     def look(self, now_s: float) -> None:
         """Let every refused gang be tried again."""
@@ -166,6 +177,25 @@ class Units:
                 del self._refused[key]
             elif all(one.stage is not Stage.READY for one in found.waiting):
                 self._life.ready(found.waiting[0])
+        self._wake_beyond()
+
+    def _wake_beyond(self) -> None:
+        """Let those who wait for their queue be decided again, in their order, as far as it could have room."""
+        waiting = [entry for uid in self._beyond if (entry := self._life.get(uid)) is not None]
+        lacked = dict(self._beyond)
+        self._beyond.clear()
+        budgets: dict[GroupKey, Budget | None] = {}
+        for entry in sorted(waiting, key=lambda one: one.order):
+            key = group_of(entry.pod)
+            if key is None or entry.stage is not Stage.HELD or entry.wait is None or entry.wait.cause not in _GANGS:
+                continue
+            if key not in budgets:
+                budgets[key] = self._books.budget(key)
+            left, over = budgets[key], lacked[entry.pod.uid]
+            if left is None or not left.spend({one.resource: one.asked for one in over}):
+                self._life.ready(entry)
+            else:
+                self._beyond[entry.pod.uid] = over
 
     def begun(self) -> Entry | None:
         """Who waits of a gang that was begun before this process was: those are decided before all others, once."""
@@ -189,7 +219,7 @@ def _may_go(entry: Entry) -> bool:
     """Whether a pod can be decided now; one that waits for others of its group is decided with them."""
     if entry.shape is None or entry.stage not in _UNDECIDED:
         return False
-    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP)
+    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause in _GANGS)
 
 
 def _counts(pod: Pod, entry: Entry | None) -> bool:

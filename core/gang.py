@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from core.candidates import Candidates
 from core.decide import decide
+from core.fairness import Budget, Over, taken
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.shape import Shape
@@ -65,13 +66,15 @@ class Refused:
     """Not enough members fit at once; of all orders tried, the one in which most did.
 
     held: how many are on a node already. parts: those of which not all fit. placements: where those that fit would be,
-    of which none is promised; what keeps out one more is asked of a ledger in which they are.
+    of which none is promised; what keeps out one more is asked of a ledger in which they are. over: what the first of
+    those that fit a node was too much of for its queue.
     """
 
     unit: Unit
     held: int
     parts: tuple[Part, ...]
     placements: tuple[Placement, ...]
+    over: tuple[Over, ...] = ()
 
     @property
     def fitting(self) -> int:
@@ -93,6 +96,7 @@ def place(
     candidates: Candidates,
     unit: Unit,
     passed_over: Callable[[Shape], Set[NodeName]] = lambda _: _NOWHERE,
+    budget: Budget | None = None,
 ) -> tuple[Placement, ...] | Refused:
     """Reserve nodes and cards for *unit*, or say how many of its members fit; then the ledger is as it was.
 
@@ -101,13 +105,14 @@ def place(
         candidates: where each member goes.
         unit: what is to be placed.
         passed_over: the nodes that are left out for a shape.
+        budget: what its queue has left; None if that is not limited. It is not changed.
 
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
     """
     best: _Attempt | None = None
     for order in _orders(candidates, unit.members):
-        attempt = _Attempt(ledger, candidates, unit, passed_over)
+        attempt = _Attempt(ledger, candidates, unit, passed_over, budget.copy() if budget is not None else None)
         with ledger.trial() as trial:
             if attempt.place(order):
                 trial.keep()
@@ -116,15 +121,23 @@ def place(
             best = attempt
     placements = tuple(best.placements) if best is not None else ()
     parts = best.parts() if best is not None else ()
-    return Refused(unit=unit, held=sum(unit.held.values()), parts=parts, placements=placements)
+    over = best.over if best is not None else ()
+    return Refused(unit=unit, held=sum(unit.held.values()), parts=parts, placements=placements, over=over)
 
 
 class _Attempt:
     """One order, tried: what is placed so far, and which shapes fit nowhere any more."""
 
     def __init__(
-        self, ledger: Ledger, candidates: Candidates, unit: Unit, passed_over: Callable[[Shape], Set[NodeName]]
+        self,
+        ledger: Ledger,
+        candidates: Candidates,
+        unit: Unit,
+        passed_over: Callable[[Shape], Set[NodeName]],
+        budget: Budget | None,
     ) -> None:
+        self.over: tuple[Over, ...] = ()
+        self._budget: Final = budget
         self.placements: Final[list[Placement]] = []
         self._ledger: Final = ledger
         self._candidates: Final = candidates
@@ -156,7 +169,7 @@ class _Attempt:
         if shape in self._full:
             return False
         placement = decide(self._candidates, member.pod, shape, self._passed_over(shape))
-        if placement is None:
+        if placement is None or self._is_over(member.pod, placement):
             self._full.add(shape)
             return False
         self._ledger.reserve(placement)
@@ -164,6 +177,14 @@ class _Attempt:
         self._placed[member.task] += 1
         self._fitting[member.task, shape] += 1
         return True
+
+    def _is_over(self, pod: Pod, placement: Placement) -> bool:
+        """Whether the queue has too little left for *placement*; if not, it is spent."""
+        if self._budget is None:
+            return False
+        over = self._budget.spend(taken(self._ledger, pod, placement.dialect, placement.assignment))
+        self.over = self.over or over
+        return bool(over)
 
     def parts(self) -> tuple[Part, ...]:
         """The members of which not all fit."""

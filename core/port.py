@@ -524,3 +524,12 @@ class Typical(Protocol):
     def at_best(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
         """*cards*, nothing in use, every one there and well, and named alike wherever they are alike."""
         ...
+
+
+@runtime_checkable
+class Metering(Protocol):
+    """What a dialect adds of whose resources a pod names what it wants of each card; of all others, sums are known."""
+
+    def metered(self, assignment: Any, tables: Tables) -> Mapping[str, int]:
+        """What *assignment* takes of these resources in all, in their units: what queues count."""
+        ...

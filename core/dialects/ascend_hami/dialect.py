@@ -125,6 +125,11 @@ class AscendHami:
         """Every chip with how much of it is in use, for people."""
         return usage.tally(cards)
 
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """Memory on all chips."""
+        chip = next((one for one in tables.ascend.chips if one.common_word == assignment.word), None)
+        return {} if chip is None else {chip.memory_resource: sum([one.memory_mib for one in assignment.entries])}
+
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
         del tables

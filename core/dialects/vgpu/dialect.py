@@ -199,6 +199,15 @@ class Vgpu:
         """Every card with how much of it is in use, for people."""
         return usage.tally(cards)
 
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """Memory and cores on all cards; a percentage counts as the memory that it comes to."""
+        table = tables.vgpu
+        found = {
+            table.memory_resource: sum([entry.memory for entry in assignment.entries]),
+            table.cores_resource: sum([entry.cores for entry in assignment.entries]),
+        }
+        return found | ({table.percentage_resource: 0} if table.percentage_resource else {})
+
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
         """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)

@@ -1,0 +1,95 @@
+"""What the pods of each queue hold, promised and bound, and what is left of a queue and of those above it.
+
+Kept change by change: a queue is asked for every decision on one of its pods.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.admitting import shown
+from controller.groups import Groups
+from core.fairness import Budget, Over, budget
+from core.groups import GroupKey, QueueSpec
+from core.model import PodUid
+from core.waiting import Cause, Wait
+
+
+class Books:
+    """Who of which group holds what."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups: Final = groups
+        self._held: Final[dict[PodUid, tuple[GroupKey, Mapping[str, int]]]] = {}
+        self._by_group: Final[dict[GroupKey, dict[str, int]]] = {}
+        # What each queue holds with those below it, and as of which version of groups and queues.
+        self._sums: dict[str, dict[str, int]] = {}
+        self._version = -1
+
+    def note(self, uid: PodUid, key: GroupKey, amounts: Mapping[str, int]) -> None:
+        """*uid*, a member of *key*, holds *amounts*, and nothing else."""
+        known = self._held.get(uid)
+        if known == (key, amounts):
+            return
+        self.drop(uid)
+        self._held[uid] = key, amounts
+        self._add(key, amounts, 1)
+
+    def drop(self, uid: PodUid) -> None:
+        """*uid* holds nothing any more."""
+        known = self._held.pop(uid, None)
+        if known is not None:
+            self._add(*known, -1)
+
+    def budget(self, key: GroupKey) -> Budget | None:
+        """What members of *key* may still take; None where no queue limits them."""
+        queues = self._above(key)
+        if not any(queue.capability for queue in queues):
+            return None
+        if self._version != self._groups.version:
+            self._add_up()
+        return budget(queues, self._sums)
+
+    def _add(self, key: GroupKey, amounts: Mapping[str, int], times: int) -> None:
+        _sum(self._by_group.setdefault(key, {}), amounts, times)
+        if not any(self._by_group[key].values()):
+            del self._by_group[key]
+        if self._version == self._groups.version:
+            for queue in self._above(key):
+                _sum(self._sums.setdefault(queue.name, {}), amounts, times)
+
+    def _add_up(self) -> None:
+        self._version = self._groups.version
+        self._sums = {}
+        for key, amounts in self._by_group.items():
+            for queue in self._above(key):
+                _sum(self._sums.setdefault(queue.name, {}), amounts, 1)
+
+    def _above(self, key: GroupKey) -> list[QueueSpec]:
+        """The queue of *key*, and those above it; each once, whatever their parents say."""
+        spec = self._groups.spec(key)
+        found: dict[str, QueueSpec] = {}
+        name = spec.queue if spec is not None else ""
+        while (queue := self._groups.queue(name)) is not None and name not in found:
+            found[name] = queue
+            name = queue.parent
+        return list(found.values())
+
+
+def over_wait(over: tuple[Over, ...]) -> Wait:
+    """Why a pod waits of which the queue has too little left, with the remainder."""
+    first = over[0].queue
+    told = [
+        f"{shown(one.resource, one.asked)} {one.resource} asked, {shown(one.resource, one.left)} of "
+        f"{shown(one.resource, one.limit)} left"
+        for one in over
+        if one.queue == first
+    ]
+    text = (
+        f"waits because queue {first} has no room for it: {'; '.join(told)}; ask for less, or wait until its pods end"
+    )
+    return Wait(Cause.WAITING_FOR_QUEUE, text)
+
+
+def _sum(sums: dict[str, int], more: Mapping[str, int], times: int) -> None:
+    for name, amount in more.items():
+        sums[name] = sums.get(name, 0) + times * amount
