@@ -18,6 +18,9 @@ round's Bindings, annotations included, for new pods of the same kind; then the 
   listing_pods_per_s, listing_served_per_s
                                 a further run of 300 pods with plugins that list all pods for each pod, as the real
                                 ones do: the rate from the first pod bound to the last bound, and to the last served
+  group_pods_per_s, group_cpu_ms_per_pod, group_cpu_ratio
+                                with --group N: as many rounds with the same pods in groups of N that are placed
+                                together; the last is their CPU over that of single pods
   peer_pods_per_s, peer_cpu_ms_per_pod
                                 with --peer kube-scheduler: the same pods asking one plain extended resource
 """
@@ -33,6 +36,8 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.groups import MIN_MEMBER
+from core.groups import MEMBER_OF
 from tests.bench import stage as staging
 from tests.bench.actors import Controller, Plugins, controlling, playing
 from tests.bench.plugins import Sighting
@@ -54,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", choices=("kube-scheduler",), help="place them by this one too; needs --real")
     parser.add_argument("--rounds", type=int, default=2, help="times that each of the two runs (default 2)")
     parser.add_argument("--in-flight", type=int, default=32, help="requests of the bare client at once (default 32)")
+    parser.add_argument("--group", type=int, default=0, help="the same pods in groups of so many, too")
     parser.add_argument("--brief", action="store_true", help="only the rounds: no creating, no listing run")
 
 
@@ -93,6 +99,7 @@ class _Bench:
         self.numbers = count(1)
         self.placed = _Tally()
         self.bare = _Tally()
+        self.grouped = _Tally()
 
     # ------------------------------------------------------------------ the rounds
 
@@ -105,6 +112,15 @@ class _Bench:
         self.placed.add(len(bound), _elapsed_s(bound), cpu_s, server_s)
         await staging.delete_pods(self.stage.client)
         await self.bare_run(plugins, bound)
+        await staging.delete_pods(self.stage.client)
+
+    async def group_round(self, plugins: Plugins) -> None:
+        """The controller's run, with pods in groups."""
+        pods = [_of_group(pod, at, self.args) for at, pod in enumerate(self.pods(self.args.pods))]
+        await staging.make_pods(self.stage.client, pods)
+        async with self.controller() as controller:
+            bound, cpu_s, server_s = await self.wait_bound(plugins, controller, len(pods))
+        self.grouped.add(len(bound), _elapsed_s(bound), cpu_s, server_s)
         await staging.delete_pods(self.stage.client)
 
     async def bare_run(self, plugins: Plugins, like: Sequence[Sighting]) -> None:
@@ -251,6 +267,17 @@ class _List(msgspec.Struct):
     items: list[_Item]
 
 
+def _of_group(pod: dict[str, Any], at: int, args: argparse.Namespace) -> dict[str, Any]:
+    """*pod*, number *at*, as a member of a group that its pods alone tell of."""
+    first = at - at % args.group
+    said = {
+        MEMBER_OF: f"{pod['metadata']['name'].partition('-')[0]}-{first}",
+        MIN_MEMBER: str(min(args.group, args.pods - first)),
+    }
+    metadata = pod["metadata"]
+    return {**pod, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **said}}}
+
+
 def _elapsed_s(bound: Sequence[Sighting]) -> float:
     times = [one.at_s for one in bound]
     return max(times) - min(times)
@@ -258,7 +285,7 @@ def _elapsed_s(bound: Sequence[Sighting]) -> float:
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """Measure and yield the figures that the module's text lists."""
-    params = {key: getattr(args, key) for key in ("nodes", "pods", "real", "policy", "rounds")}
+    params = {key: getattr(args, key) for key in ("nodes", "pods", "real", "policy", "rounds", "group")}
     for metric, value, unit in staging.run_fast(lambda: _measure(args)):
         yield Result(metric=metric, value=round(value, 3), unit=unit, params=params)
 
@@ -271,6 +298,15 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         async with playing(stage) as plugins:
             for _ in range(args.rounds):
                 await bench.round(plugins)
+                if args.group:
+                    await bench.group_round(plugins)
+            if args.group:
+                singly, together = bench.placed.ms(bench.placed.cpu_s), bench.grouped.ms(bench.grouped.cpu_s)
+                extras += [
+                    ("group_pods_per_s", bench.grouped.per_s, "1/s"),
+                    ("group_cpu_ms_per_pod", together, "ms"),
+                    ("group_cpu_ratio", together / singly, ""),
+                ]
             if args.peer:
                 rate, cpu_ms = await bench.peer(plugins)
                 extras += [("peer_pods_per_s", rate, "1/s"), ("peer_cpu_ms_per_pod", cpu_ms, "ms")]
