@@ -301,9 +301,16 @@ class Planner:
 
     def _hold(self, entry: Entry, wait: Wait) -> None:
         """Let a pod wait for a reason of its own."""
-        self.life.hold(entry)
+        self._put_by(entry)
         self.life.hold_up(entry, wait)
         self.untold[entry.pod.uid] = None
+
+    def _put_by(self, entry: Entry) -> None:
+        """Let a pod wait; what it was woken for may help the next of its shape."""
+        woken = entry.stage is Stage.READY
+        self.life.hold(entry)
+        if woken and entry.shape is not None and self.life.refuses(entry.shape):
+            self.refusals.ask(entry.shape)
 
     def _hold_gang(self, found: Gang, wait: Wait, *, tell: bool) -> None:
         """Let all who wait of a group wait for one reason."""
@@ -312,7 +319,7 @@ class Planner:
             if is_news:
                 self._hold(entry, wait)
             else:
-                self.life.hold(entry)
+                self._put_by(entry)
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape)

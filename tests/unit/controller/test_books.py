@@ -146,3 +146,16 @@ def test_no_queue_ever_holds_more_than_it_may(seed):
         assert sums["p"][0] <= 6
         assert sums["a"][1] <= 4000
         assert sums["b"][2] <= 3
+
+
+def test_who_is_beyond_its_queue_lets_the_next_of_its_shape_have_what_it_was_woken_for():
+    made = world(node("n1", cards=1), groups=[spec("g", "q"), spec("h", "")], queues=[queue("q", vgpu_number=0)])
+    made.adds(
+        pod("holds", memory=10_000, node_name="n1", annotations={"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,10000,0:"})
+    )
+    made.adds(member("first", "g", memory=10_000), member("second", "h", memory=10_000, created_s=2_000_000_000))
+    made.plan()
+    assert (made.stage("first"), made.stage("second")) == ("refused", "refused")
+    made.gone("holds")
+    made.passes(1.0)
+    assert held(made, "first", "second") == ["second"]

@@ -173,3 +173,30 @@ def test_a_group_of_one_is_no_gang(least):
     made = world(1, groups=[spec(least)])
     made.adds(*members(2))
     assert len(made.binds()) == 1
+
+
+def test_members_that_are_to_be_spread_share_no_card():
+    """As `volcano.sh/vgpu-podgroup-policy` asks: two of a group on one card are refused, on two they go."""
+    spread = {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    made = world(1, groups=[spec(2)])
+    made.adds(*[member(name, memory=1000, annotations=spread) for name in "ab"])
+    assert made.binds() == []
+    made.owner.nodes.changed(node("n0", cards=2, version="2"))
+    made.passes(1.0)
+    cards = {
+        entry.uuid
+        for name in "ab"
+        if (holding := made.ledger.holding(made.seen(name).uid)) is not None
+        for entry in holding.assignment.entries
+    }
+    assert cards == {"n0-0", "n0-1"}
+
+
+def test_a_gang_of_more_than_may_be_in_flight_is_sent_in_turn():
+    made = World(*nodes(*[1] * 6), bind_in_flight_max=2)
+    made.groups_are(spec(6))
+    made.adds(*members(6))
+    made.plan()
+    assert all(made.ledger.node_of(made.seen(f"g{at}").uid) for at in range(6))
+    assert made.owner.life.in_flight == 2
+    assert len(made.placed()) == 6
