@@ -47,7 +47,7 @@ PLUGINS: Final[Mapping[str, Part]] = {
     ),
     "gang": Part(
         Effect.DONE,
-        "`minMember` says when a PodGroup counts as running; its members are placed one by one so far",
+        "`minMember` members of a PodGroup are placed at once, or none; it says too when the group counts as running",
         "members are placed one by one, and `minMember` is not looked at",
     ),
     "conformance": Part(Effect.DONE, "nothing to do: no pod is evicted"),
