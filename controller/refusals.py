@@ -25,9 +25,11 @@ class Refusals:
         self.silent: Final[dict[Shape, tuple[NodeName, ...]]] = {}
         self._to_ask: dict[Shape, None] = {}
         self._freed = False
-        # Shapes that were refused since anything freed.
+        # Shapes that were refused since anything freed, and how often anything did.
         self._standing: set[Shape] = set()
-        self._begun_s = 0.0
+        self._frees = 0
+        # Since when shapes are asked about, without a pause; None until the first of them is named.
+        self._begun_s: float | None = None
         self._next_s = 0.0
 
     @property
@@ -38,6 +40,7 @@ class Refusals:
     def note_free(self) -> None:
         """Something changed that could let a refused pod in."""
         self._freed = True
+        self._frees += 1
         self._standing.clear()
 
     def note(self, shape: Shape, silent: tuple[NodeName, ...]) -> None:
@@ -60,6 +63,8 @@ class Refusals:
 
     def ask(self, shape: Shape) -> None:
         """Name *shape* in `next` soon."""
+        if not self._to_ask:
+            self._begun_s = None
         self._to_ask[shape] = None
 
     def is_due(self, now_s: float) -> bool:
@@ -80,6 +85,8 @@ class Refusals:
         """A shape to ask about, or None."""
         if not self._to_ask:
             return None
+        if self._begun_s is None:
+            self._begun_s = now_s
         shape = next(iter(self._to_ask))
         del self._to_ask[shape]
         if not self._to_ask:
