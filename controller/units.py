@@ -16,7 +16,7 @@ from controller.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
 from controller.refusals import Refusals
 from core import gang
 from core.fairness import Budget, Over
-from core.groups import GroupKey, GroupSpec, group_of, is_leaving, task_of
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
 from core.model import Phase, Pod, PodUid
 from core.waiting import Cause, Wait
 
@@ -200,6 +200,8 @@ class Units:
     def begun(self) -> Entry | None:
         """Who waits of a gang that was begun before this process was: those are decided before all others, once."""
         if self._begun is None:
+            if self._groups.served[GroupKind.VOLCANO] is None:
+                return None  # nobody knows yet which groups there are
             self._begun = list(dict.fromkeys(key for entry in self._life if (key := group_of(entry.pod)) is not None))
         while self._begun:
             found = self._gang(self._begun[-1])

@@ -148,6 +148,16 @@ def test_a_begun_gang_is_completed_first_after_a_restart():
     assert [bind.pod.key for bind in made.binds()] == ["default/b"]
 
 
+def test_a_begun_gang_is_completed_first_once_groups_are_known():
+    made = World(*nodes(1, 1))
+    bound = {"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}
+    made.adds(member("a", node_name="n0", annotations=bound, started=True), member("b", created_s=START_UNIX_S + 5))
+    assert made.binds() == []
+    made.adds(pod("older", memory=10_000, priority=10, created_s=1))
+    made.groups_are(spec(2))
+    assert [bind.pod.key for bind in made.binds()] == ["default/b"]
+
+
 def test_members_with_and_without_cards_are_one_gang():
     made = world(1, groups=[spec(3)])
     made.adds(member("ps", limits={"cpu": "2"}), member("w0"), member("w1"))
