@@ -267,8 +267,9 @@ def _expected_ids(record: Record) -> list[int]:
 
 
 def _shape(ledger: Ledger, pod: Mapping[str, Any]) -> Shape | None:
+    """What *pod* asks of chips; None if nothing, or if it may not be asked so."""
     found = shape_of(pod_of(pod), ledger)
-    return found if isinstance(found, Shape) else None
+    return found if isinstance(found, Shape) and found.dialect is not None else None
 
 
 def _found(ledger: Ledger, pod: Mapping[str, Any]) -> Found | None:
