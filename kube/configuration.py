@@ -72,8 +72,8 @@ class Follower:
         """Read the files again and again, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            for text in await asyncio.to_thread(self._files.read):
-                await self._take(text)
+            # What was edited together is in force together.
+            await self._take(*await asyncio.to_thread(self._files.read))
 
     async def follow_config_maps(self, api: ApiSource) -> None:
         """Follow the ConfigMaps until cancelled."""
@@ -143,14 +143,16 @@ class Follower:
     async def _take_map(self, source: Source, name: str, found: ConfigMap | None) -> None:
         await self._take(text_of(source, name, found))
 
-    async def _take(self, text: Text) -> None:
-        if self._seen.get(text.source) == text:
-            return
-        # Remembered although it may be refused: one bad edit is told once.
-        self._seen[text.source] = text
+    async def _take(self, *texts: Text) -> None:
+        new = [text for text in texts if self._seen.get(text.source) != text]
+        # Remembered although they may be refused: one bad edit is told once.
+        self._seen |= {text.source: text for text in new}
         # Work for a whole ConfigMap: it holds up nothing else.
-        if self._active.take(await asyncio.to_thread(decode, text)):
-            _log.info("configuration taken", version=self._active.version, source=text.subject)
+        decoded = await asyncio.to_thread(lambda: [decode(text) for text in new])
+        changed = [found.text for found in decoded if self._active.take(found)]
+        if changed:
+            sources = [text.subject for text in changed]
+            _log.info("configuration taken", version=self._active.version, sources=sources)
             await self._changed()
             await self._follow_devices()
 

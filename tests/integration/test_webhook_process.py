@@ -257,7 +257,7 @@ def test_a_config_map_as_the_kubelet_mounts_it_is_followed_without_a_restart(chi
     version("1", settings="dialects: [vgpu]\n", scheduler="", devices="nvidia: {}\n")
     webhook = Webhook(children, tmp_path, "--settings", mounted, "--device-config", mounted)
     assert allowed(webhook.call(review()))
-    noted = "actions: preempt\n"
+    noted = "actions: 'enqueue, preempt'\n"
     version("2", settings="dialects: [gpu_memory]\n", scheduler=noted, devices="nvidia: {gpuMemoryFacto: 2}\n")
     wait_for("the new settings", lambda: not allowed(webhook.call(review())))
     assert webhook.metric("cardshare_webhook_configuration_notes") == 2
