@@ -60,7 +60,7 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
         found |= coded(entry.wait)
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
         refused, _ = await explain_shape(entry.shape)
-        silent = owner.refusals.silent.get(entry.shape, ())
+        silent = owner.wakes.silent.get(entry.shape, ())
         found |= coded(explain.wait(refused, silent)) | refused_answer(refused)
         found["text"] += _closers(owner, refused, entry.shape)
         if silent:

@@ -159,7 +159,6 @@ class Audit:
             found.append(f"pod {uid} is gone and was not seen to go")
         if seen.drift:
             owner.ledger.recount(name)
-            owner.refusals.note_free()
             found += seen.drift
         findings = [Finding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
         if name in owner.ledger.states:

@@ -101,9 +101,9 @@ class HandOff:
         self._ended: dict[NodeName, None] = {}
         self._mean_s = _FIRST_GUESS_S
         self._measured = 0
-        # What was measured, and whether a silent plugin has spoken, since somebody looked; the reader clears them.
+        # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
         self.seconds: list[float] = []
-        self.reopened = False
+        self.opened: Final[dict[NodeName, None]] = {}
 
     # ------------------------------------------------------------------ what the mirror shows
 
@@ -154,6 +154,8 @@ class HandOff:
         if flight.keys != keys:
             flight.keys = keys
             self._ended[node] = None
+            if flight.told:
+                self.opened[node] = None
 
     def _cleanup(self, pod: Pod, rest: Mapping[str, str]) -> Cleanup | None:
         if not rest or self._cleaning.get(pod.uid) == pod.resource_version:
@@ -186,8 +188,7 @@ class HandOff:
     def set_blind(self, node: NodeName, dialect: DialectName, blind: bool) -> None:
         """Note whether the plugin of *dialect* on *node* may tell no pod from another."""
         if self.marks.set_blind(node, dialect, blind=blind):
-            self._ended[node] = None
-            self.uncrowd(node)
+            self._reopen(node)
 
     def node_gone(self, name: NodeName) -> None:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
@@ -209,6 +210,9 @@ class HandOff:
         flight = self._flight(uid)
         if flight is not None:
             flight.since_s = now_s
+            if flight.told:
+                flight.told = False
+                self.opened[flight.node] = None
             return
         self._add(uid, _Flight(node, keys, now_s, now_s, ours=True))
 
@@ -448,7 +452,8 @@ class HandOff:
             return
         node = self._nodes[name]
         flight = node.flights.pop(uid)
-        self.reopened = self.reopened or flight.told
+        if flight.told:
+            self.opened[name] = None
         if served and flight.ours:
             self._measure(node, now_s - flight.since_s)
             self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))
@@ -460,7 +465,7 @@ class HandOff:
         """Something that counted as in flight there does no more."""
         self._ended[name] = None
         self.uncrowd(name)
-        self.reopened = True
+        self.opened[name] = None
 
     def _measure(self, node: _Node, took_s: float) -> None:
         self.seconds.append(took_s)

@@ -75,6 +75,8 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 
 # Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
+# What comes of a decision.
+_DECIDED: Final = (Event.REFUSE, Event.LINE_UP, Event.LOCK, Event.BIND)
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
 # A condition that stood for so long does not change again and again.
@@ -119,6 +121,7 @@ class Entry:
         failures: of writes, in a row.
         turn_s: since when it waits in a node's line.
         told: what its condition says.
+        woken: the shape for which it was woken, as the first of those that are refused, until it is decided.
         ticket, parked, arrival: the queue's own.
     """
 
@@ -132,6 +135,7 @@ class Entry:
     failures: int = 0
     turn_s: float = 0.0
     told: Told | None = None
+    woken: Shape | None = None
     ticket: int = 0
     parked: Shape | None = None
     arrival: int = 0
@@ -156,6 +160,8 @@ class Lifecycle:
         self._queue: Final = Queue(self._is_current)
         self._tickets = 0
         self._arrivals = 0
+        # Shapes of which the pod that was woken left before it was decided: what woke it may help the next one.
+        self._passed_on: list[Shape] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -255,6 +261,10 @@ class Lifecycle:
         if entry.parked is not None:
             self._queue.unpark(entry.parked)
             entry.parked = None
+        if stage is not Stage.READY and entry.woken is not None:
+            if event not in _DECIDED:
+                self._passed_on.append(entry.woken)
+            entry.woken = None
         self._counts[entry.stage] -= 1
         if isinstance(stage, Stage):
             self._counts[stage] += 1
@@ -282,6 +292,9 @@ class Lifecycle:
 
     def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
         """What the pod asks, if that is known; *wait*: why it is not decided."""
+        if entry.woken is not None and entry.woken != shape:
+            self._passed_on.append(entry.woken)
+            entry.woken = None
         entry.shape, entry.wait = shape, wait
 
     def hold_up(self, entry: Entry, wait: Wait) -> None:
@@ -347,8 +360,15 @@ class Lifecycle:
         uid = self._queue.first_refused(shape)
         if uid is None:
             return False
-        self.ready(self._entries[uid])
+        entry = self._entries[uid]
+        self.ready(entry)
+        entry.woken = shape
         return True
+
+    def wake_next(self) -> None:
+        """Wake the next pod of every shape of which the one that was woken left before it was decided."""
+        while self._passed_on:
+            self.wake(self._passed_on.pop())
 
     def _is_current(self, uid: PodUid, ticket: int) -> bool:
         entry = self._entries.get(uid)

@@ -12,6 +12,7 @@ from controller.lifecycle import Entry, Stage
 from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
 from controller.settling import Attempts, News, State
+from controller.wake import Happening, What
 from core.model import Node, NodeName, Pod, PodUid
 from core.port import LockStep, LockWait
 from core.settings import DialectName
@@ -46,8 +47,6 @@ class NodeLocks:
         self._tending: Final[dict[_Key, bool]] = {}
         # What each lock says, and since when we have seen it say so, monotonic.
         self._said: Final[dict[_Key, tuple[str, float]]] = {}
-        # Node -> pods that rest because it is locked for another.
-        self._locked_out: Final[dict[NodeName, dict[PodUid, None]]] = {}
         # What was sent and may be written, by lock; all of it names the version of the node that the attempt names.
         self._sent: Final[Attempts[_Key]] = Attempts()
         self._steps: Final[dict[_Key, list[LockStep]]] = {}
@@ -146,11 +145,12 @@ class NodeLocks:
         self.withdraw(entry)
         self._planner.take_back(entry)
         self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
-        self._locked_out.setdefault(deed.node, {})[entry.pod.uid] = None
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {deed.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
         )
+        if entry.stage is Stage.RESTING:
+            self._planner.wakes.wait_for(entry.pod.uid, Happening(What.LOCK, deed.node))
 
     def _locking(self, deed: Lock) -> Entry | None:
         """The entry for which *deed* still is."""
@@ -208,8 +208,8 @@ class NodeLocks:
 
     def let_in(self, name: NodeName) -> None:
         """A node's lock may have changed: whoever waits for it is judged again."""
-        waiting = self._locked_out.pop(name, None)
-        if waiting is None:
+        waiting = self._planner.wakes.happened(Happening(What.LOCK, name))
+        if not waiting:
             return
         self._planner.handoff.uncrowd(name)
         for uid in waiting:

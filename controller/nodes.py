@@ -81,7 +81,6 @@ class Nodes:
                 self._locks.let_in(node.name)
         if not changed:
             return
-        self._planner.refusals.note_free()
         complaints = self._planner.ledger.states[node.name].complaints
         if complaints != self.complaints.get(node.name, ()):
             self._complain(node, complaints)

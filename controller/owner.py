@@ -84,7 +84,7 @@ class Owner:
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff
-        self.refusals: Final = self.planner.refusals
+        self.wakes: Final = self.planner.wakes
         self.carded: Final[dict[PodUid, Pod]] = {}
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -164,8 +164,7 @@ class Owner:
         self.planner.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
-        if self.ledger.release(uid):
-            self.refusals.note_free()
+        self.ledger.release(uid)
         if node is not None:
             self.locks.tend(node)
 
@@ -183,8 +182,7 @@ class Owner:
         if pod.finished:
             self.planner.books.drop(pod.uid)
             self.carded.pop(pod.uid, None)
-            if self.ledger.release(pod.uid):
-                self.refusals.note_free()
+            self.ledger.release(pod.uid)
             return
         before = self.ledger.holding(pod.uid)
         as_bound = self.ledger.count(pod)
@@ -193,14 +191,10 @@ class Owner:
             self.planner.book(pod, after.dialect, after.assignment)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
-            if before is not None and before.dialect is not None:
-                self.refusals.note_free()
             return
         self.carded[pod.uid] = pod
         if pod.started:
             self._started.add(pod.uid)
-        if before is not None and before != after:
-            self.refusals.note_free()
         self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
         if not as_bound:
             self._metrics.assignments_changed.inc()
@@ -304,7 +298,7 @@ class Owner:
             self._guarded(self.pending.changed, pod)
             if at % SLICE == 0:
                 yield
-        self.refusals.note_free()
+        self.wakes.hear_of_all()
 
     def _reread(self, entry: Entry) -> None:
         if entry.pod.scheduler_name not in self.planner.settings.scheduler_names:

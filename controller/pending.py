@@ -61,7 +61,6 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
-        self._pass_on(entry)
         self._planner.take_back(entry)
         self._planner.life.take(entry, pod)
         self.read(entry)
@@ -91,6 +90,7 @@ class Pending:
 
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
+        self._planner.wakes.leave(entry.pod.uid)
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
             self._planner.life.asks(entry, None, wish)
@@ -135,16 +135,8 @@ class Pending:
         self._strangers.pop(uid, None)
         self._planner.untold.pop(uid, None)
         self._planner.sent.close(uid)
-        entry = self._planner.life.get(uid)
-        if entry is not None:
-            self._pass_on(entry)
+        self._planner.wakes.leave(uid)
         return self._planner.life.leave(uid)
-
-    def _pass_on(self, entry: Entry) -> None:
-        """A pod that was woken leaves before it was decided: what it was woken for may help the next of its shape."""
-        shape = entry.shape
-        if entry.stage is Stage.READY and shape is not None and self._planner.life.refuses(shape):
-            self._planner.refusals.ask(shape)
 
     def named(self) -> list[Pod]:
         """Pods that were not ours to decide, and whose scheduler's name is ours now."""

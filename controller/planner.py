@@ -17,9 +17,9 @@ from controller.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.locks import Locks
 from controller.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
-from controller.refusals import Refusals
 from controller.settling import Attempts
 from controller.units import Gang, Units
+from controller.wake import Happening, Wakes
 from core import explain, gang
 from core.candidates import Candidates
 from core.catalog import Catalog
@@ -34,7 +34,7 @@ from core.port import Stamp
 from core.refusal import impersonal
 from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
-from core.shape import Found, Shape
+from core.shape import Found, Shape, takes
 from core.waiting import Wait, code_in
 
 _LINE_PAUSE_S: Final = 0.25
@@ -72,7 +72,7 @@ class Planner:
     Attributes:
         deeds: what is to be done outside, oldest first; the reader takes them out.
         untold: pods that wait for a reason of their own which the user may not know.
-        refusals: the shapes that are refused.
+        wakes: who waits for what.
         life: the pending pods.
         sent: the Bindings of which the outcome is not known.
     """
@@ -108,9 +108,9 @@ class Planner:
         self.locks: Final = Locks(catalog, settings)
         self.deeds: Final[deque[Deed]] = deque()
         self.untold: Final[dict[PodUid, None]] = {}
-        self.refusals: Final = Refusals()
+        self.wakes: Final = Wakes(self._takes)
         self.books: Final = Books(groups)
-        self.units: Final = Units(groups, self.life, self.refusals, self.books)
+        self.units: Final = Units(groups, self.life, self.wakes, self.books)
         self.chores.append(self.units)
         self.settings = settings
         self.policy = node_policy(settings)
@@ -174,10 +174,11 @@ class Planner:
     def next_due_s(self) -> float:
         """When `plan` has something to do again although nothing happens, monotonic."""
         due_s = [_NO_WAIT]
+        self._hear()
         if self._has_room:
             if (resting_s := self.life.next_due_s()) is not None:
                 due_s.append(resting_s)
-            due_s.append(self.refusals.due_s(self._clock()))
+            due_s.append(self.wakes.due_s(self._clock()))
         if self.handoff.waiting:
             due_s.append(self._lines_s + _LINE_PAUSE_S)
         if self.handoff.in_flight:
@@ -193,6 +194,11 @@ class Planner:
             self._read(entry)
             return
         found = self.units.gang(entry)
+        if found is None and entry.woken is None and self.life.refuses(shape):
+            # Nothing that opened takes it, or the first of these pods is about to be woken for that.
+            self.life.refuse(entry, shape)
+            self.untold[entry.pod.uid] = None
+            return
         shapes = [shape] if found is None else [one.shape for one in found.waiting if one.shape is not None]
         unprepared = next((one for one in shapes if not self._is_prepared(one)), None)
         if unprepared is not None:
@@ -203,9 +209,6 @@ class Planner:
         self._metrics.decisions.inc()
         if found is not None:
             self._decide_gang(found, now_s)
-            return
-        if self.life.refuses(shape) and self.refusals.still_stands(shape):
-            self._refuse(entry, shape, self.refusals.silent.get(shape, ()))
             return
         keys = self.keys(shape)
         step = steps.next_step(
@@ -301,16 +304,9 @@ class Planner:
 
     def _hold(self, entry: Entry, wait: Wait) -> None:
         """Let a pod wait for a reason of its own."""
-        self._put_by(entry)
+        self.life.hold(entry)
         self.life.hold_up(entry, wait)
         self.untold[entry.pod.uid] = None
-
-    def _put_by(self, entry: Entry) -> None:
-        """Let a pod wait; what it was woken for may help the next of its shape."""
-        woken = entry.stage is Stage.READY
-        self.life.hold(entry)
-        if woken and entry.shape is not None and self.life.refuses(entry.shape):
-            self.refusals.ask(entry.shape)
 
     def _hold_gang(self, found: Gang, wait: Wait, *, tell: bool) -> None:
         """Let all who wait of a group wait for one reason."""
@@ -319,11 +315,11 @@ class Planner:
             if is_news:
                 self._hold(entry, wait)
             else:
-                self._put_by(entry)
+                self.life.hold(entry)
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape)
-        self.refusals.note(shape, silent)
+        self.wakes.refused(shape, silent)
         self.untold[entry.pod.uid] = None
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
@@ -333,7 +329,7 @@ class Planner:
         self.book(entry.pod, placement.dialect, placement.assignment)
         shape = entry.shape
         if shape is not None and self.life.refuses(shape):
-            self.refusals.ask(shape)  # the next of them may fit as well
+            self.life.wake(shape)  # the next of them may fit as well
 
     def book(self, pod: Pod, dialect: DialectName | None, assignment: object) -> None:
         """Count on its group's queue what *pod* is promised, or holds."""
@@ -484,10 +480,7 @@ class Planner:
                 self._announce_silence(one.uid, one.node, one.pod, one.waited_s)
         if now_s >= self._retried_s + self.settings.refused_retry_s:
             self._retried_s = now_s
-            self.refusals.note_free()
-        if self.handoff.reopened:
-            self.handoff.reopened = False
-            self.refusals.note_free()
+            self.wakes.hear_of_all()
 
     def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
         if self.life.get(uid) is not None:
@@ -506,16 +499,25 @@ class Planner:
 
     def _ask_refused(self, now_s: float) -> bool:
         """Ask for one refused shape whether it fits now; False if there is nothing to ask."""
-        if self.refusals.is_due(now_s):
-            self.refusals.begin(self.life.refused_shapes(), now_s)
-        shape = self.refusals.next(self._clock())
+        self._hear()
+        self.life.wake_next()
+        if self.wakes.is_due(now_s):
+            self.wakes.begin(self.life.refused_shapes(), now_s)
+        shape = self.wakes.next(self._clock())
         if shape is None:
             return False
-        if self.candidates.is_prepared(shape):
+        if self.wakes.opened_for(shape) is not None or self.candidates.is_prepared(shape):
             self._ask(shape)
         else:
             self._preparing = self._prepare_to_ask(shape)
         return True
+
+    def _hear(self) -> None:
+        """Take in which nodes opened."""
+        for opened in (self.ledger.opened, self.handoff.opened):
+            if opened:
+                self.wakes.hear(opened)
+                opened.clear()
 
     def _prepare_to_ask(self, shape: Shape) -> Iterator[None]:
         """Order the cluster for refused pods of which too much has changed; it is asked whatever has changed since."""
@@ -524,11 +526,25 @@ class Planner:
 
     def _ask(self, shape: Shape) -> None:
         if not self.life.refuses(shape):
-            self.refusals.forget(shape)
-        elif self._best(shape) is not None:
+            self.wakes.forget(shape)
+            return
+        opened = self.wakes.opened_for(shape)
+        if self._best(shape) is not None if opened is None else self.wakes.is_taken(shape, opened):
             self.life.wake(shape)
         else:
-            self.refusals.untold[shape] = None
+            self.wakes.still_refused(shape)
+
+    def _takes(self, shape: Shape, name: NodeName) -> bool:
+        """Whether node *name* takes *shape* now."""
+        state = self.ledger.states.get(name)
+        return state is not None and takes(shape, state, self.catalog.judging(shape.dialect), self.policy.cards)
+
+    def happened(self, happening: Happening) -> None:
+        """Have every pod read again that waits for *happening*."""
+        for uid in self.wakes.happened(happening):
+            entry = self.life.get(uid)
+            if entry is not None and entry.stage in (Stage.HELD, Stage.RESTING):
+                self._read(entry)
 
     # ------------------------------------------------------------------ keeping
 
@@ -609,5 +625,4 @@ class Planner:
         if entry.placement is not None:
             self.life.unreserve(entry)
             self.books.drop(entry.pod.uid)
-            if self.ledger.release(entry.pod.uid):
-                self.refusals.note_free()
+            self.ledger.release(entry.pod.uid)

@@ -348,7 +348,7 @@ class Controller:
                 owner.planner.deeds.extend(self._kept.take())
                 while owner.planner.deeds:
                     actor.perform(owner.planner.deeds.popleft(), tasks)
-            if owner.refusals.untold or owner.planner.untold:
+            if owner.wakes.untold or owner.planner.untold:
                 teller.wake.set()
             if self._group_writes is not None and owner.groups.untold:
                 self._group_writes.wake.set()

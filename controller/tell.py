@@ -73,16 +73,16 @@ class Teller:
                 await self._wait()
                 for shape in [shape for shape, due_s in self._later.items() if due_s <= self._clock()]:
                     del self._later[shape]
-                    self._owner.refusals.untold[shape] = None
+                    self._owner.wakes.untold[shape] = None
                 untold = self._owner.planner.untold
                 for uid in untold:
                     self._conditions.put(uid)
                 untold.clear()
-                if self._owner.refusals.untold:
+                if self._owner.wakes.untold:
                     await self._tell_shape()
 
     async def _wait(self) -> None:
-        if self._owner.refusals.untold or self._owner.planner.untold:
+        if self._owner.wakes.untold or self._owner.planner.untold:
             return
         self.wake.clear()
         due_s = min(self._later.values(), default=None)
@@ -105,8 +105,8 @@ class Teller:
         return said.saying if said is not None else None
 
     async def _tell_shape(self) -> None:
-        shape = next(iter(self._owner.refusals.untold))
-        del self._owner.refusals.untold[shape]
+        shape = next(iter(self._owner.wakes.untold))
+        del self._owner.wakes.untold[shape]
         if not self._owner.life.refuses(shape):
             self._said.pop(shape, None)
             return
@@ -115,7 +115,7 @@ class Teller:
             self._later[shape] = min(before.made_s + _AGAIN_S, self._later.get(shape, float("inf")))
             return
         answer, worked_s = await self.explain(shape)
-        silent = self._owner.refusals.silent.get(shape, ())
+        silent = self._owner.wakes.silent.get(shape, ())
         wait = explain.wait(answer, silent)
         reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
         self._said[shape] = _Said(Saying(wait, Why(reasons, answer.words)), now_s)

@@ -13,7 +13,7 @@ from typing import Final
 from controller.books import Books
 from controller.groups import Groups
 from controller.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
-from controller.refusals import Refusals
+from controller.wake import Wakes
 from core import gang
 from core.fairness import Budget, Over
 from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
@@ -84,16 +84,16 @@ class Gang:
 class Units:
     """Finds gangs among pods, and remembers which were refused."""
 
-    def __init__(self, groups: Groups, life: Lifecycle, refusals: Refusals, books: Books) -> None:
+    def __init__(self, groups: Groups, life: Lifecycle, wakes: Wakes, books: Books) -> None:
         self._books: Final = books
         self._groups: Final = groups
         self._life: Final = life
-        self._refusals: Final = refusals
+        self._wakes: Final = wakes
         # Refused gangs: what was told of each, and when.
         self._refused: Final[dict[GroupKey, tuple[str, float]]] = {}
         # Pods that found a node, and of which their queue has too little left: what of.
         self._beyond: Final[dict[PodUid, tuple[Over, ...]]] = {}
-        self._frees = 0
+        self._opened = 0
         self._next_s = 0.0
         self._work_s = 0.0
         self._begun: list[GroupKey] | None = None
@@ -165,11 +165,11 @@ class Units:
 
     def next_s(self) -> float:
         """When refused gangs are to be tried again, monotonic: something freed since."""
-        return self._next_s if self.is_refusing and self._frees != self._refusals.frees else _NEVER
+        return self._next_s if self.is_refusing and self._opened != self._wakes.opened else _NEVER
 
     def look(self, now_s: float) -> None:
         """Let every refused gang be tried again."""
-        self._frees = self._refusals.frees
+        self._opened = self._wakes.opened
         self._next_s, self._work_s = now_s + _PAUSE_PER_WORK * self._work_s, 0.0
         for key in list(self._refused):
             found = self._gang(key)

@@ -16,7 +16,7 @@ from core.model import Node, NodeName, Taint
 from core.nodefit import NodeFacts
 from core.port import Typical
 from core.settings import DialectName, Policy
-from core.shape import Shape, judge
+from core.shape import Shape, takes
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -84,9 +84,7 @@ class Kinds:
 
     def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
         """Whether a new node of *kind* takes *shape*."""
-        if nodefit.admits(shape.constraints, kind.state.facts) is not None:
-            return False
-        return judge(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy) is not None
+        return takes(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy)
 
     def told(self, kind: Kind, dialect: DialectName | None) -> str:
         """What to call a new node of *kind*, for somebody who wants its cards of *dialect*, or cpu and memory alone."""

@@ -126,6 +126,8 @@ class Ledger:
         self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
         self._log: list[NodeName] = []
         self._log_start = 0
+        # The nodes that may take now what they refused before; a promise does not count. The reader takes them out.
+        self.opened: Final[dict[NodeName, None]] = {}
         self._version = 0
         self._trial: Trial | None = None
 
@@ -232,7 +234,7 @@ class Ledger:
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
-        self._put(placement.node, changed)
+        self._put(placement.node, changed, opens=False)
 
     def _held_by(self, placement: Placement) -> Holding:
         if placement.dialect is None:
@@ -301,7 +303,7 @@ class Ledger:
         for name, (state, entry) in trial.nodes.items():
             self._entries[name] = entry
             if self.states[name] is not state:
-                self._put(name, state)
+                self._put(name, state, opens=False)
         for uid, (node, pod, placement) in trial.before.items():
             _set(self._node_of, uid, node)
             _set(self._pods, uid, pod)
@@ -359,7 +361,7 @@ class Ledger:
                 self._stray.setdefault(name, {})[pod.uid] = holding
             else:
                 self._own(name).holders[pod.uid] = holding
-                self._put(name, self._with(state, holding))
+                self._put(name, self._with(state, holding), opens=False)
         self._promised.pop(pod.uid, None)
         if holding.dialect is not None or any("/" in resource for resource in asked_resources(pod)):
             self._pods[pod.uid] = pod
@@ -557,8 +559,11 @@ class Ledger:
         self._version += 1
         return self._version
 
-    def _put(self, name: NodeName, state: NodeState) -> None:
+    def _put(self, name: NodeName, state: NodeState, *, opens: bool = True) -> None:
+        """Let *state* be that of *name*; *opens*: it may take what the one before refused."""
         self.states[name] = state
+        if opens:
+            self.opened[name] = None
         self._changed(name)
 
     def _changed(self, name: NodeName) -> None:

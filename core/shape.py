@@ -61,6 +61,19 @@ def judge(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> P
     return dialect.place(cards, shape.request, policy)
 
 
+def takes(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> bool:
+    """Whether the node of *state* takes *shape*, its static rules included."""
+    cards = state.cards(shape.dialect)
+    if not cards or (state.closed and shape.dialect in state.closed):
+        return False
+    # The quickest first: this is asked of every node that opens, for every refused shape.
+    return (
+        nodefit.has_room(shape.amounts, state.facts.allocatable, state.used)
+        and nodefit.admits(shape.constraints, state.facts) is None
+        and dialect.place(cards, shape.request, policy) is not None
+    )
+
+
 def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
     """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
     best: Found | None = None

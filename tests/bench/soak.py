@@ -112,7 +112,7 @@ class Soak:
             world.owner.pod_read(read.pod.uid, read.attempt, world.pods.get(read.pod.uid))
         world.deeds(Announce, Lock)
         # Whoever tells users takes these out.
-        world.owner.refusals.untold.clear()
+        world.owner.wakes.untold.clear()
         world.owner.planner.untold.clear()
 
     def end(self, name: str) -> None:

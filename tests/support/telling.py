@@ -49,7 +49,7 @@ class Rig:
             self.world.now_s = self.now_s()
             self.inbox.work(self.now_s() + 1.0)
             self.world.plan()
-            if self.world.owner.refusals.untold or self.world.owner.planner.untold:
+            if self.world.owner.wakes.untold or self.world.owner.planner.untold:
                 self.teller.wake.set()
             await asyncio.sleep(step_s)
 

@@ -120,7 +120,7 @@ def test_a_silent_plugin_closes_its_node_for_what_it_could_confuse_and_is_told_o
     assert found.wait_s(N1, TWO, 301.0) == 0.0
     assert list(found.closed_nodes(301.0)) == ["n1"]
     found.observe(bound("p", devices=0, says="success"), 302.0)
-    assert found.reopened
+    assert list(found.opened) == ["n1"]
     assert not found.closed_nodes(302.0)
 
 
@@ -262,7 +262,7 @@ def test_a_pod_is_refused_where_only_a_silent_plugin_would_fit_it_and_placed_whe
     world.adds(pod("b"))
     assert world.binds() == []
     assert world.stage("b") == "refused"
-    assert list(world.owner.refusals.silent.values()) == [("n1",)]
+    assert list(world.owner.wakes.silent.values()) == [("n1",)]
     world.serves("a")
     world.passes(0.1)
     assert world.stage("b") == "binding"

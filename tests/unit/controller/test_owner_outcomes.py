@@ -284,7 +284,7 @@ def test_a_pod_that_a_throttled_binding_is_for_asks_under_the_rules_of_now():
     assert (world.stage("p"), world.entry("p").shape) == ("held", None)
 
 
-@pytest.mark.parametrize("how", ["gone", "changed"])
+@pytest.mark.parametrize("how", ["gone", "changed", "mistrusted"])
 def test_a_wake_that_is_lost_with_its_pod_passes_on(how):
     world = World(node("n1", memory=1000))
     world.adds(
@@ -298,9 +298,11 @@ def test_a_wake_that_is_lost_with_its_pod_passes_on(how):
     assert shape is not None
     assert world.owner.life.wake(shape)
     assert world.stage("first") == "ready"
-    world.owner.refusals.begin([], world.now_s)  # all that was freed has been asked about
+    world.ledger.opened.clear()  # all that was freed has been asked about
     if how == "gone":
         world.gone("first")
+    elif how == "mistrusted":
+        world.owner.outcomes.mistrust(world.entry("first"))
     else:
         world.shows(world.seen("first"), containers=pod("first", memory=900_000).containers)
     assert [bind.pod.name for bind in world.binds()] == ["second"]

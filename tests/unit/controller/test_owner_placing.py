@@ -185,11 +185,11 @@ def test_refused_pods_are_asked_about_again_after_the_longest_wait_at_the_latest
     world = World(node("n1"), refused_retry_s=300.0)
     world.adds(pod("p", memory=99_999))
     world.plan()
-    world.owner.refusals.untold.clear()
+    world.owner.wakes.untold.clear()
     assert world.owner.planner.next_due_s() <= world.now_s + 300.0
     world.passes(301.0)
     world.passes(0.1)
-    assert len(world.owner.refusals.untold) == 1
+    assert len(world.owner.wakes.untold) == 1
 
 
 def test_what_no_rule_judges_yet_is_named_as_the_reason():

@@ -1,0 +1,169 @@
+"""Nobody sleeps who would fit: after all that happens, against a twin that judges every waiting pod on every node.
+
+The twin knows nothing of happenings. It reads what each pod asks anew, and looks at all nodes.
+"""
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.deeds import Bind, Lock
+from controller.lifecycle import Stage
+from core.decide import shape_of
+from core.model import Container, NodeConstraints, NodeName, Phase, Taint, Toleration
+from core.shape import Shape, scan
+from tests.support.world import World, node, pod
+
+CARDS_MIB = (1000, 4000)
+RED = Taint(key="red", effect="NoSchedule")
+
+
+class Twin:
+    """A world in which things happen by chance, and what must be true of it after each."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.world = World(node("n0", memory=1000), node("n1", memory=4000, cards=2))
+        self.count = 0
+        self.flying: list[Bind] = []
+
+    # ------------------------------------------------------------------ what happens
+
+    def a_node_is_there(self) -> None:
+        chance, self.count = self.chance, self.count + 1
+        self.world.owner.nodes.changed(
+            node(
+                f"n{chance.randrange(4)}",
+                cards=chance.choice((1, 2)),
+                memory=chance.choice(CARDS_MIB),
+                slots=chance.choice((1, 4)),
+                version=f"v{self.count}",
+                labels={"zone": chance.choice("ab")},
+                taints=(RED,) if chance.random() < 0.3 else (),
+                unschedulable=chance.random() < 0.2,
+                ready=chance.random() < 0.9,
+                **({"annotations": {}} if chance.random() < 0.1 else {}),
+            )
+        )
+
+    def a_node_goes(self) -> None:
+        self.world.owner.nodes.gone(NodeName(f"n{self.chance.randrange(4)}"))
+
+    def a_pod_comes(self) -> None:
+        chance, self.count = self.chance, self.count + 1
+        zone = (("zone", chance.choice("ab")),) if chance.random() < 0.1 else ()
+        red = (Toleration(key="red", operator="Exists"),) if chance.random() < 0.1 else ()
+        made = pod(
+            f"p{self.count}",
+            memory=chance.choice((400, 1000, 1000, 4000)),
+            number=chance.choice((1, 1, 1, 2)),
+            priority=chance.choice((0, 0, 5)),
+            constraints=NodeConstraints(selector=zone, tolerations=red),
+        )
+        if chance.random() < 0.1:
+            limits = {**made.containers[0].limits, "cpu": chance.choice(("8", "40", "64"))}
+            made = replace(made, containers=(Container(name="main", limits=limits, requests=limits),))
+        self.world.adds(made)
+
+    def somebody_elses_pod_is_bound(self) -> None:
+        self.count += 1
+        limits = {"cpu": self.chance.choice(("10", "40"))}
+        made = pod(f"x{self.count}", limits=limits, scheduler_name="other", started=True, phase=Phase.RUNNING)
+        self.world.shows(made, node_name=f"n{self.chance.randrange(4)}")
+
+    def a_pod_changes(self) -> None:
+        found = self._some()
+        if found is None:
+            return
+        match self.chance.randrange(4):
+            case 0:
+                self.world.gone(found.name)
+                self.flying = [bind for bind in self.flying if bind.pod.uid != found.uid]
+            case 1 if found.node_name:
+                self.world.shows(found, phase=Phase.SUCCEEDED)
+            case 2 if found.node_name and not found.annotations:  # it is resized where it runs
+                limits = {"cpu": self.chance.choice(("1", "20"))}
+                self.world.shows(found, containers=(Container(name="main", limits=limits, requests=limits),))
+            case _ if not found.node_name:
+                accepted = self.chance.choice(("T4", "A100"))
+                self.world.shows(found, annotations={"nvidia.com/use-gputype": accepted})
+
+    def a_binding_is_answered(self) -> None:
+        if not self.flying:
+            return
+        bind = self.flying.pop(self.chance.randrange(len(self.flying)))
+        if self.world.owner.life.get(bind.pod.uid) is None:
+            return
+        if self.chance.random() < 0.2:
+            self.world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=self.chance.choice((0.0, 1.0)))
+        else:
+            self.world.accepts(bind)
+            self.world.serves(bind.pod.name)
+
+    def settings_change(self) -> None:
+        self.world.configures(handoff_patience_s=self.chance.choice((1.0, 5.0)))
+
+    def a_pod_is_mistrusted(self) -> None:
+        """What leaves the queue by a mistake of ours takes no wake with it."""
+        found = self._some()
+        ready = self.world.owner.life.get(found.uid) if found is not None else None
+        if ready is not None and ready.stage is Stage.READY:
+            self.world.owner.outcomes.mistrust(ready)
+            self.world.reads_back(self.world.pods[ready.pod.uid])
+
+    def one_thing_is_decided(self) -> None:
+        """The planner is interrupted after one step, so that more can happen between a wake and its decision."""
+        self.world.now_s += 0.05
+        self.world.owner.planner.plan(self.world.now_s)
+        self.flying += self.world.deeds(Bind)
+
+    def _some(self):
+        woken = [entry.pod for entry in self.world.owner.life if entry.woken is not None]
+        pods = woken if woken and self.chance.random() < 0.7 else list(self.world.pods.values())
+        return self.chance.choice(pods) if pods else None
+
+    # ------------------------------------------------------------------ what is true
+
+    def passes(self) -> None:
+        """Until all that has happened has been heard of."""
+        planner = self.world.owner.planner
+        for _ in range(4):
+            self.world.passes(0.3)
+        while planner.next_due_s() <= self.world.now_s + 0.05:
+            self.world.passes(0.05)
+        assert self.world.deeds(Lock) == []
+        self.flying += self.world.deeds(Bind)
+
+    def nobody_sleeps_who_would_fit(self) -> None:
+        planner = self.world.owner.planner
+        for entry in self.world.owner.life:
+            if entry.stage is Stage.REFUSED:
+                shape = shape_of(entry.pod, self.world.ledger)
+                assert isinstance(shape, Shape)
+                found = scan(self.world.ledger, planner.policy, shape)
+                assert found is None, f"{entry.pod.name} sleeps, and {found} would take it"
+            assert entry.woken is None or entry.stage is Stage.READY
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=st.integers(0, 2**32), length=st.integers(20, 80))
+def test_nobody_sleeps_who_would_fit(seed, length):
+    twin = Twin(seed)
+    happenings = (
+        *[twin.a_pod_comes] * 10,
+        *[twin.a_binding_is_answered] * 4,
+        *[twin.a_pod_changes] * 4,
+        *[twin.a_node_is_there] * 2,
+        twin.a_node_goes,
+        twin.somebody_elses_pod_is_bound,
+        *[twin.one_thing_is_decided] * 8,
+        twin.settings_change,
+        twin.a_pod_is_mistrusted,
+    )
+    for _ in range(length):
+        twin.chance.choice(happenings)()
+        if twin.chance.random() < 0.3:  # the others happen at once
+            twin.passes()
+            twin.nobody_sleeps_who_would_fit()
