@@ -33,10 +33,11 @@ _JUDGED_AT_ONCE: Final = 200
 # Of shapes, sets of constraints and verdicts those that were not asked for longest are forgotten beyond these numbers.
 _SHAPES_MAX: Final = 4096
 _INDICES_MAX: Final = 512
-# An index of 5,000 nodes with 8 cards, all of them filled differently, takes 17 to 25 MB.
-INDEX_BYTES_MAX: Final = 512 * 2**20
-# One of a node takes 120 bytes, about: these 240 MB.
-VERDICTS_MAX: Final = 2_000_000
+# An index of 5,000 nodes with 8 cards, all of them filled differently, takes 17 to 25 MB. With these and the verdicts
+# full, all that a controller of 5,000 nodes keeps is to stay under 1 GiB (`scripts/bench refused`).
+INDEX_BYTES_MAX: Final = 384 * 2**20
+# One of a node takes 120 bytes, about: these 120 MB. Pods that are refused need none to be woken.
+VERDICTS_MAX: Final = 1_000_000
 
 
 class _Verdict(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-NAMES = ("admit", "backlog", "decide", "gang", "place", "soak", "start")
+NAMES = ("admit", "backlog", "decide", "gang", "place", "refused", "soak", "start")
 
 
 def _bench(name: str) -> ModuleType:

@@ -1,0 +1,142 @@
+"""Memory of the controller's state where thousands of shapes are refused on thousands of nodes.
+
+N nodes x 8 cards, each with a share in use and three other pods; S pods of as many shapes, of 64 sets of constraints,
+each asking for more CPU than any node has left, so that every node is judged for each and refuses. One process, without
+an API server: what the planner keeps is its own, whatever it is fed by.
+
+  peak_rss_mib, rss_mib         at the highest, and in the end
+  before_rss_mib                with nodes and bound pods alone
+  index_mib, verdicts           what is remembered in the end, as the controller counts it
+  cpu_ms_per_shape              until all are refused
+  release_cpu_ms                a pod ends on one node: until every shape has been asked about that node
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from controller.metrics import Metrics
+from controller.owner import Owner
+from core.catalog import standard_catalog
+from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Toleration
+from core.settings import Settings
+from tests.bench.fleets import FLEETS
+from tests.bench.results import Result, peak_rss_mib
+
+_SETS: Final = 64
+_OTHERS: Final = 3
+_RELEASES: Final = 10
+_FLEET: Final = FLEETS["vgpu"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes of 8 cards each (default 5000)")
+    parser.add_argument("--shapes", type=int, default=4096, help="shapes refused (default 4096)")
+
+
+def run(args: argparse.Namespace) -> Iterator[Result]:
+    """Measure and yield the figures that the module's text lists."""
+    clock = _Clock()
+    owner = Owner(standard_catalog(), _FLEET.tables, Settings(), metrics=Metrics(), clock=clock.now, wall=time.time)
+    gc.set_threshold(20_000, 10, 1000)  # as the controller does
+    _fill(owner, args.nodes)
+    _work(owner, clock)
+    before_mib, cpu_s = _rss_mib(), time.process_time()
+    for number in range(args.shapes):
+        owner.pod_changed(_waiting(number, args.shapes))
+        _work(owner, clock)
+    cpu_s = time.process_time() - cpu_s
+    refused = len(owner.life.refused_shapes())
+    if refused != args.shapes:
+        raise RuntimeError(f"{refused} of {args.shapes} shapes are refused")
+    release_s = time.process_time()
+    for number in range(_RELEASES):
+        owner.pod_gone(PodUid(f"other-{number}-0"))
+        _work(owner, clock)
+    release_s = time.process_time() - release_s
+    kept = owner.planner.candidates.remembered
+    params = {"nodes": args.nodes, "shapes": args.shapes}
+    for metric, value, unit in (
+        ("peak_rss_mib", peak_rss_mib(), "MiB"),
+        ("rss_mib", _rss_mib(), "MiB"),
+        ("before_rss_mib", before_mib, "MiB"),
+        ("index_mib", round(kept.index_bytes / 2**20, 1), "MiB"),
+        ("verdicts", kept.verdicts, ""),
+        ("cpu_ms_per_shape", round(cpu_s / args.shapes * 1000, 2), "ms"),
+        ("release_cpu_ms", round(release_s / _RELEASES * 1000, 2), "ms"),
+    ):
+        yield Result(metric=metric, value=value, unit=unit, params=params)
+
+
+def _fill(owner: Owner, nodes: int) -> None:
+    for number in range(nodes):
+        node = _FLEET.node(number)
+        owner.nodes.changed(replace(node, resource_version="1"))
+        name = str(node.name)
+        held = {"volcano.sh/vgpu-ids-new": f"GPU-{number:05d}-0,NVIDIA,{1000 + number % 50},10:"}
+        owner.pod_changed(_bound(f"share-{number}", name, "2", held))
+        for at in range(_OTHERS):
+            owner.pod_changed(_bound(f"other-{number}-{at}", name, "2", {}))
+
+
+class _Clock:
+    """Seconds that pass by themselves, and those that nobody waits for."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    def skip_to(self, at_s: float) -> None:
+        self._skipped_s += max(at_s - self.now(), 0.0)
+
+
+def _work(owner: Owner, clock: _Clock) -> None:
+    """Have all decided and asked that is due within the next second."""
+    while owner.planner.plan(clock.now() + 1.0) or owner.planner.next_due_s() < clock.now() + 1.0:
+        clock.skip_to(min(owner.planner.next_due_s(), clock.now() + 1.0))
+    owner.planner.deeds.clear()
+    owner.planner.untold.clear()
+    owner.wakes.untold.clear()
+
+
+def _bound(name: str, node: str, cpu: str, annotations: dict[str, str]) -> Pod:
+    limits = {"cpu": cpu}
+    return Pod(
+        uid=PodUid(name),
+        namespace="bench",
+        name=name,
+        resource_version="1",
+        node_name=node,
+        phase=Phase.RUNNING,
+        started=True,
+        annotations=annotations,
+        containers=(Container(name="main", limits=limits, requests=limits),),
+    )
+
+
+def _waiting(number: int, shapes: int) -> Pod:
+    """A pod of a shape of its own; those of one set of constraints come one after the other."""
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(1000 + number), "cpu": "126"}
+    tolerated = Toleration(key=f"team-{number * _SETS // shapes}", operator="Exists")
+    return Pod(
+        uid=PodUid(f"waits-{number}"),
+        namespace="bench",
+        name=f"waits-{number}",
+        resource_version="1",
+        scheduler_name="cardshare",
+        constraints=NodeConstraints(tolerations=(tolerated,)),
+        containers=(Container(name="main", limits=limits, requests=limits),),
+    )
+
+
+def _rss_mib() -> float:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return round(int(status.partition("VmRSS:")[2].split()[0]) / 1024, 1)
