@@ -33,22 +33,38 @@ _STAGES: Final = {
 }
 
 
-async def answer(owner: Owner, inbox: Inbox, explain_shape: Explain, key: str) -> dict[str, Any]:
-    """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards."""
+async def answer(
+    owner: Owner, inbox: Inbox, explain_shape: Explain, key: str, *, idle: Wait | None = None, given_up: str = ""
+) -> dict[str, Any]:
+    """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards.
+
+    Args:
+        owner: who knows.
+        inbox: through which others tell it.
+        explain_shape: why no node takes a shape.
+        key: the pod.
+        idle: why this process decides nothing at the moment; None if it does.
+        given_up: the scheduler's name of which it leaves the pods alone, because another places them, or "".
+    """
     await inbox.settled()
     # Of 100,000 pods, to make the key of each would take 30 ms.
     namespace, _, name = key.partition("/")
     entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
     if entry is not None:
-        return await _pending(owner, explain_shape, entry)
+        return await _pending(owner, explain_shape, entry, idle)
     pod = next((one for one in owner.carded.values() if one.name == name and one.namespace == namespace), None)
     if pod is not None:
         return await _bound(owner, pod)
+    stranger = owner.pending.stranger(namespace, name)
+    if stranger is not None and given_up and stranger.scheduler_name == given_up:
+        text = f"waits for the scheduler '{given_up}', whose pods are left alone here, because another places them too"
+        wait = Wait(Cause.NAME_GIVEN_UP, text)
+        return {"pod": key, "uid": stranger.uid, "state": "not ours", **coded(wait)}
     text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"
     return {"pod": key, "state": UNKNOWN, "text": text}
 
 
-async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[str, Any]:
+async def _pending(owner: Owner, explain_shape: Explain, entry: Entry, idle: Wait | None) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
     if entry.placement is not None:
         found |= where(owner, entry.placement)
@@ -66,6 +82,10 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry) -> dict[s
         if silent:
             found["silent_plugins"] = list(silent)
             found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
+    elif entry.stage is Stage.READY and idle is not None:
+        found |= coded(idle)
+        if entry.pod.scheduled_message:
+            found["text"] += f"\nIts condition says: {entry.pod.scheduled_message}"
     elif entry.stage in _WAITS:
         found |= coded(_WAITS[entry.stage])
     else:

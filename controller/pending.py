@@ -138,6 +138,11 @@ class Pending:
         self._planner.wakes.leave(uid)
         return self._planner.life.leave(uid)
 
+    def stranger(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name, if it waits and is not ours to decide."""
+        pods = self._strangers.values()
+        return next((pod for pod in pods if pod.name == name and pod.namespace == namespace), None)
+
     def named(self) -> list[Pod]:
         """Pods that were not ours to decide, and whose scheduler's name is ours now."""
         names = self._planner.settings.scheduler_names

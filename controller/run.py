@@ -50,6 +50,7 @@ from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid
 from core.settings import DialectName, Settings
+from core.waiting import Cause, Wait
 from kube.calls import Calls
 from kube.configuration import Follower
 from kube.credentials import choose_source, mistake_in
@@ -438,10 +439,29 @@ class Controller:
     async def _answer(self, key: str) -> dict[str, Any] | None:
         explain_shape = self._explain()
         return (
-            await answer(self._owner, self._inbox, explain_shape, key)
+            await answer(
+                self._owner,
+                self._inbox,
+                explain_shape,
+                key,
+                idle=self._idle(),
+                given_up=volcano_name.NAME if self._volcano.given_up else "",
+            )
             if self._synced.is_set() and explain_shape
             else None
         )
+
+    def _idle(self) -> Wait | None:
+        """Why this process decides nothing at the moment; None if it does."""
+        leading = self._leading
+        if leading is not None and leading.phase is Phase.LEADING and leading.may_decide():
+            return None
+        if leading is not None and leading.phase is Phase.STANDBY:
+            lease = "/".join(self._config.lease) if self._config.lease is not None else ""
+            text = f"waits for the process that decides, which is not this one: see who holds the Lease {lease}"
+            return Wait(Cause.NOT_LEADING, text)
+        why = "; ".join(self.reasons()) or "it does not know yet all that was written before"
+        return Wait(Cause.NOT_READY, f"waits until this process may decide: {why}")
 
     def _audited(self) -> dict[str, Any] | None:
         return self._audit.report() if self._audit is not None else None

@@ -4,6 +4,7 @@ from controller.answers import answer
 from controller.inbox import Inbox
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
+from core.waiting import Cause, Wait
 from tests.support.world import World, node, pod
 
 HELD = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}
@@ -60,3 +61,25 @@ async def test_a_pod_that_waits_for_a_node_that_rests_is_told_what_its_kubelet_s
     assert (found["state"], found["avoided_nodes"]) == ("turn", ["n1"])
     assert "its kubelet turned a pod away, 3 times in a row: no healthy devices present" in found["text"]
     assert found["text"].endswith("turned away by n1: it goes elsewhere if it can.")
+
+
+async def test_a_process_that_decides_nothing_says_so_of_pods_that_are_to_be_decided():
+    world = World(node("n1"))
+    world.shows(pod("p", scheduled_reason="NeverFits", scheduled_message="CS502 too large"))
+    idle = Wait(Cause.NOT_LEADING, "waits for another process")
+    found = await answer(world.owner, Inbox(float), unasked, "default/p", idle=idle)
+    assert (found["state"], found["code"], found["reason"]) == ("ready", "CS560", "NotLeading")
+    assert found["text"] == "waits for another process\nIts condition says: CS502 too large"
+    found = await answer(world.owner, Inbox(float), unasked, "default/p")
+    assert (found["code"], found["text"]) == ("CS510", "is about to be decided")
+
+
+async def test_a_pod_whose_schedulers_name_is_given_up_is_told_so_and_any_other_stranger_nothing():
+    world = World(node("n1"))
+    world.adds(pod("v", scheduler_name="volcano"), pod("x", scheduler_name="other"))
+    found = await answer(world.owner, Inbox(float), unasked, "default/v", given_up="volcano")
+    assert (found["state"], found["code"], found["reason"]) == ("not ours", "CS562", "NameGivenUp")
+    for name in ("default/x", "default/v"):
+        given_up = "volcano" if name == "default/x" else ""
+        found = await answer(world.owner, Inbox(float), unasked, name, given_up=given_up)
+        assert found["state"] == "unknown"
