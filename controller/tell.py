@@ -27,8 +27,9 @@ _AGAIN_S: Final = 5.0
 _STEP_S: Final = 0.005
 _STEP_NODES: Final = 16
 _SUMMED_AT_ONCE: Final = 500
-# Explaining takes no more than a fifth of the time.
-_REST_PER_WORK: Final = 4.0
+# What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
+_REST_PER_WORK: Final = 19.0
+_LOOK_S: Final = 0.25
 _SAID_MAX: Final = 4096
 _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN})
 
@@ -64,6 +65,7 @@ class Teller:
         )
         self._said: dict[Shape, _Said] = {}
         self._later: dict[Shape, float] = {}
+        self._rests_until_s = float("-inf")
 
     async def run(self) -> None:
         """Tell until cancelled."""
@@ -78,11 +80,16 @@ class Teller:
                 for uid in untold:
                     self._conditions.put(uid)
                 untold.clear()
-                if self._owner.wakes.untold:
-                    await self._tell_shape()
+                following = self._next_shape()
+                if following is not None:
+                    await self._tell_shape(following)
 
     async def _wait(self) -> None:
-        if self._owner.wakes.untold or self._owner.planner.untold:
+        if self._next_shape() is not None or self._owner.planner.untold:
+            return
+        if self._owner.wakes.untold:
+            # Whoever tells of these wakes this at every turn, and most of them are to rest.
+            await asyncio.sleep(max(min(self._rests_until_s - self._clock(), _LOOK_S), 0.01))
             return
         self.wake.clear()
         due_s = min(self._later.values(), default=None)
@@ -104,8 +111,15 @@ class Teller:
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None
 
-    async def _tell_shape(self) -> None:
-        shape = next(iter(self._owner.wakes.untold))
+    def _next_shape(self) -> Shape | None:
+        """The shape to explain now: one that never was, or, after the rest that the last one called for, any."""
+        untold = self._owner.wakes.untold
+        new = next((shape for shape in untold if shape not in self._said), None)
+        if new is not None or self._clock() < self._rests_until_s:
+            return new
+        return next(iter(untold), None)
+
+    async def _tell_shape(self, shape: Shape) -> None:
         del self._owner.wakes.untold[shape]
         if not self._owner.life.refuses(shape):
             self._said.pop(shape, None)
@@ -123,7 +137,7 @@ class Teller:
             for entry in self._owner.life.refused_pods(shape):
                 self._conditions.put(entry.pod.uid)
         if before is not None:
-            await asyncio.sleep(worked_s * _REST_PER_WORK)
+            self._rests_until_s = self._clock() + worked_s * _REST_PER_WORK
         if len(self._said) > _SAID_MAX:
             self._said = {shape: one for shape, one in self._said.items() if self._owner.life.refuses(shape)}
 

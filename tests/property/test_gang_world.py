@@ -50,6 +50,7 @@ def test_who_waits_and_fits_is_seen():
     for name in list(world.nodes):
         world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99", "volcano.sh/vgpu-number": "990"})
     world.faults.clear()
-    world.add_pods()
+    for _ in range(20):
+        world.add_pods()
     world.look_at_waiting()
     assert any(" waits for " in text for text in world.faults)

@@ -176,6 +176,7 @@ def test_in_service_a_pod_to_which_something_impossible_happens_is_read_and_all_
     assert (world.stage("p"), world.holders("n1"), world.stage("q")) == ("settling", {"uid-p"}, "refused")
     world.reads_back(world.seen("p"))
     world.writes_fence()
+    world.now_s += 0.1
     assert [one.pod.name for one in world.binds()] == ["p"]
     owner.mistrust(UndefinedEventError(PodUid("gone"), "default/gone", None, Event.QUEUE))
     assert owner.planner.deeds == deque()
