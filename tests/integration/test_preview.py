@@ -108,7 +108,10 @@ async def test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere(rig):
         assert "4000 MiB" in told
         (told,) = await pair.warned("would wait now: 0/1 nodes are available", review(large))
         assert "warnings" not in await pair.ask(review(fits, dry_run=False))
-        assert "warnings" not in await pair.ask(review(pod("plain", {"cpu": "1"})))
+        (told,) = await pair.warned("would be placed now on t4-a", review(pod("plain", {"cpu": "1"})))
+        another = pod("another", {"cpu": "1"})
+        another["spec"]["schedulerName"] = "default-scheduler"
+        assert "warnings" not in await pair.ask(review(another))
         assert not any("would" in one for one in (await pair.ask(review(fits), "/mutate")).get("warnings", []))
         wrong = pod("wrong", share(4000), annotations={"volcano.sh/vgpu-mode": "x"})
         denied = await pair.ask(review(wrong))
