@@ -283,6 +283,11 @@ SELDOM_USED = {
     ("scheduling.volcano.sh", "queues", "watch"),
     ("scheduling.k8s.io", "podgroups", "watch"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    # What the overlay for Volcano's name gives, where Volcano's objects are: the scenarios of Volcano's Jobs use it.
+    ("scheduling.volcano.sh", "podgroups", "patch"),
+    ("scheduling.volcano.sh", "podgroups/status", "patch"),
+    ("scheduling.volcano.sh", "queues", "create"),
+    ("scheduling.volcano.sh", "queues/status", "patch"),
     ("scheduling.x-k8s.io", "podgroups", "watch"),
     ("", "secrets", "patch"),
 }

@@ -140,7 +140,7 @@ async def kept_demo(folder: Path) -> AsyncIterator[Process]:
 
 def left_running(folder: Path) -> list[int]:
     kept = folder / "kept"
-    return running_with(str(kept / "certs")) + running_with(str(kept / "controller.kubeconfig"))
+    return sorted({*running_with(str(kept / "certs")), *running_with(str(kept / "controller.kubeconfig"))})
 
 
 @needs_proc

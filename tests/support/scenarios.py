@@ -25,8 +25,10 @@ _NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 ONLY_HERE: Final[Mapping[str, str]] = {
     "test_cards_page::test_each_command_is_shown": _NO_SERVER,
     "test_cards_page::test_every_field_is_listed_and_no_other": _NO_SERVER,
+    "test_cards_page::test_the_schema_is_that_of_the_fields": _NO_SERVER,
     "test_certs_command": _NO_SERVER,
     "test_certs_in_cluster::test_a_kubeconfig_that_is_not_there_is_one_clear_line_and_exits_2": _NEVER_ASKS,
+    "test_cli::test_a_disk_that_is_full_is_told_in_one_line": _NEVER_ASKS,
     "test_cli::test_a_reader_that_has_seen_enough_is_no_error": _NEVER_ASKS,
     "test_cli::test_an_interrupt_ends_the_wait_for_a_server_quietly": _NEVER_ASKS,
     "test_cli::test_no_api_server_named_is_an_error_with_a_remedy": _NEVER_ASKS,
