@@ -63,8 +63,9 @@ class Webhook:
             return answer.read().decode()
 
     def metric(self, name):
-        found = [line for line in self.plain("/metrics").splitlines() if line.startswith(name)]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
+        # The sum over all labels: which of them there are depends on what was asked before.
+        found = [line for line in self.plain("/metrics").splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
 
     def context(self):
         return ssl.create_default_context(cafile=self.certs / "ca.crt")
