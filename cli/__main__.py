@@ -16,7 +16,6 @@ import yaml
 from cli import cluster, controller, text, view, watching
 from cli.options import Controller, Explain, Get, Output, parse
 from core.errors import InvalidRequestError, escaped
-from core.model import NodeName
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
@@ -99,13 +98,9 @@ async def _watch(transport: Transport, options: Get) -> int:
             found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
             print(_shown(found, options), flush=True)
         elif changed:
-            print(_shown(_of(holdings, changed), options, more=True), flush=True)
+            print(_shown(view.cards_of(holdings.ledger, changed), options, more=True), flush=True)
         first = False
     return _OK
-
-
-def _of(holdings: cluster.Holdings, names: Sequence[NodeName]) -> view.Cards:
-    return view.cards_of(holdings.ledger, names)
 
 
 async def _explain(transport: Transport, options: Explain, namespace: str) -> int:

@@ -7,6 +7,7 @@ import msgspec
 
 from core.model import Node, NodeName, Taint
 from core.wire import reading
+from core.wire.objects import Head
 from core.wire.reading import Quantity
 
 
@@ -81,19 +82,7 @@ def _ready(conditions: tuple[_Condition, ...] | None) -> bool:
     return all(one.status == "True" for one in conditions or () if one.type == _READY)
 
 
-class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of a node is left where the rest cannot be read."""
-
-    metadata: _HeadMeta
-
-
-_decode_head: Final = reading.reader("node", _Head, lambda found: found)
+_decode_head: Final = reading.reader("node", Head, lambda found: found)
 
 
 def salvage_node(text: bytes) -> Node:

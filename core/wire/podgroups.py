@@ -5,7 +5,6 @@ What one asks that is not honoured is named in `GroupSpec.problems`, so that suc
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -20,16 +19,10 @@ from core.groups import (
     GroupStatus,
 )
 from core.wire import reading
+from core.wire.objects import Head, Owner, Presence, Time
 from core.wire.reading import Quantity, quantities
 
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-
-
-class _Owner(msgspec.Struct, frozen=True, gc=False):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -37,13 +30,9 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     namespace: str | None = ""
     uid: str | None = ""
     resource_version: str | None = ""
-    creation_timestamp: _Time | None = None
+    creation_timestamp: Time | None = None
     deletion_timestamp: str | None = None
-    owner_references: tuple[_Owner, ...] | None = None
-
-
-class _Present(msgspec.Struct, frozen=True, gc=False):
-    """An object of which only its presence matters."""
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class _Topology(msgspec.Struct, frozen=True, gc=False):
@@ -95,14 +84,14 @@ class _Gang(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Policy(msgspec.Struct, frozen=True, gc=False):
-    basic: _Present | None = None
+    basic: Presence | None = None
     gang: _Gang | None = None
 
 
 class _NativeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_policy: _Policy | None = None
-    scheduling_constraints: _Present | None = None
-    resource_claims: tuple[_Present, ...] | None = None
+    scheduling_constraints: Presence | None = None
+    resource_claims: tuple[Presence, ...] | None = None
     priority_class_name: str | None = ""
 
 
@@ -197,7 +186,7 @@ def _key(kind: GroupKind, meta: _Meta) -> GroupKey:
     return GroupKey(kind, sys.intern(meta.namespace or ""), meta.name)
 
 
-def _owner(references: tuple[_Owner, ...] | None) -> str:
+def _owner(references: tuple[Owner, ...] | None) -> str:
     return next((f"{one.kind}/{one.name}" for one in references or () if one.controller), "")
 
 
@@ -234,20 +223,7 @@ DECODERS: Final[dict[GroupKind, Callable[[bytes], GroupSpec]]] = {
 }
 
 
-class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of a group is left where the rest cannot be read."""
-
-    metadata: _HeadMeta
-
-
-_decode_head: Final = reading.reader("PodGroup", _Head, lambda found: found)
+_decode_head: Final = reading.reader("PodGroup", Head, lambda found: found)
 
 
 def salvage_group(kind: GroupKind, text: bytes) -> GroupSpec:

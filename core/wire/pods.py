@@ -6,29 +6,17 @@ Only the fields that placing and admission need are read. What a pod asks that n
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from core.errors import InvalidRequestError
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
 from core.wire import reading
+from core.wire.objects import Owner, Presence, Time
 from core.wire.reading import Quantity
-
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-class _Present(msgspec.Struct, frozen=True, gc=False):
-    """An object of which only its presence matters."""
-
-
-class _Owner(msgspec.Struct, frozen=True, gc=False):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -38,9 +26,9 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str | None = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    creation_timestamp: _Time | None = None
+    creation_timestamp: Time | None = None
     deletion_timestamp: str | None = None
-    owner_references: tuple[_Owner, ...] | None = None
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +57,7 @@ class _Expression(msgspec.Struct, frozen=True, gc=False):
 
 class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     match_expressions: tuple[_Expression, ...] | None = None
-    match_fields: tuple[_Present, ...] | None = None
+    match_fields: tuple[Presence, ...] | None = None
 
 
 class _Terms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -81,7 +69,7 @@ class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
 
 
 class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: tuple[_Present, ...] | None = msgspec.field(
+    required: tuple[Presence, ...] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -104,9 +92,9 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    persistent_volume_claim: _Present | None = None
+    persistent_volume_claim: Presence | None = None
     # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
-    ephemeral: _Present | None = None
+    ephemeral: Presence | None = None
 
 
 class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -123,17 +111,17 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     affinity: _Affinity | None = None
     tolerations: tuple[_Toleration, ...] | None = None
     overhead: dict[str, Quantity] | None = None
-    scheduling_gates: tuple[_Present, ...] | None = None
+    scheduling_gates: tuple[Presence, ...] | None = None
     scheduling_group: _SchedulingGroup | None = None
     topology_spread_constraints: tuple[_Spread, ...] | None = None
     volumes: tuple[_Volume, ...] | None = None
-    resource_claims: tuple[_Present, ...] | None = None
+    resource_claims: tuple[Presence, ...] | None = None
     resources: _Resources | None = None
 
 
 class _State(msgspec.Struct, frozen=True, gc=False):
-    running: _Present | None = None
-    terminated: _Present | None = None
+    running: Presence | None = None
+    terminated: Presence | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -303,7 +291,7 @@ def _ran(state: _State | None) -> bool:
     return state is not None and (state.running is not None or state.terminated is not None)
 
 
-def _owner(references: tuple[_Owner, ...] | None) -> str:
+def _owner(references: tuple[Owner, ...] | None) -> str:
     for owner in references or ():
         if owner.controller:
             return sys.intern(f"{owner.kind}/{owner.name}")
@@ -452,6 +440,7 @@ _NO_AFFINITY: Final = _Affinity()
 
 
 class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    # Unlike other objects a pod is known by its uid: without one it cannot be counted.
     name: str
     uid: str
     namespace: str = ""

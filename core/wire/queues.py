@@ -1,17 +1,16 @@
 """Volcano's Queues: the API server's JSON to `QueueSpec`."""
 
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from core.groups import QueueSpec
 from core.wire import reading
+from core.wire.objects import Head, Presence, Time
 from core.wire.podgroups import UNREADABLE
 from core.wire.reading import Quantity, quantities
 
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
 _MAX_WEIGHT: Final = 65_535
 
 
@@ -19,15 +18,11 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     uid: str | None = ""
     resource_version: str | None = ""
-    creation_timestamp: _Time | None = None
+    creation_timestamp: Time | None = None
 
 
 class _Guarantee(msgspec.Struct, frozen=True, gc=False):
     resource: dict[str, Quantity] | None = None
-
-
-class _Present(msgspec.Struct, frozen=True, gc=False):
-    """An object of which only its presence matters."""
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -38,8 +33,8 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deserved: dict[str, Quantity] | None = None
     reclaimable: bool | None = None
     parent: str | None = ""
-    affinity: _Present | None = None
-    extend_clusters: tuple[_Present, ...] | None = None
+    affinity: Presence | None = None
+    extend_clusters: tuple[Presence, ...] | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False):
@@ -93,19 +88,7 @@ decode_queue: Final = reading.reader("Queue", QueueObject, queue_of)
 queue_from_object: Final = reading.converter("Queue", QueueObject, queue_of)
 
 
-class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of a queue is left where the rest cannot be read."""
-
-    metadata: _HeadMeta
-
-
-_decode_head: Final = reading.reader("Queue", _Head, lambda found: found)
+_decode_head: Final = reading.reader("Queue", Head, lambda found: found)
 
 
 def salvage_queue(text: bytes) -> QueueSpec:

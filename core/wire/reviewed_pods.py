@@ -9,12 +9,9 @@ import msgspec
 from core.model import NO_REACH, Container, Reach, ReviewedPod
 from core.watched import is_kept, is_watched, may_be_watched
 from core.wire import reading
+from core.wire.objects import Presence
 from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
-
-
-class _Present(msgspec.Struct, frozen=True, gc=False):
-    """An object of which only its presence matters."""
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -35,7 +32,7 @@ class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class _Env(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     value: str | None = ""
-    value_from: _Present | None = None
+    value_from: Presence | None = None
 
 
 class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -57,7 +54,7 @@ class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy: str | None = None
     security_context: _Security | None = None
     env: tuple[_Env, ...] | None = None
-    env_from: tuple[_Present, ...] | None = None
+    env_from: tuple[Presence, ...] | None = None
     volume_mounts: tuple[_Mount, ...] | None = None
 
 
