@@ -19,7 +19,7 @@ from controller.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
 from controller.settling import Attempts
 from controller.units import Gang, Units
-from controller.wake import Happening, Wakes
+from controller.wake import Wakes
 from core import explain, gang
 from core.candidates import Candidates
 from core.catalog import Catalog
@@ -538,13 +538,6 @@ class Planner:
         """Whether node *name* takes *shape* now."""
         state = self.ledger.states.get(name)
         return state is not None and takes(shape, state, self.catalog.judging(shape.dialect), self.policy.cards)
-
-    def happened(self, happening: Happening) -> None:
-        """Have every pod read again that waits for *happening*."""
-        for uid in self.wakes.happened(happening):
-            entry = self.life.get(uid)
-            if entry is not None and entry.stage in (Stage.HELD, Stage.RESTING):
-                self._read(entry)
 
     # ------------------------------------------------------------------ keeping
 
