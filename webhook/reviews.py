@@ -1,12 +1,14 @@
 """One review in, one answer out: the core's verdict, put into words, counted and, where denied, logged."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 import structlog
 
+from core.admission import budgets
 from core.admission.likeness import likeness, values_read
 from core.admission.mutate import mutate, unreadable, validate
 from core.admission.rulebook import Rulebook
@@ -14,7 +16,9 @@ from core.admission.templates import judge_workload
 from core.admission.verdict import NOTHING, Verdict
 from core.errors import InvalidRequestError
 from core.inventory import Stock
-from core.wire.reviewed_pods import PodObject
+from core.remarks import Notice
+from core.wire.quotas import ResourceQuota
+from core.wire.reviewed_pods import PodObject, is_made, pod_of
 from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
 from core.wire.templates import decode_workload
 from webhook.metrics import Metrics
@@ -50,10 +54,23 @@ class Reviewer:
     """
 
     def __init__(
-        self, book: Rulebook, metrics: Metrics, denied: Callable[[Review, Verdict], None] | None = None
+        self,
+        book: Rulebook,
+        metrics: Metrics,
+        denied: Callable[[Review, Verdict], None] | None = None,
+        quotas_of: Callable[[str], Sequence[ResourceQuota]] | None = None,
     ) -> None:
+        """Judge by *book*.
+
+        Args:
+            book: the rulebook in force.
+            metrics: where reviews are counted.
+            denied: hears of denials.
+            quotas_of: the ResourceQuotas of a namespace, as far as they are known.
+        """
         self.metrics = metrics
         self._denied = denied
+        self._quotas_of = quotas_of
         self._book = book
         self._mutated: dict[bytes, _Outcome] = {}
         self._validated: dict[bytes, _Outcome] = {}
@@ -98,6 +115,8 @@ class Reviewer:
         began = time.perf_counter()
         try:
             outcome = self._judge(path, review, body)
+            if path is Path.VALIDATE and self._quotas_of is not None and outcome.verdict.allowed:
+                outcome = _told_more(outcome, self._left(review, self._quotas_of(review.namespace), body))
         except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
             # The API server takes a broken answer for an outage; a well-formed one keeps our own policy in force.
             _log.exception("review failed", review_uid=review.uid, pod=f"{review.namespace}/{review.name}")
@@ -151,6 +170,22 @@ class Reviewer:
             return _outcome(NOTHING, b"")
         return _outcome(judge_workload(workload, review.namespace, self._book), b"")
 
+    def _left(self, review: Review, quotas: Sequence[ResourceQuota], body: bytes | bytearray) -> tuple[Notice, ...]:
+        """What *quotas* leave of the cards that a person's new pod or workload asks for."""
+        if not quotas:
+            return ()
+        found = review.object
+        if review.is_workload:
+            try:
+                made = budgets.made_by(decode_workload(body), review.namespace)
+            except InvalidRequestError:
+                return ()
+        elif review.is_new_pod and found is not None and not is_made(found):
+            made = (budgets.Made(pod_of(found, review.namespace)),)
+        else:
+            return ()
+        return budgets.left(made, quotas, self._book)
+
     def _outcome(self, path: Path, review: Review) -> _Outcome:
         if path is Path.VALIDATE:
             return _outcome(validate(review, self._book), b"")
@@ -181,6 +216,14 @@ class Reviewer:
                 reason="InternalError",
             )
         return _Outcome("failed", NOTHING, 0, reply)
+
+
+def _told_more(outcome: _Outcome, notices: tuple[Notice, ...]) -> _Outcome:
+    """*outcome* of something that is admitted and not changed, with more to tell."""
+    if not notices:
+        return outcome
+    verdict = outcome.verdict
+    return _outcome(replace(verdict, notices=(*verdict.notices, *notices)), b"")
 
 
 def _outcome(verdict: Verdict, patch: bytes) -> _Outcome:

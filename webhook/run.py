@@ -21,6 +21,7 @@ from runtime.configuration import ActiveConfiguration
 from runtime.figures import ServingFigures
 from runtime.process import connections_of, raise_file_limit
 from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
+from webhook.budgets import Budgets
 from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
 from webhook.denials import Denials, connect
@@ -66,10 +67,16 @@ class Webhook:
         # Who else calls could have anybody blamed in events, and the controller asked in our name.
         self._is_told = options.inventory and options.knows_callers
         heard = self._denials.note if self._is_told else None
-        self._reviewer = Reviewer(self._rulebook(), self._metrics, heard)
+        # As with previews: whoever may reach the port is not told what a namespace has left.
+        self._budgets = Budgets(kubeconfig=options.kubeconfig, environ=options.cluster) if self._is_told else None
+        quotas_of = self._budgets.of if self._budgets is not None else None
+        self._reviewer = Reviewer(self._rulebook(), self._metrics, heard, quotas_of)
         self._previewer = _previewer(options, self._metrics) if options.knows_callers else None
         if not options.knows_callers:
-            _log.info("callers are not known; no previews, and no events on denied accounts", wanted="--client-name")
+            _log.info(
+                "callers are not known; no previews, no budgets, and no events on denied accounts",
+                wanted="--client-name",
+            )
         self._plain = Port(
             "plain", Plain(self._reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
@@ -123,6 +130,8 @@ class Webhook:
                     tell=self._reviewer.know,
                 )
                 watching.append(tasks.create_task(inventory.run(), name="inventory"))
+            if self._budgets is not None:
+                watching.append(tasks.create_task(self._budgets.run(), name="budgets"))
             if self._is_told:
                 watching.append(tasks.create_task(self._denials.run(self._calls), name="denials"))
             await stop.wait()

@@ -9,7 +9,7 @@ import msgspec
 from core.model import NO_REACH, Container, Reach, ReviewedPod
 from core.watched import is_kept, is_watched, may_be_watched
 from core.wire import reading
-from core.wire.objects import Presence
+from core.wire.objects import Owner, Presence
 from core.wire.patches import Path, Present
 from core.wire.reading import Quantity
 
@@ -22,6 +22,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -107,6 +108,11 @@ def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
         containers=_containers(spec.containers),
         init_containers=_containers(spec.init_containers),
     )
+
+
+def is_made(found: PodObject) -> bool:
+    """Whether a controller made the pod, so that nobody reads what is told of it."""
+    return any(one.controller for one in found.metadata.owner_references or ())
 
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:

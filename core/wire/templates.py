@@ -27,14 +27,17 @@ MAX_TASKS: Final = 64
 
 
 class Template(NamedTuple):
-    """One template, and where it stands."""
+    """One template, and where it stands; so many pods are made of it at a time, as far as that is said."""
 
     field: str
     pod: PodObject
+    replicas: int = 1
 
 
 class _JobSpec(msgspec.Struct, frozen=True, gc=False):
     template: PodObject | None = None
+    parallelism: int | None = None
+    completions: int | None = None
 
 
 class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
@@ -43,12 +46,16 @@ class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
 
 class _Task(msgspec.Struct, frozen=True, gc=False):
     template: PodObject | None = None
+    replicas: int | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     template: PodObject | None = None
     job_template: _JobTemplate | None = None
     tasks: tuple[_Task, ...] | None = None
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -114,11 +121,19 @@ def _templates(found: _Workload | None) -> tuple[Template, ...]:
         return ()
     listed: list[Template] = []
     if spec.template is not None:
-        listed.append(Template("spec.template", spec.template))
+        count = _at_a_time(spec) if spec.replicas is None else spec.replicas
+        listed.append(Template("spec.template", spec.template, count))
     job = spec.job_template.spec if spec.job_template is not None else None
     if job is not None and job.template is not None:
-        listed.append(Template("spec.jobTemplate.spec.template", job.template))
+        listed.append(Template("spec.jobTemplate.spec.template", job.template, _at_a_time(job)))
     for at, task in enumerate((spec.tasks or ())[:MAX_TASKS]):
         if task.template is not None:
-            listed.append(Template(f"spec.tasks[{at}].template", task.template))
+            count = 1 if task.replicas is None else task.replicas
+            listed.append(Template(f"spec.tasks[{at}].template", task.template, count))
     return tuple(listed)
+
+
+def _at_a_time(job: _JobSpec | _Spec) -> int:
+    """How many pods of a Job are there at once; 1 where the workload is none, and says no number."""
+    parallelism = 1 if job.parallelism is None else job.parallelism
+    return parallelism if job.completions is None else min(parallelism, job.completions)

@@ -101,6 +101,7 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
     _core("Event", "events", "ev"),
     _core("ServiceAccount", "serviceaccounts", "sa", sub=("token",)),
     _core("Service", "services", "svc", sub=_STATUS),
+    _core("ResourceQuota", "resourcequotas", "quota", sub=_STATUS),
     _core("PersistentVolumeClaim", "persistentvolumeclaims", "pvc", sub=_STATUS),
     _core("PersistentVolume", "persistentvolumes", "pv", namespaced=False, sub=_STATUS),
     ResourceType(group="", version="v1", kind="Binding", plural="bindings", singular="binding", virtual=True),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from core.admission.budgets import Made, left
 from core.admission.mutate import judge_at_once, mutate, unreadable
 from core.admission.rulebook import Rulebook, rulebook
 from core.admission.subresources import judge_resize
@@ -19,7 +20,8 @@ from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, Source, Text, decode, merge
 from core.errors import InvalidRequestError
 from core.inventory import Inventory, at_its_best
-from core.model import Node, NodeName
+from core.model import Container, Node, NodeName, ReviewedPod
+from core.wire.quotas import ResourceQuota
 from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
 
@@ -190,6 +192,10 @@ def _without_manifest(rule: Rule) -> Verdict:
     if rule.code == "CS220":
         crowded = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}, "more": {"containers": [{}] * 64}})
         return _ask("CREATE", crowded, None, book_of(rule))[0]
+    if rule.code == "CS317":
+        made = Made(ReviewedPod("team", containers=(Container("main", {"volcano.sh/vgpu-number": "1"}),)))
+        quota = ResourceQuota("team", "team", {"requests.volcano.sh/vgpu-number": 4}, {})
+        return Verdict(notices=left([made], [quota], book_of(rule)))
     pods = [
         msgspec.convert(
             _pod("p", {"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": memory}}), PodObject
@@ -205,7 +211,7 @@ _TITLE: Final = """# Rules of admission
 
 What a person types is checked where they type it. Codes are stable: they stand in messages, in warnings and in the
 metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that do not go together, CS3xx
-protects cards and assignments, CS4xx tells of pods that no node of the cluster could ever take.
+protects cards and assignments, and tells of budgets; CS4xx tells of pods that no node of the cluster could ever take.
 
 *denied*: nothing is stored. *mended*: stored as the rule has it, and said in a warning. *warned*: stored as it is, and
 said once, of the final state.

@@ -401,6 +401,7 @@ EXPECTED_RIGHTS = {
     },
     "cardshare-webhook": {
         ("", "nodes", "list"), ("", "nodes", "watch"), ("", "events", "create"),
+        ("", "resourcequotas", "list"), ("", "resourcequotas", "watch"),
         ("", "configmaps", "list"), ("", "configmaps", "watch"),
     },
 }  # fmt: skip

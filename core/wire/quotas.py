@@ -1,0 +1,76 @@
+"""ResourceQuotas: of the API server's JSON what may be about cards.
+
+Source: Kubernetes API reference, core/v1 ResourceQuota.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.wire import reading
+from core.wire.objects import Presence
+from core.wire.reading import Quantity, quantities
+
+
+class ResourceQuota(NamedTuple):
+    """What one namespace may have of extended resources, by the quota's own keys (``requests.volcano.sh/vgpu-number``).
+
+    used: by the same keys, as Kubernetes counts; what nobody counts is not in it. scoped: it counts some pods only.
+    """
+
+    namespace: str
+    name: str
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
+    scoped: bool = False
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    hard: dict[str, Quantity] | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: Presence | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    used: dict[str, Quantity] | None = None
+
+
+class QuotaObject(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceQuota as far as it is read."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_STATUS: Final = _Status()
+
+
+def quota_of(found: QuotaObject) -> ResourceQuota:
+    """The value of a decoded ResourceQuota."""
+    meta, spec, status = found.metadata, found.spec or _NO_SPEC, found.status or _NO_STATUS
+    return ResourceQuota(
+        namespace=meta.namespace,
+        name=meta.name,
+        hard=_extended(spec.hard, "spec.hard"),
+        used=_extended(status.used, "status.used"),
+        scoped=bool(spec.scopes) or spec.scope_selector is not None,
+    )
+
+
+def _extended(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:
+    return quantities({key: amount for key, amount in (found or {}).items() if _is_extended(key)}, field)
+
+
+def _is_extended(key: str) -> bool:
+    return "/" in key and not key.startswith("count/") and ".storageclass.storage.k8s.io/" not in key
+
+
+decode_quota: Final = reading.reader("ResourceQuota", QuotaObject, quota_of)

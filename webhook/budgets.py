@@ -1,0 +1,85 @@
+"""ResourceQuotas, watched by the webhook itself: what is told of them is as fresh as the watch, or not told."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from core.wire.quotas import ResourceQuota, decode_quota
+from kube.objects import EventKind, event_decoder, page_decoder
+from kube.reflector import Reflector, Source
+from webhook.inventory import STALE_S, connected
+
+_log: Final = structlog.get_logger()
+
+_QUOTAS: Final = "/api/v1/resourcequotas"
+_AGAIN_S: Final = 30.0
+
+
+class Budgets:
+    """The quotas of extended resources, by namespace: a sink of `kube.reflector`."""
+
+    def __init__(
+        self, *, kubeconfig: str, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Know nothing yet; nothing is sent before `run`. For the arguments see `webhook.inventory.InventoryWatch`."""
+        self._kubeconfig: Final = kubeconfig
+        self._environ: Final = environ
+        self._clock: Final = clock
+        self._quotas: Final[dict[str, dict[str, ResourceQuota]]] = {}
+        self._reflector: Reflector[ResourceQuota] | None = None
+
+    def of(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """The quotas of *namespace*; none while what is known may be old."""
+        found = self._quotas.get(namespace)
+        if not found or self._reflector is None:
+            return ()
+        is_fresh = self._clock() - self._reflector.last_seen_monotonic < STALE_S
+        return tuple(found.values()) if is_fresh else ()
+
+    async def run(self) -> None:
+        """Watch until cancelled, whatever the world does."""
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    await self.follow(await connected(stack, self._kubeconfig, self._environ))
+            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
+                _log.exception("ResourceQuotas are not followed; it is begun anew")
+                await asyncio.sleep(_AGAIN_S)
+
+    async def follow(self, source: Source) -> None:
+        """As `run`, by *source*."""
+        self._quotas.clear()
+        self._reflector = Reflector(
+            source,
+            _QUOTAS,
+            decode_list=page_decoder(decode_quota),
+            decode_event=event_decoder(decode_quota),
+            sink=self,
+            clock=self._clock,
+        )
+        await self._reflector.run()
+
+    async def on_replace(self, objects: Sequence[ResourceQuota], resource_version: str) -> None:
+        """These quotas, and no others, exist."""
+        del resource_version
+        self._quotas.clear()
+        for one in objects:
+            self._put(one)
+
+    async def on_event(self, kind: EventKind, value: ResourceQuota) -> None:
+        """One quota appeared, changed or went."""
+        if kind is EventKind.DELETED or not value.hard:
+            of = self._quotas.get(value.namespace, {})
+            of.pop(value.name, None)
+            if not of:
+                self._quotas.pop(value.namespace, None)
+        else:
+            self._put(value)
+
+    def _put(self, quota: ResourceQuota) -> None:
+        if quota.hard:
+            self._quotas.setdefault(quota.namespace, {})[quota.name] = quota
