@@ -18,6 +18,7 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CONFIG_MAPS: Final = ("/api/v1", "configmaps")
 _NAMESPACES: Final = ("/api/v1", "namespaces")
 _LAST_REGISTRATIONS: Final = (_ADMISSION, "validatingwebhookconfigurations")
+_DEFINITIONS: Final = ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
 _KINDS: Final = (
     (_ADMISSION, "mutatingwebhookconfigurations"),
     _LAST_REGISTRATIONS,
@@ -31,13 +32,14 @@ _KINDS: Final = (
     ("/apis/coordination.k8s.io/v1", "leases"),
     *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
     ("/apis/node.k8s.io/v1", "runtimeclasses"),
-    ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    _DEFINITIONS,
     _CONFIG_MAPS,
     # In the end: what is in one outlives it otherwise, and is there again in the next of that name.
     _NAMESPACES,
 )
 _AT_ONCE: Final = 16
 _UNREGISTERED_WITHIN_S: Final = 10.0
+_GONE_WITHIN_S: Final = 30.0
 _ASKS: Final = {
     "metadata": {"generateName": "asks-"},
     "spec": {
@@ -106,6 +108,8 @@ async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str,
     await _remove_all(admin, kind, made)
     if made and kind == _LAST_REGISTRATIONS:
         await _unregistered(admin)
+    if made and kind == _DEFINITIONS:
+        await _undefined(admin, made)
     if kind == _CONFIG_MAPS:
         for path, one in before.items():
             if now[path].get("data") != one.get("data"):
@@ -133,6 +137,13 @@ async def _remove(admin: ApiClient, path: str, *, is_namespace: bool) -> None:
     except ApiStatusError as e:
         if e.status != 404:
             raise
+
+
+async def _undefined(admin: ApiClient, paths: Set[str]) -> None:
+    """Wait until definitions are gone: until then the server serves their kinds, with objects that it still removes."""
+    async with asyncio.timeout(_GONE_WITHIN_S):
+        while not paths.isdisjoint(await _objects(admin, _DEFINITIONS)):  # noqa: ASYNC110 (a server tells nobody)
+            await asyncio.sleep(0.05)
 
 
 async def _unregistered(admin: ApiClient) -> None:
