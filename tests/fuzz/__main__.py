@@ -5,16 +5,12 @@ the input that brought it about, on one line, to become a test. The last line is
 """
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from tests.fuzz.targets import TARGETS, read
+from tests.fuzz.targets import TARGETS
 
-MAX_INPUT_BYTES = 4096
 END_S = 600
 
 
@@ -23,13 +19,10 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/test --fuzz", description="Fuzz every decoder, guided by coverage.")
     parser.add_argument("names", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)}; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default 60)")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     unknown = [name for name in options.names if name not in TARGETS]
     if unknown:
         parser.error(f"found {', '.join(unknown)}; write names of {', '.join(TARGETS)}")
-    if options.one:
-        return _fuzz(options.names[0], options.seconds)
     failed = [name for name in options.names or TARGETS if not _in_a_process(name, options.seconds)]
     count = len(options.names or TARGETS)
     print(f"{count - len(failed)} passed, {len(failed)} failed")
@@ -37,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _in_a_process(name: str, seconds: int) -> bool:
-    command = [sys.executable, "-m", "tests.fuzz", "--one", f"--seconds={seconds}", name]
+    command = [sys.executable, "-m", "tests.fuzz.one", name, str(seconds)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + END_S, check=False)
     except subprocess.TimeoutExpired:
@@ -48,29 +41,6 @@ def _in_a_process(name: str, seconds: int) -> bool:
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n", flush=True)
     return done.returncode == 0
-
-
-def _fuzz(name: str, seconds: int) -> int:
-    import atheris  # not in the tests' own lock
-
-    target = TARGETS[name]
-    atheris.instrument_all()
-
-    def one(data: bytes) -> None:
-        try:
-            read(target, data)
-        except Exception:
-            print(f"{name}: not refused as it should be: {data!r}", flush=True)
-            raise
-
-    with TemporaryDirectory() as folder:
-        for at, seed in enumerate(target.seeds):
-            (Path(folder) / f"seed-{at}").write_bytes(seed)
-        os.chdir(folder)  # where what breaks a target is written to
-        limits = (f"-max_total_time={seconds}", f"-max_len={MAX_INPUT_BYTES}", "-timeout=5", "-rss_limit_mb=2048")
-        atheris.Setup([sys.argv[0], folder, *limits, "-print_final_stats=1"], one)
-        atheris.Fuzz()
-    return 0
 
 
 if __name__ == "__main__":
