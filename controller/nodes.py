@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from controller.beats import Beats
 from controller.deeds import Announce, Subject
 from controller.documents import Documents, Place
+from controller.flaps import Flaps
 from controller.node_locks import NodeLocks
 from controller.planner import Planner
-from core.ledger import NodeState
 from core.model import Node, NodeName
 from core.port import Complaint, Healing
 from core.settings import DialectName
@@ -25,18 +25,20 @@ class Nodes:
 
     Attributes:
         complaints: what is wrong with the nodes set aside, wholly or in part.
+        flaps: the cards that fall ill again and again.
     """
 
     def __init__(self, planner: Planner, locks: NodeLocks, clock: Callable[[], float]) -> None:
         self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
+        self.flaps: Final = Flaps()
         self._planner: Final = planner
         self._locks: Final = locks
         self._documents: Final = Documents()
         self._clock: Final = clock
         self._beats: Final = Beats(planner.catalog, planner.handoff.set_blind)
         self._looked_s = clock()
-        # The most cards that a node ever had well at once, by protocol.
-        self._most: Final[dict[NodeName, dict[DialectName, int]]] = {}
+        # The cards of a node that ever were well, by protocol.
+        self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
 
     def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
         """These nodes, and no others, exist. Yields where others may have their turn."""
@@ -65,16 +67,19 @@ class Nodes:
         return self._looked_s + _LOOK_S
 
     def look(self, now_s: float) -> None:
-        """Judge those nodes anew of which something has become old."""
+        """Judge those nodes anew of which something has become old, or a card has stayed well for long enough."""
         self._looked_s = now_s
+        for name in self.flaps.end(now_s):
+            self._planner.ledger.keep_out(name, self.flaps.unsteady(name))
         for node in self._beats.stale(self._planner.ledger.node, now_s):
             self._set_node(node)
 
     def _set_node(self, node: Node) -> None:
         before = self._planner.ledger.node(node.name)
-        cards = self._usable(node.name)
+        offers = self._planner.ledger.offered(node.name) if before is not None else {}
         changed = self._planner.ledger.set_node(node)
-        self._let_rest(node.name, cards)
+        if changed:
+            self._came_back(node.name, offers)
         if before is None or before.annotations != node.annotations:
             self._locks.tend(node.name)
             if before is not None:
@@ -85,24 +90,34 @@ class Nodes:
         if complaints != self.complaints.get(node.name, ()):
             self._complain(node, complaints)
 
-    def _usable(self, name: NodeName) -> dict[DialectName, int]:
-        """How many cards of the node can be used, by protocol."""
-        state = self._planner.ledger.states.get(name)
-        return {} if state is None else {dialect: self._well(dialect, state) for dialect in state.offers}
+    def _well(self, offers: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, frozenset[str]]:
+        """The cards that are there and well, by protocol."""
+        found = {}
+        for which, cards in offers.items():
+            dialect = self._planner.catalog.dialects[which]
+            alike = frozenset(str(at) for at in range(len(cards)))
+            found[which] = dialect.well(cards) if isinstance(dialect, Healing) else alike
+        return found
 
-    def _well(self, name: DialectName, state: NodeState) -> int:
-        cards, dialect = state.offers[name], self._planner.catalog.dialects[name]
-        if not isinstance(dialect, Healing):
-            return len(cards)
-        return sum(one == healed for one, healed in zip(cards, dialect.healed(cards), strict=True))
+    def _came_back(self, name: NodeName, offers: Mapping[DialectName, tuple[Any, ...]]) -> None:
+        """Let the node rest for a protocol of which cards came back, having offered *offers*: its plugin has restarted.
 
-    def _let_rest(self, name: NodeName, before: Mapping[DialectName, int]) -> None:
-        """Let the node rest for a protocol of which cards came back: its plugin has just been started again."""
-        most = self._most.setdefault(name, {})
-        for dialect, count in self._usable(name).items():
-            if before.get(dialect, 0) < count <= most.get(dialect, 0):
-                self._planner.handoff.rests.returned(name, dialect, self._clock())
-            most[dialect] = max(most.get(dialect, 0), count)
+        If some of its cards come and go while others stay, and have names, those are kept out.
+        """
+        before = self._well(offers)
+        known, now_s = self._known.setdefault(name, {}), self._clock()
+        unsteady = self.flaps.unsteady(name)
+        for which, cards in self._well(self._planner.ledger.offered(name)).items():
+            back = (cards & known.get(which, frozenset())) - before.get(which, frozenset())
+            known[which] = known.get(which, frozenset()) | cards
+            if back:
+                single = bool(offers.get(which)) and isinstance(self._planner.catalog.dialects[which], Healing)
+                self._planner.handoff.rests.returned(name, which, now_s, longer=not single)
+                if single:
+                    self.flaps.returned(name, which, back, now_s)
+        kept_out = self.flaps.unsteady(name)
+        if kept_out != unsteady:
+            self._planner.ledger.keep_out(name, kept_out)
 
     def _complain(self, node: Node, complaints: tuple[Complaint, ...]) -> None:
         known = self.complaints.pop(node.name, ())
@@ -147,5 +162,6 @@ class Nodes:
         self._planner.handoff.node_gone(name)
         self._locks.gone(name)
         self._beats.forget(name)
-        self._most.pop(name, None)
+        self._known.pop(name, None)
+        self.flaps.forget(name)
         self.complaints.pop(name, None)

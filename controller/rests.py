@@ -3,8 +3,8 @@
 A dead plugin makes its node a black hole: nothing is in use there, so that it looks best, and kubelet tells for up to
 10 s what the plugin had. Every replacement would be bound there and fail. So a node rests, for the protocol at hand,
 after kubelet has turned away a pod of it. It does so, too, when cards come back that were not there or were ill: a
-restart of the plugin is behind that, and of its lists of devices some reach kubelet later. What fails or comes and goes
-again and again rests longer each time.
+restart of the plugin is behind that, and of its lists of devices some reach kubelet later. What fails again and again
+rests longer each time, and so does a node of which all cards come and go. One card that does: `controller.flaps`.
 Source: protocol reference, nvidia 1.3, 4.3, 5.2 (P16); Kubernetes, pkg/kubelet/cm/devicemanager.
 """
 
@@ -72,15 +72,21 @@ class Rests:
             row.times, row.last_s, row.words = row.times + 1, now_s, pod.status_message[:_TOLD_MAX]
         return self._rest((node, dialect), Cause.FAILED, pod.status_message[:_TOLD_MAX], now_s)
 
-    def returned(self, node: NodeName, dialect: DialectName, now_s: float) -> float:
-        """Cards are back that were not there, or ill: for how long their node rests now; 0 where it rests already."""
-        return self._rest((node, dialect), Cause.RETURNED, "", now_s)
+    def returned(self, node: NodeName, dialect: DialectName, now_s: float, *, longer: bool) -> float:
+        """Cards are back that were not there, or ill: for how long their node rests now; 0 where it rests already.
 
-    def _rest(self, key: tuple[NodeName, DialectName], cause: Cause, told: str, now_s: float) -> float:
+        longer: each time.
+        """
+        return self._rest((node, dialect), Cause.RETURNED, "", now_s, longer=longer)
+
+    def _rest(
+        self, key: tuple[NodeName, DialectName], cause: Cause, told: str, now_s: float, *, longer: bool = True
+    ) -> float:
         known = self._rests.get(key)
         if known is not None and now_s < known.until_s:
             return 0.0
-        times = known.times + 1 if known is not None and now_s < known.until_s + FORGOTTEN_S else 1
+        times = known.times if known is not None and now_s < known.until_s + FORGOTTEN_S else 0
+        times = max(times + longer, 1)
         rest_s = float(min(FIRST_S * 2.0 ** min(times - 1, 30), LAST_S))
         self._rests[key] = _Rest(cause, now_s + rest_s, times, told)
         return rest_s

@@ -512,6 +512,8 @@ class Controller:
         metrics.ghosts.set(len(owner.handoff.ghosts))
         for dialect in DialectName:
             metrics.nodes_resting.labels(dialect.value).set(len(owner.handoff.rests.resting(dialect)))
+        for dialect, count in owner.nodes.flaps.counts().items():
+            metrics.cards_unsteady.labels(dialect.value).set(count)
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.tasks.set(len(asyncio.all_tasks()))

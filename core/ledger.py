@@ -16,7 +16,7 @@ from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
 from core.model import Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts
-from core.port import Complaint, Stamp
+from core.port import Complaint, Healing, Stamp
 from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
@@ -128,6 +128,8 @@ class Ledger:
         self._log_start = 0
         # The nodes that may take now what they refused before; a promise does not count. The reader takes them out.
         self.opened: Final[dict[NodeName, None]] = {}
+        # Cards that take nothing new although they are well.
+        self._unsteady: dict[NodeName, Mapping[DialectName, frozenset[str]]] = {}
         self._version = 0
         self._trial: Trial | None = None
 
@@ -380,7 +382,7 @@ class Ledger:
     def set_node(self, node: Node) -> bool:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
         self._certain()
-        empty, complaints = self.catalog.offers(node, self.tables, self.settings)
+        empty, complaints = self._offers(node)
         facts = nodefit.facts_of(node)
         old = self.states.get(node.name)
         if old is None:
@@ -401,9 +403,31 @@ class Ledger:
         self._put(node.name, self._rebuilt(facts, entry))
         return True
 
+    def keep_out(self, name: NodeName, cards: Mapping[DialectName, frozenset[str]]) -> bool:
+        """Place nothing new on these *cards* of a node, by name, but on all others; False if it is so already."""
+        if cards:
+            self._unsteady[name] = cards
+        else:
+            self._unsteady.pop(name, None)
+        entry = self._entries.get(name)
+        return entry is not None and self.set_node(entry.node)
+
+    def _offers(self, node: Node) -> tuple[Mapping[DialectName, tuple[Any, ...]], tuple[Complaint, ...]]:
+        """The cards of *node* with nothing in use, by dialect, and what is wrong with it."""
+        offers, complaints = self.catalog.offers(node, self.tables, self.settings)
+        unsteady = self._unsteady.get(node.name)
+        if unsteady:
+            offers = dict(offers)
+            for which, names in unsteady.items():
+                dialect = self.catalog.dialects[which]
+                if which in offers and isinstance(dialect, Healing):
+                    offers[which] = dialect.unsteady(offers[which], names)
+        return offers, complaints
+
     def remove_node(self, name: NodeName) -> bool:
         """Forget *name*; its pods stay known as strays until they are gone too."""
         self._certain()
+        self._unsteady.pop(name, None)
         if self.states.pop(name, None) is None:
             return False
         holders = self._own(name).holders
@@ -423,7 +447,7 @@ class Ledger:
         self._reader = Reader(self.catalog, tables)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
-            entry.empty, entry.complaints = self.catalog.offers(entry.node, tables, settings)
+            entry.empty, entry.complaints = self._offers(entry.node)
             entry.scales, entry.aside = self._reader.scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
@@ -441,6 +465,7 @@ class Ledger:
         twin._pods = dict(self._pods)
         twin._promised = dict(self._promised)
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
+        twin._unsteady = dict(self._unsteady)
         return twin
 
     def state_without(self, name: NodeName, pod: PodUid) -> NodeState:

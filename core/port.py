@@ -12,7 +12,7 @@ wishes included, already parsed) and its *assignment* (which cards a pod holds, 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from core.model import AnyPod, Node, NodeName, Pod, PodUid
 from core.remarks import Notice
@@ -28,6 +28,7 @@ class Reason(StrEnum):
     EXCLUSIVE = "exclusive"
     PROMISED = "cores promised"
     UNHEALTHY = "unhealthy"
+    UNSTEADY = "unsteady"
     TYPE = "type"
     UUID = "uuid"
     INDEX = "index"
@@ -40,6 +41,12 @@ class Reason(StrEnum):
     HANDOVER = "hand-over"
     CARD_COUNT = "card count"
     UNUSABLE = "unusable"
+
+
+# What a card may get over by itself.
+ILL: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY})
+# Why a card that falls ill again and again takes nothing new although it is well now, for people.
+UNSTEADY: Final = "it fell ill again and again, and has not stayed well for long enough since"
 
 
 class Shortfall(NamedTuple):
@@ -513,7 +520,15 @@ class Healing(Protocol):
     """What a dialect adds whose nodes tell of cards that are unhealthy."""
 
     def healed(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
-        """*cards*, nothing in use, as they would be if the unhealthy ones were well."""
+        """*cards*, nothing in use, as they would be if the unhealthy and unsteady ones were well."""
+        ...
+
+    def well(self, cards: tuple[Any, ...]) -> frozenset[str]:
+        """The names of those of *cards* that are not said to be unhealthy; unsteady ones are well."""
+        ...
+
+    def unsteady(self, cards: tuple[Any, ...], names: frozenset[str]) -> tuple[Any, ...]:
+        """*cards*, nothing in use, with nothing new for those of *names* that could be used."""
         ...
 
 

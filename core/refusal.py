@@ -13,7 +13,7 @@ from core import advice, names, nodefit, spelling
 from core.advice import Advice, Room
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
-from core.port import Healing, Reason, Shortfall
+from core.port import ILL, Healing, Reason, Shortfall
 from core.settings import Policy
 from core.shape import Shape, judge
 
@@ -26,6 +26,7 @@ WHY: Final = {
     Reason.SLOTS: "no card with a free slot",
     Reason.EXCLUSIVE: "no card to itself",
     Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
+    Reason.UNSTEADY: "no card that fits has stayed well",
     Reason.UNHEALTHY: "no healthy card that fits",
     Reason.UUID: "no card of a UUID that the pod accepts",
     Reason.INDEX: "no card at an index that the pod accepts",
@@ -177,10 +178,12 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
         )
-    if isinstance(dialect, Healing) and any(one.reason is Reason.UNHEALTHY for one in if_empty):
+    if isinstance(dialect, Healing) and any(one.reason in ILL for one in if_empty):
         if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is well again"
+            if any(one.reason is Reason.UNSTEADY for one in if_empty):
+                wait = f"a card of {facts.name} that falls ill again and again has stayed well"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
         if_empty = if_well or if_empty
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)

@@ -72,6 +72,14 @@ class AscendHami:
         """*cards* as they would be if the unhealthy ones were well."""
         return tuple(_cards.healed(card) for card in cards)
 
+    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
+        """The uuids of those that are not said to be unhealthy."""
+        return frozenset(card.fixed.uuid for card in cards if card.fixed.fault is not Reason.UNHEALTHY)
+
+    def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
+        """*cards* with nothing new for those of *names*."""
+        return tuple(_cards.unsteady(card) if card.fixed.uuid in names else card for card in cards)
+
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their places."""
         return tuple(_cards.unnamed(_cards.healed(card), at) for at, card in enumerate(cards))

@@ -13,7 +13,7 @@ from core.dialects.gpushare.cards import Assignment, Card
 from core.dialects.gpushare.grammar import Capacity, Request
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Node, Pod
-from core.port import Complaint, Held, InFlight, Offer, Stamp, Violation
+from core.port import Complaint, Held, InFlight, Offer, Reason, Stamp, Violation
 from core.remarks import Notice
 from core.settings import DialectName, Tables
 
@@ -71,6 +71,17 @@ class Mode(ABC):
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""
         return tuple(card._replace(fault=None) for card in cards)
+
+    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
+        """The indices of those that are not said to be unhealthy."""
+        return frozenset(str(card.position) for card in cards if card.fault is not Reason.UNHEALTHY)
+
+    def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
+        """*cards* with nothing new for those of *names*."""
+        return tuple(
+            card._replace(fault=Reason.UNSTEADY) if card.fault is None and str(card.position) in names else card
+            for card in cards
+        )
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """The same: these cards have no names."""

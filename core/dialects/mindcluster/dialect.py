@@ -91,6 +91,21 @@ class MindCluster:
         """The chips as if none were ill."""
         return tuple([_chips.chip(one.fixed._replace(fault=None)) for one in cards])
 
+    def well(self, cards: tuple[Chip, ...]) -> frozenset[str]:
+        """The numbers of those that are not said to be unhealthy."""
+        return frozenset(str(one.fixed.id) for one in cards if one.fixed.fault is not Reason.UNHEALTHY)
+
+    def unsteady(self, cards: tuple[Chip, ...], names: frozenset[str]) -> tuple[Chip, ...]:
+        """The chips with nothing new for those of *names*."""
+        return tuple(
+            [
+                _chips.chip(one.fixed._replace(fault=one.fixed.fault or Reason.UNSTEADY))
+                if str(one.fixed.id) in names
+                else one
+                for one in cards
+            ]
+        )
+
     def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         del cards, tables

@@ -6,7 +6,7 @@ from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import Complaint, Offer, Reason
+from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
 from core.units import is_text, parse_amount
@@ -186,9 +186,16 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
 
 def healed(card: Card) -> Card:
     """*card* as it would be if it were well."""
-    if card.fixed.fault is not Reason.UNHEALTHY:
+    if card.fixed.fault not in ILL:
         return card
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
+
+
+def unsteady(card: Card) -> Card:
+    """*card*, if it could be used, with nothing new for it because it falls ill again and again."""
+    if card.fixed.fault is not None:
+        return card
+    return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))
 
 
 def unnamed(card: Card) -> Card:

@@ -270,23 +270,3 @@ def test_a_plugin_that_comes_and_goes_rests_longer_each_time():
         rests.append(rest_s(world))
         world.passes(rests[-1])
     assert rests == [min(FIRST_S * 2**at, LAST_S) for at in range(8)]
-
-
-def ill(version, *ids):
-    made = node("n1", cards=2, version=version)
-    register = made.annotations["volcano.sh/node-vgpu-register"]
-    for one in ids:
-        register = register.replace(f"{one},10,10000,NVIDIA-T4,true", f"{one},10,10000,NVIDIA-T4,false")
-    return node("n1", cards=2, version=version, annotations={"volcano.sh/node-vgpu-register": register})
-
-
-def test_a_card_that_falls_ill_lets_no_node_rest_and_one_that_flaps_lets_it_rest_longer_each_time():
-    world = World(ill("1"))
-    rests = []
-    for at in range(4):
-        world.owner.nodes.changed(ill(f"2{at}0", "n1-0"))
-        assert rest_s(world) == 0.0
-        world.owner.nodes.changed(ill(f"2{at}1"))
-        rests.append(rest_s(world))
-        world.passes(rests[-1])
-    assert rests == [FIRST_S * 2**at for at in range(4)]
