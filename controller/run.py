@@ -130,7 +130,9 @@ class Controller:
         self._audit: Audit | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
-        self._plain = Port("plain", Plain(self.reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS)
+        self._plain = Port(
+            "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
+        )
         self._context = serving.server_context()
         self._trusted = Port(
             "trusted",
@@ -425,6 +427,22 @@ class Controller:
             found.append("stopping")
         return found
 
+    def notes(self) -> list[str]:
+        """What whoever asks for readiness should know beside, a line each."""
+        if not self._gives_up_a_name:
+            return []
+        return [f"pods with schedulerName {volcano_name.NAME} are left alone: {self._volcano.given_up}"]
+
+    @property
+    def _leads(self) -> bool:
+        return self._leading is not None and self._leading.phase is Phase.LEADING
+
+    @property
+    def _gives_up_a_name(self) -> bool:
+        """Whether this process leads, and leaves pods alone that are ours by the settings."""
+        wanted = self._leads and volcano_name.NAME in self._active.settings.scheduler_names
+        return wanted and bool(self._volcano.given_up)
+
     def _explain(self) -> Explain | None:
         return self._teller.explain if self._teller is not None else None
 
@@ -531,10 +549,8 @@ class Controller:
             metrics.watch_age_s.labels(name).set(age_s(reflector))
         for kind, read in (("nodes", self._following.nodes_read), ("pods", self._following.pods_read)):
             show(metrics.unreadable.labels(kind), read.salvaged)
-        leads = self._leading is not None and self._leading.phase is Phase.LEADING
-        wanted = leads and volcano_name.NAME in self._active.settings.scheduler_names
-        metrics.name_given_up.set(wanted and bool(self._volcano.given_up))
-        metrics.leading.set(leads)
+        metrics.name_given_up.set(self._gives_up_a_name)
+        metrics.leading.set(self._leads)
 
     async def _report(self) -> None:
         """Say once, in one line, why nothing can be done, and when that is over."""

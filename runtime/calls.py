@@ -170,15 +170,20 @@ class Plain:
     """The answers of every plain port: liveness, readiness, figures."""
 
     def __init__(
-        self, reasons: Callable[[], list[str]], exposition: Callable[[], bytes | AsyncIterator[bytes]]
+        self,
+        reasons: Callable[[], list[str]],
+        exposition: Callable[[], bytes | AsyncIterator[bytes]],
+        notes: Callable[[], list[str]] = list,
     ) -> None:
         """Prepare.
 
         Args:
             reasons: why nobody should be sent to this process, a line each.
             exposition: the text for Prometheus.
+            notes: what else the answer about readiness tells, a line each, ready or not.
         """
         self._reasons = reasons
+        self._notes = notes
         self._exposition = exposition
 
     def answer(self, call: Call) -> Reply:
@@ -190,7 +195,8 @@ class Plain:
                 return Reply(b"ok\n", content_type=TEXT)
             case "/readyz":
                 reasons = self._reasons()
-                return Reply("".join(f"{one}\n" for one in reasons or ["ok"]).encode(), 503 if reasons else 200, TEXT)
+                lines = [*(reasons or ["ok"]), *self._notes()]
+                return Reply("".join(f"{one}\n" for one in lines).encode(), 503 if reasons else 200, TEXT)
             case "/metrics":
                 return Reply(self._exposition(), content_type=METRICS)
             case _:

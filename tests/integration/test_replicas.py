@@ -228,6 +228,8 @@ async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_le
         await world.phase("before")
         await world.client.create(theirs, running)
         await world.until(lambda: given_up(1))
+        why = "pod volcano-system/volcano-scheduler-0 (label app=volcano-scheduler) is there"
+        assert await one.get("/readyz") == (200, f"ok\npods with schedulerName volcano are left alone: {why}\n")
         await world.add(named("b"), pod("ours", share(1000)))
         await world.phase("ours")
         await stays_unbound(world, "b", 2.0)
@@ -235,6 +237,7 @@ async def test_volcanos_name_is_given_up_while_its_scheduler_is_there_and_its_le
         assert "SchedulerNameGivenUp" in {event["reason"] for event in events}
         await world.client.delete(f"{theirs}/volcano-scheduler-0", grace_s=0)
         await world.phase("b")
+        assert await one.get("/readyz") == (200, "ok\n")
 
 
 # -- what a decision is founded on -------------------------------------------------------------------------------
