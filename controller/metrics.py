@@ -33,6 +33,12 @@ class Metrics:
             "loop_lag_seconds", "By how much the event loop was late.", (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
         )
         self.loop_lag_max_s: Final = self._gauge("loop_lag_max_seconds", "The longest the event loop was ever late.")
+        self.index_bytes: Final = self._gauge(
+            "index_bytes", "Memory of the indices by which the best node is found, about; 384 MiB at most."
+        )
+        self.verdicts: Final = self._gauge(
+            "verdicts", "What is remembered of shapes on nodes; beyond a million the shapes asked for longest ago go."
+        )
         self.tasks: Final = self._gauge("tasks", "Tasks of the event loop.")
         self.pods: Final = self._gauge("pending_pods", "Pending pods of ours, by what they wait for.", ("waiting_for",))
         self.nodes_set_aside: Final = self._gauge(

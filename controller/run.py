@@ -535,6 +535,9 @@ class Controller:
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.tasks.set(len(asyncio.all_tasks()))
+        remembered = owner.planner.candidates.remembered
+        metrics.index_bytes.set(remembered.index_bytes)
+        metrics.verdicts.set(remembered.verdicts)
         metrics.configuration_refused.set(bool(self._active.refused))
         metrics.settings_from_before.set(self._active.from_before)
         metrics.configuration_notes.set(len(self._active.notes))

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.vgpu_protocol import Version
-from tests.support.controller_rig import GPU, NODES, PODS, pod, share
+from tests.support.controller_rig import GPU, IDS, NODES, PODS, pod, share
 
 T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}
 WATCH = KubeletSettings(order=AdmissionOrder.WATCH)
@@ -122,3 +122,33 @@ async def test_five_calls_a_second_are_enough_for_everybody_to_get_his_own(rig):
         for name in names:
             await world.phase(name, deadline_s=90.0)
         assert world.records.strangers() == []
+
+
+async def test_38_a_card_that_falls_ill_again_and_again_is_left_alone_and_its_node_serves(rig):
+    async with rig(nodes=[{"name": "t4-a", "plugin": {**T4, "count": 2}}]) as world:
+        await world.controller()
+        (plugin,) = world.kubelet.plugins("t4-a")
+        card = plugin._setup.cards[0].id
+
+        async def register():
+            return (await world.client.get("/api/v1/nodes/t4-a"))["metadata"]["annotations"][
+                "volcano.sh/node-vgpu-register"
+            ]
+
+        async def unsteady(wanted):
+            text = (await world.http("/metrics"))[1]
+            return f'cardshare_cards_unsteady{{dialect="vgpu"}} {wanted}.0' in text
+
+        for _ in range(2):
+            for is_healthy in (False, True):
+                before = await register()
+                await plugin.set_healthy(card, is_healthy)
+                assert await register() != before
+                await asyncio.sleep(0.5)  # until it is seen
+        await world.until(lambda: unsteady(1))
+        await world.add(pod("a", share(12000)))
+        assert card not in (await bound(world, "a"))["metadata"]["annotations"][IDS]
+        await world.add(pod("b", share(12000)))
+        await world.waits("b", "free")
+        await world.until(lambda: unsteady(0))
+        assert card in (await bound(world, "b"))["metadata"]["annotations"][IDS]
