@@ -13,12 +13,14 @@ from core.choice import compared
 from core.decide import shape_of
 from core.errors import quoted
 from core.explain import Refused
+from core.gang import Together
 from core.ledger import Placement
 from core.model import NodeName, Pod
 from core.shape import Shape
 from core.waiting import Cause, Wait
 
 Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
+ExplainUnit = Callable[[Together], Awaitable[tuple[Wait | None, Refused | None, float]]]
 
 UNKNOWN: Final = "unknown"
 _WAITS: Final = {
@@ -34,7 +36,14 @@ _STAGES: Final = {
 
 
 async def answer(
-    owner: Owner, inbox: Inbox, explain_shape: Explain, key: str, *, idle: Wait | None = None, given_up: str = ""
+    owner: Owner,
+    inbox: Inbox,
+    explain_shape: Explain,
+    key: str,
+    *,
+    explain_unit: ExplainUnit | None = None,
+    idle: Wait | None = None,
+    given_up: str = "",
 ) -> dict[str, Any]:
     """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards.
 
@@ -43,6 +52,7 @@ async def answer(
         inbox: through which others tell it.
         explain_shape: why no node takes a shape.
         key: the pod.
+        explain_unit: why no node takes one more of a unit; None where nobody is to be asked.
         idle: why this process decides nothing at the moment; None if it does.
         given_up: the scheduler's name of which it leaves the pods alone, because another places them, or "".
     """
@@ -51,7 +61,7 @@ async def answer(
     namespace, _, name = key.partition("/")
     entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
     if entry is not None:
-        return await _pending(owner, explain_shape, entry, idle)
+        return await _pending(owner, explain_shape, explain_unit, entry, idle)
     pod = next((one for one in owner.carded.values() if one.name == name and one.namespace == namespace), None)
     if pod is not None:
         return await _bound(owner, pod)
@@ -64,7 +74,9 @@ async def answer(
     return {"pod": key, "state": UNKNOWN, "text": text}
 
 
-async def _pending(owner: Owner, explain_shape: Explain, entry: Entry, idle: Wait | None) -> dict[str, Any]:
+async def _pending(
+    owner: Owner, explain_shape: Explain, explain_unit: ExplainUnit | None, entry: Entry, idle: Wait | None
+) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
     if entry.placement is not None:
         found |= where(owner, entry.placement)
@@ -72,6 +84,8 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry, idle: Wai
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
         found |= coded(owner.planner.turn_wait(node, keys, in_full=True) if keys is not None else turn_wait(node))
+    elif isinstance(entry.parked, Together) and explain_unit is not None:
+        found |= await _together(explain_unit, entry.parked, entry.wait)
     elif entry.wait is not None:
         found |= coded(entry.wait)
     elif entry.stage is Stage.REFUSED and entry.shape is not None:
@@ -97,6 +111,15 @@ async def _pending(owner: Owner, explain_shape: Explain, entry: Entry, idle: Wai
             f"\nIts owner's last pods were turned away by {', '.join(avoided)}: it goes elsewhere if it can."
         )
     return found
+
+
+async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | None) -> dict[str, Any]:
+    """Why a pod waits whose unit is refused: in short, and of one more member in full."""
+    wait, missing, _ = await explain_unit(asks)
+    if wait is None or missing is None:
+        return coded(known) if known is not None else {"text": "waits"}
+    full = refused_answer(missing)
+    return full | coded(wait) | {"text": f"{wait.text}\nOf one more member: {full['text']}"}
 
 
 def coded(wait: Wait) -> dict[str, Any]:

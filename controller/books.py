@@ -3,7 +3,7 @@
 Kept change by change: a queue is asked for every decision on one of its pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.admitting import shown
@@ -15,7 +15,11 @@ from core.waiting import Cause, Wait
 
 
 class Books:
-    """Who of which group holds what."""
+    """Who of which group holds what.
+
+    Attributes:
+        freed: queues of which less is held than before; the reader takes them out.
+    """
 
     def __init__(self, groups: Groups) -> None:
         self._groups: Final = groups
@@ -24,6 +28,7 @@ class Books:
         # What each queue holds with those below it, and as of which version of groups and queues.
         self._sums: dict[str, dict[str, int]] = {}
         self._version = -1
+        self.freed: Final[dict[str, None]] = {}
 
     def note(self, uid: PodUid, key: GroupKey, amounts: Mapping[str, int]) -> None:
         """*uid*, a member of *key*, holds *amounts*, and nothing else."""
@@ -39,6 +44,16 @@ class Books:
         known = self._held.pop(uid, None)
         if known is not None:
             self._add(*known, -1)
+            self.freed.update((queue.name, None) for queue in self._above(known[0]))
+
+    @property
+    def queues(self) -> Iterable[str]:
+        """All queues that are there, by name."""
+        return self._groups.queues
+
+    def is_limited(self, key: GroupKey) -> bool:
+        """Whether a queue limits what members of *key* may take."""
+        return any(queue.capability for queue in self._above(key))
 
     def budget(self, key: GroupKey) -> Budget | None:
         """What members of *key* may still take; None where no queue limits them."""

@@ -254,7 +254,7 @@ class Groups:
         self.queues_untold = True
         self.version += 1
         for key, spec in self._specs.items():
-            if name is None or spec.queue == name:
+            if name is None or spec.queue == name or name in self._ancestry(spec.queue):
                 self._look_at(key)
                 self._changed(key)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from controller.asks import Ask
 from controller.queue import Order, Queue
 from core.errors import InvariantError
 from core.ledger import Placement
@@ -75,8 +76,6 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 
 # Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
-# What comes of a decision.
-_DECIDED: Final = (Event.REFUSE, Event.LINE_UP, Event.LOCK, Event.BIND)
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
 # A condition that stood for so long does not change again and again.
@@ -119,9 +118,10 @@ class Entry:
         newest: what it was last seen to be while something that was sent was not settled.
         attempt: counts Bindings, so that a late answer is known for what it is.
         failures: of writes, in a row.
+        refused_s: since when it is refused (monotonic), again and again; None if it is not.
         turn_s: since when it waits in a node's line.
         told: what its condition says.
-        woken: the shape for which it was woken, as the first of those that are refused, until it is decided.
+        woken: what it was woken for, as the first of those that are refused, until it is decided.
         ticket, parked, arrival: the queue's own.
     """
 
@@ -133,11 +133,12 @@ class Entry:
     newest: Pod | None = None
     attempt: int = 0
     failures: int = 0
+    refused_s: float | None = None
     turn_s: float = 0.0
     told: Told | None = None
-    woken: Shape | None = None
+    woken: Ask | None = None
     ticket: int = 0
-    parked: Shape | None = None
+    parked: Ask | None = None
     arrival: int = 0
 
     @property
@@ -160,8 +161,8 @@ class Lifecycle:
         self._queue: Final = Queue(self._is_current)
         self._tickets = 0
         self._arrivals = 0
-        # Shapes of which the pod that was woken left before it was decided: what woke it may help the next one.
-        self._passed_on: list[Shape] = []
+        # What pods were woken for that were not refused for it: what woke them may help the next one.
+        self._passed_on: list[Ask] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -200,12 +201,16 @@ class Lifecycle:
         self._move(entry, Event.QUEUE)
         self._queue.ready(entry.order, entry.ticket, entry.pod.uid)
 
-    def refuse(self, entry: Entry, shape: Shape) -> None:
-        """Keep *entry* until something frees that its shape could use."""
+    def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
+        """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
+        if entry.woken == ask:
+            entry.woken = None
         self._move(entry, Event.REFUSE)
-        entry.wait = None
-        entry.parked = shape
-        self._queue.refuse(shape, entry.order, entry.ticket, entry.pod.uid)
+        entry.wait = wait
+        entry.parked = ask
+        if entry.refused_s is None:
+            entry.refused_s = now_s
+        self._queue.refuse(ask, entry.order, entry.ticket, entry.pod.uid)
 
     def back_off(self, entry: Entry, until_s: float) -> None:
         """Let *entry* be decided after *until_s* (monotonic), not before."""
@@ -262,8 +267,7 @@ class Lifecycle:
             self._queue.unpark(entry.parked)
             entry.parked = None
         if stage is not Stage.READY and entry.woken is not None:
-            if event not in _DECIDED:
-                self._passed_on.append(entry.woken)
+            self._passed_on.append(entry.woken)
             entry.woken = None
         self._counts[entry.stage] -= 1
         if isinstance(stage, Stage):
@@ -303,7 +307,7 @@ class Lifecycle:
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
         """*placement* is reserved for the pod."""
-        entry.placement, entry.wait = placement, None
+        entry.placement, entry.wait, entry.refused_s = placement, None, None
 
     def unreserve(self, entry: Entry) -> None:
         """Nothing is reserved for the pod any more."""
@@ -315,7 +319,7 @@ class Lifecycle:
 
     def changed(self, entry: Entry) -> None:
         """The pod asks something else: what failed before says nothing of it."""
-        entry.failures = 0
+        entry.failures, entry.refused_s = 0, None
         if entry.told is not None:
             entry.told = replace(entry.told, times=0)
 
@@ -338,35 +342,40 @@ class Lifecycle:
         """When the next resting pod is due, monotonic."""
         return self._queue.next_due_s()
 
-    def refused_shapes(self) -> list[Shape]:
-        """The shapes that pods are refused for."""
-        return self._queue.refused_shapes()
+    def refused_asks(self) -> list[Ask]:
+        """What pods are refused for."""
+        return self._queue.refused_asks()
 
-    def refuses(self, shape: Shape) -> bool:
-        """Whether pods are refused for *shape*."""
-        return self._queue.refuses(shape)
+    def refuses(self, ask: Ask) -> bool:
+        """Whether pods are refused for *ask*."""
+        return self._queue.refuses(ask)
 
     @property
     def is_refusing(self) -> bool:
         """Whether any pod is refused."""
         return self._queue.is_refusing
 
-    def refused_pods(self, shape: Shape) -> list[Entry]:
-        """The pods refused for *shape*, in no order."""
-        return [self._entries[uid] for uid in self._queue.refused_pods(shape)]
+    def refused_pods(self, ask: Ask) -> list[Entry]:
+        """The pods refused for *ask*, in no order."""
+        return [self._entries[uid] for uid in self._queue.refused_pods(ask)]
 
-    def wake(self, shape: Shape) -> bool:
-        """Let the first pod refused for *shape* be decided; False if there is none."""
-        uid = self._queue.first_refused(shape)
+    def first_refused(self, ask: Ask) -> Entry | None:
+        """The first pod refused for *ask*, which stays refused; None if there is none."""
+        uid = self._queue.peek_refused(ask)
+        return self._entries[uid] if uid is not None else None
+
+    def wake(self, ask: Ask) -> bool:
+        """Let the first pod refused for *ask* be decided; False if there is none."""
+        uid = self._queue.first_refused(ask)
         if uid is None:
             return False
         entry = self._entries[uid]
         self.ready(entry)
-        entry.woken = shape
+        entry.woken = ask
         return True
 
     def wake_next(self) -> None:
-        """Wake the next pod of every shape of which the one that was woken left before it was decided."""
+        """Wake the next pod where the one that was woken was not refused again."""
         while self._passed_on:
             self.wake(self._passed_on.pop())
 

@@ -48,6 +48,12 @@ class Metrics:
             "contradictions", "Times that a node was set aside because a placement there contradicted what is held."
         )
         self.nodes_silent: Final = self._gauge("nodes_silent", "Nodes whose device plugin does not answer.")
+        self.nodes_kept_free: Final = self._gauge(
+            "nodes_kept_free", "Nodes that are kept free for a pod or group that waits too long."
+        )
+        self.kept_free: Final = self._counter(
+            "kept_free", "Times that nodes were kept free for a pod or group, by how it ended.", ("outcome",)
+        )
         self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
         self.ghosts: Final = self._gauge(
             "handoff_ghosts", "Pods that vanished before they were served, of which kubelet may still admit some."

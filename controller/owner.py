@@ -22,7 +22,7 @@ from controller.pending import Pending
 from controller.planner import Planner
 from controller.rests import turned_away
 from core.catalog import Catalog
-from core.groups import GroupKey
+from core.groups import GroupKey, group_of
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings, Tables
 from kube.versions import is_newer
@@ -172,6 +172,8 @@ class Owner:
         entry = self.pending.forget(pod.uid)
         if entry is not None:
             self.handoff.leave(pod.uid)
+            if entry.placement is None and (key := group_of(pod)) is not None:
+                self.pending.group_changed(key)  # bound by another: a gang may be whole by it
             if pod.created_s:
                 self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
         known = self.carded.get(pod.uid)

@@ -54,13 +54,15 @@ Step = BindNow | WaitTurn | RefusePod
 class Wish(NamedTuple):
     """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
 
-    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits.
+    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits. barred: nodes
+    that it does not go to at all.
     """
 
     pod: Pod
     shape: Shape
     keys: Keys
     avoid: frozenset[NodeName] = frozenset()
+    barred: frozenset[NodeName] = frozenset()
 
 
 def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
@@ -145,9 +147,10 @@ def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float
 
 def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
     """The best node that is not known to be crowded, or None."""
-    pod, shape, keys, avoid = wish
+    pod, shape, keys, avoid, barred = wish
+    out = avoid | barred
     for _ in range(_NODES_TRIED):
-        placement = decide(candidates, pod, shape, handoff.crowded(keys) | avoid if avoid else handoff.crowded(keys))
+        placement = decide(candidates, pod, shape, handoff.crowded(keys) | out if out else handoff.crowded(keys))
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
@@ -160,9 +163,10 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
 
 def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
     """The best node of all, however long its line, but none whose plugin is silent."""
-    pod, shape, keys, avoid = wish
+    pod, shape, keys, avoid, barred = wish
+    out = avoid | barred
     silent: set[NodeName] = set()
-    while (placement := decide(candidates, pod, shape, silent | avoid if avoid else silent)) is not None:
+    while (placement := decide(candidates, pod, shape, silent | out if out else silent)) is not None:
         if handoff.free(placement.node, keys):
             return BindNow(placement=placement)
         if isfinite(handoff.wait_s(placement.node, keys, now_s)):

@@ -4,15 +4,17 @@ Synchronous, and the owner's alone to call: nothing here waits between a decisio
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from math import isinf
 from typing import Final, Protocol
 
 from controller import plan as steps
-from controller.books import Books, over_wait
+from controller.asks import Ask, Capped
+from controller.books import Books
 from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.groups import Groups
 from controller.handoff import HandOff
+from controller.keeping_free import End, KeepingFree, Kept
 from controller.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.locks import Locks
 from controller.marks import NO_KEYS, Keys
@@ -20,12 +22,13 @@ from controller.metrics import Metrics
 from controller.settling import Attempts
 from controller.units import Gang, Units
 from controller.wake import Wakes
-from core import explain, gang
+from core import explain, gang, keeping_free
 from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
 from core.errors import NodeInvariantError
 from core.fairness import Budget, Over, taken
+from core.gang import Together
 from core.groups import group_of
 from core.kinds import Kinds
 from core.ledger import Ledger, Placement
@@ -42,6 +45,8 @@ _SILENCE_PAUSE_S: Final = 1.0
 _NO_WAIT: Final = float("inf")
 # Somebody who looks at a pod that waits its turn for longer than this wants to know why.
 _TELL_TURN_S: Final = 10.0
+# Trying refused gangs again takes no more than a fifth of the time.
+_REST_PER_WORK: Final = 4.0
 # Annotations that come to less than this leave room for any assignment.
 _LONG_BYTES: Final = 128 * 1024
 # What the API server's admission gives to every pod that does not tolerate it by itself; indices are apart by what
@@ -110,8 +115,11 @@ class Planner:
         self.untold: Final[dict[PodUid, None]] = {}
         self.wakes: Final = Wakes(self._takes)
         self.books: Final = Books(groups)
-        self.units: Final = Units(groups, self.life, self.wakes, self.books)
-        self.chores.append(self.units)
+        self.units: Final = Units(groups, self.life, self.books, self._room_on)
+        self.keeping_free: Final = KeepingFree(
+            self.life, settings, find=self._nodes_for, began=self._keeps_free, ended=self._keeps_no_more
+        )
+        self.chores.append(self.keeping_free)
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
@@ -144,6 +152,7 @@ class Planner:
         yield from self.prime()
         self.locks.configure(settings)
         self.handoff.tables, self.handoff.settings = tables, settings
+        self.keeping_free.settings = settings
 
     def plan(self, until_s: float) -> bool:
         """Decide what can be decided before *until_s* (monotonic); True if there is more to do at once."""
@@ -184,7 +193,7 @@ class Planner:
         if self.handoff.in_flight:
             due_s.append(self._silence_s + _SILENCE_PAUSE_S)
         due_s += [chore.next_s() for chore in self.chores]
-        if self.life.is_refusing or self.units.is_refusing:
+        if self.life.is_refusing:
             due_s.append(self._retried_s + self.settings.refused_retry_s)
         return min(due_s)
 
@@ -194,10 +203,7 @@ class Planner:
             self._read(entry)
             return
         found = self.units.gang(entry)
-        if found is None and entry.woken is None and self.life.refuses(shape):
-            # Nothing that opened takes it, or the first of these pods is about to be woken for that.
-            self.life.refuse(entry, shape)
-            self.untold[entry.pod.uid] = None
+        if self._is_refused_already(entry, shape, found):
             return
         shapes = [shape] if found is None else [one.shape for one in found.waiting if one.shape is not None]
         unprepared = next((one for one in shapes if not self._is_prepared(one)), None)
@@ -210,17 +216,41 @@ class Planner:
         if found is not None:
             self._decide_gang(found, now_s)
             return
+        self._decide_pod(entry, shape, now_s)
+
+    def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
+        """Whether others are refused for the same, and nothing has opened or the first of them is woken for that."""
+        if self.keeping_free.kept is not None and not self.keeping_free.barred(entry):
+            return False  # it may go where those before it may not
+        if found is not None:
+            if not found.is_complete or entry.woken == found.asks or not self.life.refuses(found.asks):
+                return False
+            self._refuse_gang(found)
+            return True
+        if entry.woken != shape and self.life.refuses(shape):
+            self.life.refuse(entry, shape, self._clock())
+            self.untold[entry.pod.uid] = None
+            return True
+        cap = self.units.cap(entry)
+        if cap is not None and entry.woken != cap and self.life.refuses(cap):
+            self._refuse_over(entry, cap)
+            return True
+        return False
+
+    def _decide_pod(self, entry: Entry, shape: Shape, now_s: float) -> None:
+        """Place a pod that is decided alone."""
         keys = self.keys(shape)
         step = steps.next_step(
-            steps.Wish(entry.pod, shape, keys, self.handoff.rests.avoided(entry.pod)),
+            self._wish(entry, shape, keys),
             self.candidates,
             self.handoff,
             now_s,
         )
         over = () if isinstance(step, steps.RefusePod) else self._over(entry.pod, step.placement)
-        if over:
-            self.units.beyond(entry, over)
-            self._hold(entry, over_wait(over))
+        key, cap = group_of(entry.pod), self.units.cap(entry)
+        if over and key is not None and cap is not None:
+            self.units.capped(cap, key, over)
+            self._refuse_over(entry, cap)
             return
         match step:
             case steps.BindNow(placement=placement):
@@ -231,6 +261,10 @@ class Planner:
                 self._line_up(entry, placement, keys, now_s)
             case steps.RefusePod(silent=silent):
                 self._refuse(entry, shape, silent)
+
+    def _wish(self, entry: Entry, shape: Shape, keys: Keys) -> steps.Wish:
+        avoided, barred = self.handoff.rests.avoided(entry.pod), self.keeping_free.barred(entry)
+        return steps.Wish(entry.pod, shape, keys, avoided, barred)
 
     def _over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
         """Of what the pod's queue has too little left for *placement*."""
@@ -255,28 +289,37 @@ class Planner:
     def _decide_gang(self, found: Gang, now_s: float) -> None:
         """Place enough members of a group at once, or none."""
         if not found.is_complete:
-            self.units.waits(found)
-            self._hold_gang(found, found.incomplete_wait(), tell=True)
+            wait = found.incomplete_wait()
+            for entry in found.waiting:
+                self._hold(entry, wait)
             return
         started_s = self._clock()
-        answer = self._place_gang(found, now_s)
+        answer, silent = self._place_gang(found, now_s)
         if isinstance(answer, gang.Refused):
-            wait = over_wait(answer.over) if answer.over else found.refused_wait(answer)
-            tell = self.units.refused(found, wait, now_s, self._clock() - started_s)
-            self._hold_gang(found, wait, tell=tell)
+            self.units.refused(found, answer, silent)
+            self._refuse_gang(found)
+            self.wakes.refused(found.asks, ())
+            worked_s = self._clock() - started_s
+            self.wakes.rest(found.asks, now_s + (1.0 + _REST_PER_WORK) * worked_s)
             return
         placements = {one.pod: one for one in answer}
         self.units.placed(found)
+        passes_on = any(one.woken is not None for one in found.waiting)
         for entry in found.waiting:
             self.life.ready(entry)
             placement = placements.get(entry.pod.uid)
             if placement is not None and entry.shape is not None:
                 self.reserve(entry, placement)
                 self._go(entry, placement, self.keys(entry.shape), now_s)
+        if not passes_on and self.life.refuses(found.asks):
+            self.life.wake(found.asks)  # another that asks the same may fit as well
 
-    def _place_gang(self, found: Gang, now_s: float) -> tuple[Placement, ...] | gang.Refused:
-        """Reserve for enough members, on no node whose device plugin is silent."""
+    def _place_gang(
+        self, found: Gang, now_s: float
+    ) -> tuple[tuple[Placement, ...] | gang.Refused, frozenset[NodeName]]:
+        """Reserve for enough members, on no node whose device plugin is silent; and which of these were in the way."""
         silent: dict[Keys, set[NodeName]] = {}
+        barred = self.keeping_free.barred(found.waiting[0])
         keys = {one.pod.uid: self.keys(one.shape) for one in found.unit.members}
         while True:
             with self.ledger.trial() as trial:
@@ -284,14 +327,14 @@ class Planner:
                     self.ledger,
                     self.candidates,
                     found.unit,
-                    lambda shape: silent.get(self.keys(shape), frozenset()),
+                    lambda shape: barred | silent.get(self.keys(shape), frozenset()),
                     self.books.budget(found.key),
                 )
                 placements = () if isinstance(answer, gang.Refused) else answer
                 wrong = [one for one in placements if isinf(self.handoff.wait_s(one.node, keys[one.pod], now_s))]
                 if not wrong:
                     trial.keep()
-                    return answer
+                    return answer, frozenset().union(*silent.values())
             for one in wrong:
                 silent.setdefault(keys[one.pod], set()).add(one.node)
 
@@ -308,17 +351,29 @@ class Planner:
         self.life.hold_up(entry, wait)
         self.untold[entry.pod.uid] = None
 
-    def _hold_gang(self, found: Gang, wait: Wait, *, tell: bool) -> None:
-        """Let all who wait of a group wait for one reason."""
+    def _refuse_gang(self, found: Gang) -> None:
+        """Let all who wait of a gang that does not fit wait until it could."""
+        refusal = self.units.refusal(found.asks)
+        wait = refusal.wait if refusal is not None else None
         for entry in found.waiting:
-            is_news = tell or entry.wait is None
-            if is_news:
-                self._hold(entry, wait)
-            else:
-                self.life.hold(entry)
+            if entry.parked == found.asks:
+                if wait is not None:
+                    self.life.hold_up(entry, wait)
+                continue
+            if entry.stage is not Stage.READY:
+                self.life.ready(entry)
+            self.life.refuse(entry, found.asks, self._clock(), wait)
+            self.untold[entry.pod.uid] = None
+        self.units.tell(found)
+
+    def _refuse_over(self, entry: Entry, cap: Capped) -> None:
+        """Let a pod wait of which its queue has too little left."""
+        refusal = self.units.refusal(cap)
+        self.life.refuse(entry, cap, self._clock(), refusal.wait if refusal is not None else None)
+        self.untold[entry.pod.uid] = None
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
-        self.life.refuse(entry, shape)
+        self.life.refuse(entry, shape, self._clock())
         self.wakes.refused(shape, silent)
         self.untold[entry.pod.uid] = None
 
@@ -326,9 +381,10 @@ class Planner:
         """Promise *placement*, at once and in memory."""
         self.ledger.reserve(placement)
         self.life.reserve(entry, placement)
+        self.keeping_free.placed(entry, self._clock())
         self.book(entry.pod, placement.dialect, placement.assignment)
         shape = entry.shape
-        if shape is not None and self.life.refuses(shape):
+        if shape is not None and entry.woken is None and self.life.refuses(shape):
             self.life.wake(shape)  # the next of them may fit as well
 
     def book(self, pod: Pod, dialect: DialectName | None, assignment: object) -> None:
@@ -427,7 +483,7 @@ class Planner:
             return
         keys = self.keys(entry.shape)
         self.handoff.crowd(entry.placement.node, keys)
-        wish = steps.Wish(entry.pod, entry.shape, keys, self.handoff.rests.avoided(entry.pod))
+        wish = self._wish(entry, entry.shape, keys)
         step = steps.step_aside(wish, self.candidates, self.handoff, now_s)
         if step is None:
             self._keep_waiting(entry, keys, entry.placement.node, now_s)
@@ -481,6 +537,7 @@ class Planner:
         if now_s >= self._retried_s + self.settings.refused_retry_s:
             self._retried_s = now_s
             self.wakes.hear_of_all()
+            self.books.freed.update(dict.fromkeys(self.books.queues))
 
     def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
         if self.life.get(uid) is not None:
@@ -498,19 +555,33 @@ class Planner:
             self.deeds.append(Announce(about=about_pod(pod), reason="DevicePluginSilent", message=message))
 
     def _ask_refused(self, now_s: float) -> bool:
-        """Ask for one refused shape whether it fits now; False if there is nothing to ask."""
+        """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
         self._hear()
         self.life.wake_next()
+        for freed in self.units.freed():
+            self.life.wake(freed)
         if self.wakes.is_due(now_s):
-            self.wakes.begin(self.life.refused_shapes(), now_s)
-        shape = self.wakes.next(self._clock())
-        if shape is None:
+            self.wakes.begin((one for one in self.life.refused_asks() if not isinstance(one, Capped)), now_s)
+        ask = self.wakes.next(self._clock())
+        if ask is None:
             return False
-        if self.wakes.opened_for(shape) is not None or self.candidates.is_prepared(shape):
-            self._ask(shape)
-        else:
-            self._preparing = self._prepare_to_ask(shape)
+        if isinstance(ask, Together):
+            self._ask_together(ask)
+        elif isinstance(ask, Shape):
+            if self.wakes.opened_for(ask) is not None or self.candidates.is_prepared(ask):
+                self._ask(ask)
+            else:
+                self._preparing = self._prepare_to_ask(ask)
         return True
+
+    def _ask_together(self, asks: Together) -> None:
+        if not self.life.refuses(asks):
+            self.wakes.forget(asks)
+            self.units.forget(asks)
+        elif self.units.may_fit(asks, self._less(self.wakes.opened_for(asks), self.barred(asks))):
+            self.life.wake(asks)
+        else:
+            self.wakes.still_refused(asks)
 
     def _hear(self) -> None:
         """Take in which nodes opened."""
@@ -528,16 +599,52 @@ class Planner:
         if not self.life.refuses(shape):
             self.wakes.forget(shape)
             return
-        opened = self.wakes.opened_for(shape)
-        if self._best(shape) is not None if opened is None else self.wakes.is_taken(shape, opened):
+        barred = self.barred(shape)
+        opened = self._less(self.wakes.opened_for(shape), barred)
+        if self._best(shape, barred) is not None if opened is None else self.wakes.is_taken(shape, opened):
             self.life.wake(shape)
         else:
             self.wakes.still_refused(shape)
+
+    @staticmethod
+    def _less(opened: Set[NodeName] | None, barred: frozenset[NodeName]) -> Set[NodeName] | None:
+        return opened if opened is None or not barred else opened - barred
 
     def _takes(self, shape: Shape, name: NodeName) -> bool:
         """Whether node *name* takes *shape* now."""
         state = self.ledger.states.get(name)
         return state is not None and takes(shape, state, self.catalog.judging(shape.dialect), self.policy.cards)
+
+    def _room_on(self, shape: Shape, name: NodeName, most: int) -> int:
+        """How many pods of *shape*, up to *most*, node *name* takes now."""
+        return gang.room_on(self.ledger, self.policy, shape, name, most)
+
+    # ------------------------------------------------------------------ who waits too long
+
+    def barred(self, ask: Ask) -> frozenset[NodeName]:
+        """The nodes that the first of those refused for *ask* is not placed on now: they are kept free for another."""
+        return self.keeping_free.barred(self.life.first_refused(ask)) if self.keeping_free.kept else frozenset()
+
+    def _nodes_for(self, ask: Ask, entry: Entry) -> frozenset[NodeName]:
+        """The nodes that one who is refused would need; none if no nodes would do, or its queue has no room."""
+        found, refusal = self.units.gang(entry), self.units.refusal(ask)
+        if refusal is not None and refusal.over:
+            return frozenset()
+        if found is not None:
+            unit = found.unit
+        elif entry.shape is not None:
+            unit = gang.Unit(members=(gang.Member(pod=entry.pod, shape=entry.shape),))
+        answer = refusal.answer if refusal is not None else None
+        return keeping_free.nodes_for(self.ledger.fork(), self.policy, unit, answer)
+
+    def _keeps_free(self, kept: Kept) -> None:
+        self.wakes.untold[kept.ask] = None
+
+    def _keeps_no_more(self, kept: Kept, how: End) -> None:
+        self._metrics.kept_free.labels(how.value).inc()
+        self.wakes.hear(kept.nodes)
+        if self.life.refuses(kept.ask):
+            self.wakes.untold[kept.ask] = None
 
     # ------------------------------------------------------------------ keeping
 
@@ -568,10 +675,10 @@ class Planner:
         for shape in self._primed:
             self._best(shape)
 
-    def _best(self, shape: Shape) -> Found | None:
+    def _best(self, shape: Shape, passed_over: frozenset[NodeName] = frozenset()) -> Found | None:
         while True:
             try:
-                return self.candidates.best(shape)
+                return self.candidates.best(shape, passed_over)
             except NodeInvariantError as error:
                 self.set_aside(error)
 

@@ -1,15 +1,15 @@
-"""The order of pending pods: which is decided next, which rest until when, and which wait for each refused shape.
+"""The order of pending pods: which is decided next, which rest until when, and which wait refused.
 
-Order is priority, then age. A pod that nothing fits is kept by its shape, so that one question wakes all that ask the
-same. A pod is kept under the ticket of its last move: an older ticket is nothing any more.
+Order is priority, then age. A pod that nothing fits is kept by what it asks, so that one question wakes all that ask
+the same. A pod is kept under the ticket of its last move: an older ticket is nothing any more.
 """
 
 import heapq
 from collections.abc import Callable
 from typing import Final
 
+from controller.asks import Ask
 from core.model import PodUid
-from core.shape import Shape
 
 Order = tuple[int, int, int]
 
@@ -22,9 +22,9 @@ class Queue:
         self._is_current: Final = is_current
         self._ready: Final[list[tuple[Order, int, PodUid]]] = []
         self._resting: Final[list[tuple[float, int, PodUid]]] = []
-        # Per shape: how many pods wait, and in which order (with those that have left).
-        self._refused: Final[dict[Shape, list[tuple[Order, int, PodUid]]]] = {}
-        self._waiting: Final[dict[Shape, int]] = {}
+        # By what is asked: how many pods wait, and in which order (with those that have left).
+        self._refused: Final[dict[Ask, list[tuple[Order, int, PodUid]]]] = {}
+        self._waiting: Final[dict[Ask, int]] = {}
 
     def ready(self, order: Order, ticket: int, uid: PodUid) -> None:
         """Name a pod in `pop`, when its order says."""
@@ -34,21 +34,21 @@ class Queue:
         """Name a pod in `due` after *until_s* (monotonic)."""
         heapq.heappush(self._resting, (until_s, ticket, uid))
 
-    def refuse(self, shape: Shape, order: Order, ticket: int, uid: PodUid) -> None:
-        """Keep a pod until its *shape* is asked about; `unpark` once it leaves."""
-        self._waiting[shape] = self._waiting.get(shape, 0) + 1
-        waiting = self._refused.setdefault(shape, [])
-        if len(waiting) > 2 * self._waiting[shape] + 16:
+    def refuse(self, ask: Ask, order: Order, ticket: int, uid: PodUid) -> None:
+        """Keep a pod until its *ask* is asked about; `unpark` once it leaves."""
+        self._waiting[ask] = self._waiting.get(ask, 0) + 1
+        waiting = self._refused.setdefault(ask, [])
+        if len(waiting) > 2 * self._waiting[ask] + 16:
             waiting[:] = [item for item in waiting if self._is_current(item[2], item[1])]
             heapq.heapify(waiting)
         heapq.heappush(waiting, (order, ticket, uid))
 
-    def unpark(self, shape: Shape) -> None:
-        """One of the pods refused for *shape* has left."""
-        self._waiting[shape] -= 1
-        if not self._waiting[shape]:
-            del self._waiting[shape]
-            self._refused.pop(shape, None)
+    def unpark(self, ask: Ask) -> None:
+        """One of the pods refused for *ask* has left."""
+        self._waiting[ask] -= 1
+        if not self._waiting[ask]:
+            del self._waiting[ask]
+            self._refused.pop(ask, None)
 
     # ------------------------------------------------------------------ asking
 
@@ -73,26 +73,33 @@ class Queue:
         """When the next resting pod is due, monotonic."""
         return self._resting[0][0] if self._resting else None
 
-    def refused_shapes(self) -> list[Shape]:
-        """The shapes that pods are refused for."""
+    def refused_asks(self) -> list[Ask]:
+        """What pods are refused for."""
         return list(self._refused)
 
-    def refuses(self, shape: Shape) -> bool:
-        """Whether pods are refused for *shape*."""
-        return shape in self._refused
+    def refuses(self, ask: Ask) -> bool:
+        """Whether pods are refused for *ask*."""
+        return ask in self._refused
 
     @property
     def is_refusing(self) -> bool:
         """Whether any pod is refused."""
         return bool(self._refused)
 
-    def refused_pods(self, shape: Shape) -> list[PodUid]:
-        """The pods refused for *shape*, in no order."""
-        return [uid for _, ticket, uid in self._refused.get(shape, ()) if self._is_current(uid, ticket)]
+    def refused_pods(self, ask: Ask) -> list[PodUid]:
+        """The pods refused for *ask*, in no order."""
+        return [uid for _, ticket, uid in self._refused.get(ask, ()) if self._is_current(uid, ticket)]
 
-    def first_refused(self, shape: Shape) -> PodUid | None:
-        """The first pod refused for *shape*, or None; it is not named again."""
-        waiting = self._refused.get(shape)
+    def peek_refused(self, ask: Ask) -> PodUid | None:
+        """The first pod refused for *ask*, or None; it stays where it is."""
+        waiting = self._refused.get(ask)
+        while waiting and not self._is_current(waiting[0][2], waiting[0][1]):
+            heapq.heappop(waiting)
+        return waiting[0][2] if waiting else None
+
+    def first_refused(self, ask: Ask) -> PodUid | None:
+        """The first pod refused for *ask*, or None; it is not named again."""
+        waiting = self._refused.get(ask)
         while waiting:
             _, ticket, uid = heapq.heappop(waiting)
             if self._is_current(uid, ticket):

@@ -462,6 +462,7 @@ class Controller:
                 self._inbox,
                 explain_shape,
                 key,
+                explain_unit=self._teller.explain_unit if self._teller is not None else None,
                 idle=self._idle(),
                 given_up=volcano_name.NAME if self._volcano.given_up else "",
             )
@@ -525,6 +526,8 @@ class Controller:
             aside[dialect] += 1
         for dialect, count in aside.items():
             metrics.nodes_set_aside.labels(dialect.value).set(count)
+        kept = owner.planner.keeping_free.kept
+        metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
         metrics.in_flight.set(owner.handoff.in_flight)
         metrics.ghosts.set(len(owner.handoff.ghosts))

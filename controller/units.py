@@ -5,44 +5,44 @@ count, further members are placed like any other pod. What is decided of a gang 
 and sends it.
 """
 
-import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from controller.books import Books
+from controller.asks import Ask, Capped
+from controller.books import Books, over_wait
 from controller.groups import Groups
 from controller.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
-from controller.wake import Wakes
-from core import gang
-from core.fairness import Budget, Over
+from core import gang as gangs
+from core.fairness import Over
+from core.gang import Together
 from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
-from core.model import Phase, Pod, PodUid
+from core.model import NodeName, Phase, Pod
+from core.shape import Shape
+from core.shortage import shortage
 from core.waiting import Cause, Wait
 
 # Where nothing is sent or reserved for a pod, and it may be decided.
 _UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
-# Trying refused gangs again takes no more than a fifth of the time.
-_PAUSE_PER_WORK: Final = 4.0
-# Why a pod waits that may be decided with others of its group.
-_GANGS: Final = (Cause.WAITING_FOR_GROUP, Cause.WAITING_FOR_QUEUE)
-_NUMBERS_S: Final = 60.0
-_NEVER: Final = float("inf")
-_DIGITS: Final = re.compile(r"[0-9]+")
+# Refusals of what nobody waits for any more are forgotten beyond so many.
+_REFUSED_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A group of which not enough members have their places.
 
-    waiting: those to decide. absent: members that are there and not to be decided now: gated, resting, invalid.
+    waiting: those to decide. absent: members that are there and not to be decided now: gated, resting, invalid. asks:
+    what they ask together, by which they wait while it is refused.
     """
 
     key: GroupKey
     spec: GroupSpec
-    unit: gang.Unit
+    unit: gangs.Unit
     waiting: tuple[Entry, ...]
     absent: int
+    asks: Together
 
     @property
     def is_complete(self) -> bool:
@@ -67,35 +67,37 @@ class Gang:
             )
         return Wait(Cause.WAITING_FOR_GROUP, text)
 
-    def refused_wait(self, refused: gang.Refused) -> Wait:
-        """Why those that wait do, when not enough of them fit at once."""
-        wanted = max(self.spec.min_member, sum(self.unit.task_minimums.values()))
-        text = f"waits because {refused.fitting} of the {wanted} members of {self.key} that are wanted together fit now"
-        parts = [
-            f"{part.fitting} of {part.members} {f'of task {part.task}' if part.task else 'that wait'}"
-            for part in refused.parts
-        ]
-        text += f": {', '.join(parts)}" if parts else ""
-        lower = f", or set its minMember to {refused.fitting}" if 0 < refused.fitting < self.spec.min_member else ""
-        text += f"; free room for {max(wanted - refused.fitting, 1)} more, ask for less{lower}"
-        return Wait(Cause.WAITING_FOR_GROUP, text)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why what is asked is refused.
+
+    key: one of the groups that asked. wait: in short. answer: how many of a unit fit, None of a pod by itself. over:
+    of what its queue has too little left. silent: nodes that were left out because their device plugins are silent.
+    """
+
+    key: GroupKey
+    wait: Wait
+    answer: gangs.Refused | None = None
+    over: tuple[Over, ...] = ()
+    silent: tuple[NodeName, ...] = ()
 
 
 class Units:
-    """Finds gangs among pods, and remembers which were refused."""
+    """Finds gangs among pods, and remembers why units are refused, and pods whose queue has no room."""
 
-    def __init__(self, groups: Groups, life: Lifecycle, wakes: Wakes, books: Books) -> None:
+    def __init__(
+        self, groups: Groups, life: Lifecycle, books: Books, room_on: Callable[[Shape, NodeName, int], int]
+    ) -> None:
+        """Begin with nothing; *room_on*: how many of a shape, up to a number, a node takes now."""
         self._books: Final = books
         self._groups: Final = groups
         self._life: Final = life
-        self._wakes: Final = wakes
-        # Refused gangs: what was told of each, and when.
-        self._refused: Final[dict[GroupKey, tuple[str, float]]] = {}
-        # Pods that found a node, and of which their queue has too little left: what of.
-        self._beyond: Final[dict[PodUid, tuple[Over, ...]]] = {}
-        self._opened = 0
-        self._next_s = 0.0
-        self._work_s = 0.0
+        self._room_on: Final = room_on
+        self._refusals: Final[dict[Ask, Refusal]] = {}
+        # How many members nodes that opened may take, by unit that waits for them: at least as many as they do.
+        self._gains: Final[dict[Together, dict[NodeName, int]]] = {}
+        self._told: Final[dict[Together, str]] = {}
         self._begun: list[GroupKey] | None = None
 
     def gang(self, entry: Entry) -> Gang | None:
@@ -121,81 +123,117 @@ class Units:
                 absent += 1
         waiting.sort(key=lambda one: one.order)
         members = tuple(
-            gang.Member(pod=one.pod, shape=one.shape, task=task_of(one.pod)) for one in waiting if one.shape is not None
+            gangs.Member(pod=one.pod, shape=one.shape, task=task_of(one.pod))
+            for one in waiting
+            if one.shape is not None
         )
-        unit = gang.Unit(members=members, min_member=spec.min_member, task_minimums=spec.task_minimums, held=held)
+        unit = gangs.Unit(members=members, min_member=spec.min_member, task_minimums=spec.task_minimums, held=held)
         if unit.is_met({}):
             return None
-        return Gang(key=key, spec=spec, unit=unit, waiting=tuple(waiting), absent=absent)
+        queue = spec.queue if self._books.is_limited(key) else ""
+        asks = unit.together(queue)
+        return Gang(key=key, spec=spec, unit=unit, waiting=tuple(waiting), absent=absent, asks=asks)
 
     # ------------------------------------------------------------------ what was decided
 
     def placed(self, found: Gang) -> None:
         """Enough members have their places."""
-        self._refused.pop(found.key, None)
         self._groups.placed(found.key)
 
-    def refused(self, found: Gang, wait: Wait, now_s: float, worked_s: float) -> bool:
-        """Not enough members fit, which took *worked_s* to find out; whether *wait* is to be told.
+    def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
+        """Not enough members fit."""
+        wait = over_wait(answer.over) if answer.over else shortage(answer)
+        refusal = Refusal(key=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
+        self._note(found.asks, refusal)
+        self._gains.pop(found.asks, None)
+        if answer.over:
+            self._told.pop(found.asks, None)
 
-        What differs in numbers alone is told once a minute.
-        """
-        self._work_s += worked_s
-        known = self._refused.get(found.key)
-        if known is not None and now_s < known[1] + _NUMBERS_S and _words(known[0]) == _words(wait.text):
-            return False
-        self._refused[found.key] = wait.text, now_s
-        self._groups.refused(found.key, wait.text)
-        return True
+    def tell(self, found: Gang) -> None:
+        """Have it said of the group why its members find no place."""
+        refusal = self._refusals.get(found.asks)
+        if refusal is not None:
+            self._groups.refused(found.key, self._told.get(found.asks) or refusal.wait.text)
 
-    def beyond(self, entry: Entry, over: tuple[Over, ...]) -> None:
-        """A queue has too little left for a pod that is decided alone."""
-        self._beyond[entry.pod.uid] = over
+    def explained(self, asks: Together, text: str) -> None:
+        """Why *asks* is refused, in full; the groups that wait so say it from now on."""
+        if self._life.refuses(asks):
+            self._told[asks] = text
+            for key in dict.fromkeys(group_of(entry.pod) for entry in self._life.refused_pods(asks)):
+                if key is not None:
+                    self._groups.refused(key, text)
 
-    def waits(self, found: Gang) -> None:
-        """Not enough members are there: who comes later is decided with the others."""
-        self._refused.pop(found.key, None)
+    def capped(self, ask: Capped, key: GroupKey, over: tuple[Over, ...]) -> None:
+        """The queue of *key* has too little left for a pod that is decided alone."""
+        self._note(ask, Refusal(key=key, wait=over_wait(over), over=over))
+
+    def cap(self, entry: Entry) -> Capped | None:
+        """What a pod that is decided alone waits by if its queue has too little left; None if that is not limited."""
+        key = group_of(entry.pod)
+        spec = self._groups.spec(key) if key is not None else None
+        if key is None or spec is None or entry.shape is None or not self._books.is_limited(key):
+            return None
+        return Capped(spec.queue, entry.shape)
+
+    def refusal(self, ask: Ask) -> Refusal | None:
+        """Why *ask* was refused when it was last tried."""
+        return self._refusals.get(ask)
+
+    def _note(self, ask: Ask, refusal: Refusal) -> None:
+        self._refusals[ask] = refusal
+        if len(self._refusals) > _REFUSED_MAX:
+            for one in [one for one in self._refusals if one != ask and not self._life.refuses(one)]:
+                self.forget(one)
+
+    def forget(self, ask: Ask) -> None:
+        """Nobody waits by *ask*."""
+        self._refusals.pop(ask, None)
+        if isinstance(ask, Together):
+            self._gains.pop(ask, None)
+            self._told.pop(ask, None)
 
     # ------------------------------------------------------------------ trying again
 
-    @property
-    def is_refusing(self) -> bool:
-        """Whether any gang was refused, or waits for its queue."""
-        return bool(self._refused or self._beyond)
+    def may_fit(self, asks: Together, opened: Iterable[NodeName] | None) -> bool:
+        """Whether a unit that was refused could fit, now that these nodes *opened*; None: any may have.
 
-    def next_s(self) -> float:
-        """When refused gangs are to be tried again, monotonic: something freed since."""
-        return self._next_s if self.is_refusing and self._opened != self._wakes.opened else _NEVER
+        Of members that are all alike those that fit are counted: there must be as many more as were missing.
+        """
+        refusal = self._refusals.get(asks)
+        if refusal is None or refusal.answer is None:
+            return True
+        shapes = asks.shapes
+        if len(shapes) == 1 and refusal.over:
+            return self.has_room(asks)
+        if opened is None:
+            return True
+        if len(shapes) > 1:
+            return any(self._room_on(shape, name, 1) for name in opened for shape in shapes)
+        missing = refusal.answer.missing
+        (shape,) = shapes
+        gains = self._gains.setdefault(asks, {})
+        for name in opened:
+            gains[name] = self._room_on(shape, name, missing)
+        return sum(gains.values()) >= missing
 
-    def look(self, now_s: float) -> None:
-        """Let every refused gang be tried again."""
-        self._opened = self._wakes.opened
-        self._next_s, self._work_s = now_s + _PAUSE_PER_WORK * self._work_s, 0.0
-        for key in list(self._refused):
-            found = self._gang(key)
-            if found is None or not found.waiting:
-                del self._refused[key]
-            elif all(one.stage is not Stage.READY for one in found.waiting):
-                self._life.ready(found.waiting[0])
-        self._wake_beyond()
+    def has_room(self, ask: Ask) -> bool:
+        """Whether the queue for which *ask* was refused could have room for it now."""
+        refusal = self._refusals.get(ask)
+        left = self._books.budget(refusal.key) if refusal is not None else None
+        if refusal is None or left is None:
+            return True
+        return not left.lacks({one.resource: one.asked for one in refusal.over})
 
-    def _wake_beyond(self) -> None:
-        """Let those who wait for their queue be decided again, in their order, as far as it could have room."""
-        waiting = [entry for uid in self._beyond if (entry := self._life.get(uid)) is not None]
-        lacked = dict(self._beyond)
-        self._beyond.clear()
-        budgets: dict[GroupKey, Budget | None] = {}
-        for entry in sorted(waiting, key=lambda one: one.order):
-            key = group_of(entry.pod)
-            if key is None or entry.stage is not Stage.HELD or entry.wait is None or entry.wait.cause not in _GANGS:
-                continue
-            if key not in budgets:
-                budgets[key] = self._books.budget(key)
-            left, over = budgets[key], lacked[entry.pod.uid]
-            if left is None or not left.spend({one.resource: one.asked for one in over}):
-                self._life.ready(entry)
-            else:
-                self._beyond[entry.pod.uid] = over
+    def freed(self) -> Iterator[Ask]:
+        """Those that wait for a queue in which something was freed, and that may have room there now."""
+        if not self._books.freed:
+            return
+        freed = frozenset(self._books.freed)
+        self._books.freed.clear()
+        for ask in self._life.refused_asks():
+            refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
+            if refusal is not None and any(one.queue in freed for one in refusal.over) and self.has_room(ask):
+                yield ask
 
     def begun(self) -> Entry | None:
         """Who waits of a gang that was begun before this process was: those are decided before all others, once."""
@@ -213,15 +251,12 @@ class Units:
         return None
 
 
-def _words(text: str) -> str:
-    return _DIGITS.sub("#", text)
-
-
 def _may_go(entry: Entry) -> bool:
     """Whether a pod can be decided now; one that waits for others of its group is decided with them."""
     if entry.shape is None or entry.stage not in _UNDECIDED:
         return False
-    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause in _GANGS)
+    # Who is held waits for the user, but for those who wait until more members are there.
+    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP)
 
 
 def _counts(pod: Pod, entry: Entry | None) -> bool:

@@ -90,7 +90,9 @@ def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Pl
 _SLICE: Final = 32
 
 
-def look_around(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Generator[None, None, Placement | None]:
+def look_around(
+    ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
+) -> Generator[None, None, Placement | None]:
     """The same answer in slices of a millisecond or so, as all nodes are now; between them anything may happen.
 
     For questions from outside: nothing is ordered, and nothing remembered.
@@ -98,7 +100,7 @@ def look_around(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> G
     wishes = (*preferred_shapes(ledger, shape), shape)
     best: list[Found | None] = [None] * len(wishes)
     for at, state in enumerate(tuple(ledger.states.values()), start=1):
-        for number, wished in enumerate(wishes):
+        for number, wished in enumerate(wishes if state.facts.name not in passed_over else ()):
             best[number] = better(ledger, policy, wished, state, best[number])
         if at % _SLICE == 0:
             yield
@@ -148,6 +150,18 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
         if placed is not None and placed.assignment == placement.assignment:
             return True
     return False
+
+
+def placed_on(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, name: NodeName) -> Placement | None:
+    """What *pod* gets on node *name* now; None if that does not take it."""
+    state = ledger.states.get(name)
+    if state is None:
+        return None
+    for wished in (*preferred_shapes(ledger, shape), shape):
+        found = better(ledger, policy, wished, state, None)
+        if found is not None:
+            return _promise(pod, shape, found)
+    return None
 
 
 def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:

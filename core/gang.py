@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from core.candidates import Candidates
-from core.decide import decide
+from core.decide import decide, placed_on
 from core.fairness import Budget, Over, taken
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod
+from core.model import NodeName, Pod, PodUid
+from core.score import NodePolicy
 from core.shape import Shape
 
 _NOWHERE: Final = frozenset[NodeName]()
@@ -27,6 +28,25 @@ class Member:
     pod: Pod
     shape: Shape
     task: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """All of a unit that decides whether it fits: units that ask the same are refused alike.
+
+    members: (task, shape, how many). held, task_minimums: (task, how many). queue: whose room limits it, or "".
+    """
+
+    members: frozenset[tuple[str, Shape, int]]
+    min_member: int
+    task_minimums: frozenset[tuple[str, int]]
+    held: frozenset[tuple[str, int]]
+    queue: str = ""
+
+    @property
+    def shapes(self) -> frozenset[Shape]:
+        """What its members ask."""
+        return frozenset(shape for _, shape, _ in self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +70,23 @@ class Unit:
         """Whether the minimum is there, when of each task so many are *placed* besides."""
         enough = sum(self.held.values()) + sum(placed.values()) >= self.min_member
         return enough and not any(self.lacks(task, placed) for task in self.task_minimums)
+
+    @property
+    def needed(self) -> int:
+        """How many more members have to be placed, at the least."""
+        by_task = sum(self.lacks(task, {}) for task in self.task_minimums)
+        return max(self.min_member - sum(self.held.values()), by_task, 0)
+
+    def together(self, queue: str = "") -> Together:
+        """What it asks; *queue*: the one that limits it, or ""."""
+        counts = Counter((one.task, one.shape) for one in self.members)
+        return Together(
+            members=frozenset((task, shape, many) for (task, shape), many in counts.items()),
+            min_member=self.min_member,
+            task_minimums=frozenset(self.task_minimums.items()),
+            held=frozenset((task, many) for task, many in self.held.items() if many),
+            queue=queue,
+        )
 
 
 class Part(NamedTuple):
@@ -82,13 +119,28 @@ class Refused:
         return self.held + len(self.placements)
 
     @property
+    def missing(self) -> int:
+        """How many more members would have to fit, at the least."""
+        return max(self.unit.needed - len(self.placements), 1)
+
+    @property
     def first(self) -> Part | None:
         """Which members to explain: those of a task that misses its minimum, else those of which most are left."""
-        placed = {part.task: 0 for part in self.parts}
-        for part in self.parts:
-            placed[part.task] += part.fitting
+        placed = self.placed()
         missing = [part for part in self.parts if self.unit.lacks(part.task, placed)]
         return max(missing or self.parts, key=lambda part: part.members - part.fitting, default=None)
+
+    def placed(self) -> Counter[str]:
+        """By task, how many of those that wait fit."""
+        task_of = {one.pod.uid: one.task for one in self.unit.members}
+        return Counter(task_of[one.pod] for one in self.placements)
+
+    def is_met_with(self, shapes: Set[Shape]) -> bool:
+        """Whether the minimum would be there if all members of *shapes* were placed too."""
+        placed = self.placed()
+        for part in self.parts:
+            placed[part.task] += (part.members - part.fitting) * (part.shape in shapes)
+        return self.unit.is_met(placed)
 
 
 def place(
@@ -121,8 +173,42 @@ def place(
             best = attempt
     placements = tuple(best.placements) if best is not None else ()
     parts = best.parts() if best is not None else ()
-    over = best.over if best is not None else ()
+    over = (best.over if best is not None else ()) or _over_in_all(ledger, unit, budget)
     return Refused(unit=unit, held=sum(unit.held.values()), parts=parts, placements=placements, over=over)
+
+
+def _over_in_all(ledger: Ledger, unit: Unit, budget: Budget | None) -> tuple[Over, ...]:
+    """What its queue has too little left of for the minimum, wherever that went; of members that differ () always."""
+    if budget is None or len({one.shape for one in unit.members}) != 1:
+        return ()
+    one = unit.members[0]
+    amounts = taken(ledger, one.pod, one.shape.dialect, None)
+    return budget.lacks({resource: amount * unit.needed for resource, amount in amounts.items()})
+
+
+def room_on(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName, most: int) -> int:
+    """How many pods of *shape*, up to *most*, node *name* takes now, one after the other."""
+    with ledger.trial():
+        for count in range(most):
+            placement = placed_on(ledger, policy, _probe(count), shape, name)
+            if placement is None:
+                return count
+            ledger.reserve(placement)
+    return most
+
+
+def put(ledger: Ledger, policy: NodePolicy, refused: Refused) -> None:
+    """Promise in *ledger*, a fork, the places that were found, as far as their nodes still have them."""
+    members = {one.pod.uid: one for one in refused.unit.members}
+    for placement in refused.placements:
+        member = members[placement.pod]
+        again = placed_on(ledger, policy, member.pod, member.shape, placement.node)
+        if again is not None:
+            ledger.reserve(again)
+
+
+def _probe(number: int) -> Pod:
+    return Pod(uid=PodUid(f"probe-{number}"), namespace="", name="probe")
 
 
 class _Attempt:

@@ -370,7 +370,9 @@ class Settings:
 
     policy and schedule_weight follow ``deviceshare.*``; handoff_patience_s is how long a pod may wait for its
     turn on a busy node before it takes the next best; handoff_timeout_s is when a silent plugin closes its
-    node; dialects are those switched on. switched_off: of the others, what switches each off and where that stands.
+    node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it, for
+    keep_free_for_s at most (0 = never); dialects are those switched on. switched_off: of the others, what switches each
+    off and where that stands.
     """
 
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
@@ -382,6 +384,8 @@ class Settings:
     handoff_timeout_s: float = 300.0
     bind_in_flight_max: int = 64
     refused_retry_s: float = 300.0
+    keep_free_after_s: float = 300.0
+    keep_free_for_s: float = 600.0
     audit_round_s: float = 600.0
     node_lock: bool = False
     metrics_per_pod: bool = False

@@ -26,7 +26,7 @@ class Cause(Enum):
         "CS501",
         "Unschedulable",
         "no node fits now; a new, empty node of a kind that the cluster has, or that `node_kinds` describe, would take "
-        "the pod: the text names it",
+        "the pod: the text names it; of a group, such nodes would let in as many members as are wanted together",
         "wait until room frees, ask for what the text names, or add such a node (autoscalers do)",
     )
     NEVER_FITS = Row(
@@ -90,7 +90,8 @@ class Cause(Enum):
     WAITING_FOR_GROUP = Row(
         "CS520",
         "WaitingForGroup",
-        "the pod is placed together with others of its group, of which not enough are there, or not enough fit",
+        "the pod is placed together with others of its group, of which not enough are there, or not enough fit, and "
+        "new nodes alone would not help",
         "see that the group's other pods exist; otherwise as the text says",
     )
     GROUP_NOT_FOUND = Row(

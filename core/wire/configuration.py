@@ -35,6 +35,8 @@ _FLAT: Final = (
     "handoff_timeout_s",
     "bind_in_flight_max",
     "refused_retry_s",
+    "keep_free_after_s",
+    "keep_free_for_s",
     "audit_round_s",
     "node_lock",
     "mode_preference",
@@ -106,6 +108,8 @@ def _flat(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
         "bind_in_flight_max": lambda value, key: checks.whole(value, key, 1, 1024, _DEFAULT.bind_in_flight_max),
         "audit_round_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.audit_round_s),
         "refused_retry_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.refused_retry_s),
+        "keep_free_after_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.keep_free_after_s),
+        "keep_free_for_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.keep_free_for_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", MODES, MODES[0]) for i, mode in enumerate(checks.items(value, key))

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         owner.pod_changed(_waiting(number, args.shapes))
         _work(owner, clock)
     cpu_s = time.process_time() - cpu_s
-    refused = len(owner.life.refused_shapes())
+    refused = len(owner.life.refused_asks())
     if refused != args.shapes:
         raise RuntimeError(f"{refused} of {args.shapes} shapes are refused")
     release_s = time.process_time()

@@ -9,6 +9,8 @@ from controller.metrics import Metrics
 from controller.record import Recorder
 from controller.tell import Teller
 from core.explain import Refused
+from core.ledger import Ledger
+from core.model import NodeName
 from core.shape import Shape
 from tests.support.fake_calls import FakeCalls
 from tests.support.world import World, node
@@ -19,9 +21,11 @@ class CountingTeller(Teller):
 
     explained = 0
 
-    async def explain(self, shape: Shape) -> tuple[Refused, float]:
+    async def explain(
+        self, shape: Shape, fork: Ledger | None = None, barred: frozenset[NodeName] | None = None
+    ) -> tuple[Refused, float]:
         self.explained += 1
-        return await super().explain(shape)
+        return await super().explain(shape, fork, barred)
 
 
 class Rig:

@@ -63,7 +63,7 @@ def test_a_resting_pod_is_decided_when_it_is_due_and_not_before():
 def test_refused_pods_wake_one_at_a_time_the_first_in_order_first():
     life = Lifecycle()
     for name, created_s in (("late", 9), ("early", 1), ("middle", 5)):
-        life.refuse(seen(life, name, created_s=created_s), shape(1))
+        life.refuse(seen(life, name, created_s=created_s), shape(1), 0.0)
     assert popped(life) == []
     assert life.wake(shape(1))
     assert popped(life) == ["early"]
@@ -74,9 +74,9 @@ def test_refused_pods_wake_one_at_a_time_the_first_in_order_first():
 def test_a_shape_is_forgotten_with_its_last_refused_pod():
     life = Lifecycle()
     for name in ("a", "b"):
-        life.refuse(seen(life, name), shape(1))
+        life.refuse(seen(life, name), shape(1), 0.0)
     life.leave(pod("a").uid)
-    assert life.refused_shapes() == [shape(1)]
+    assert life.refused_asks() == [shape(1)]
     life.leave(pod("b").uid)
     assert not life.is_refusing
     assert not life.wake(shape(1))
@@ -84,9 +84,9 @@ def test_a_shape_is_forgotten_with_its_last_refused_pod():
 
 def test_pods_that_leave_a_refused_shape_leave_no_trace_in_its_line():
     life = Lifecycle()
-    life.refuse(seen(life, "stays"), shape(1))
+    life.refuse(seen(life, "stays"), shape(1), 0.0)
     for i in range(1000):
-        life.refuse(seen(life, f"p{i}"), shape(1))
+        life.refuse(seen(life, f"p{i}"), shape(1), 0.0)
         life.leave(pod(f"p{i}").uid)
     assert len(life._queue._refused[shape(1)]) < 50
     assert [one.pod.name for one in life.refused_pods(shape(1))] == ["stays"]

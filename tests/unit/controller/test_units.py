@@ -45,8 +45,8 @@ def test_a_gang_of_64_on_cards_where_63_fit_starts_nothing():
     assert made.owner.planner.ledger.node_of(made.seen("g0").uid) is None
     wait = made.wait("g0")
     assert wait.cause is Cause.WAITING_FOR_GROUP
-    assert "63 of the 64 members of PodGroup default/g" in wait.text
-    assert "set its minMember to 63" in wait.text
+    assert "63 of the 64 members of its group" in wait.text
+    assert "set the group's minMember to 63" in wait.text
 
 
 def test_a_gang_that_fits_is_sent_at_once_and_a_single_pod_goes_on_beside_it():

@@ -65,15 +65,15 @@ def test_what_all_have_heard_of_is_not_kept_nor_is_a_shape_that_nobody_is_refuse
 
 def test_who_waits_for_a_happening_is_named_once_and_not_after_it_left():
     wakes = Wakes(lambda shape, name: False)
-    group, queue = Happening(What.GROUP, "default/g"), Happening(What.QUEUE, "q")
+    one, other = Happening(What.LOCK, "n1"), Happening(What.LOCK, "n2")
     p, q, r = PodUid("p"), PodUid("q"), PodUid("r")
-    wakes.wait_for(p, group, queue)
-    wakes.wait_for(q, group)
-    wakes.wait_for(r, queue)
+    wakes.wait_for(p, one, other)
+    wakes.wait_for(q, one)
+    wakes.wait_for(r, other)
     wakes.leave(r)
-    assert wakes.happened(group) == [p, q]
-    assert wakes.happened(group) == []
-    assert wakes.happened(queue) == []
+    assert wakes.happened(one) == [p, q]
+    assert wakes.happened(one) == []
+    assert wakes.happened(other) == []
 
 
 def test_promises_and_their_bindings_have_no_refused_shape_asked():
