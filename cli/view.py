@@ -223,13 +223,13 @@ def _cards(ledger: Ledger, state: NodeState) -> Iterator[Card]:
             yield _card(name, tally, holders.pop(tally.card, []))
         # The plugin does not offer these at the moment; who holds them still has them.
         for card, shares in holders.items():
-            yield Card(id=card, protocol=name.value, offered=False, held_by=tuple(shares))
+            yield Card(id=card, protocol=name, offered=False, held_by=tuple(shares))
 
 
 def _card(name: DialectName, tally: Tally, shares: Sequence[Share]) -> Card:
     return Card(
         id=tally.card,
-        protocol=name.value,
+        protocol=name,
         type=tally.label,
         used=tally.used,
         total=tally.total,

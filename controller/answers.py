@@ -173,7 +173,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
         text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.reason}"
-        return found | {"node": pod.node_name, "dialect": holding.dialect.value, "text": text}
+        return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
     placement = Placement(
         pod=pod.uid,
         pod_key=pod.key,
@@ -209,6 +209,6 @@ def where(owner: Owner, placement: Placement) -> dict[str, Any]:
     described = owner.ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
     return {
         "node": placement.node,
-        "dialect": placement.dialect.value,
+        "dialect": placement.dialect,
         "cards": [{"card": one.card, "share": one.text} for one in described],
     }

@@ -22,7 +22,7 @@ from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import Calls, namespace_path
-from kube.configuration import read_from
+from kube.configuration import text_of
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.listing import list_all
@@ -64,9 +64,9 @@ async def _findings(
     async with Transport(credentials, user_agent="cardshare-audit") as transport:
         calls = Calls(transport)
         for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
-            active.take(read_from(source, name, await _config_map(calls, config, name)))
+            active.take(active.decode(text_of(source, name, await _config_map(calls, config, name))))
         name = device_map(active.settings)
-        active.take(read_from(Source.DEVICE_MAP, name, await _config_map(calls, config, name)))
+        active.take(active.decode(text_of(Source.DEVICE_MAP, name, await _config_map(calls, config, name))))
         documents = await _documents(transport, config)
         nodes = (await list_all(transport, "/api/v1/nodes", page_decoder(decode_node))).items
         pods = (await list_all(transport, "/api/v1/pods", page_decoder(decode_pod))).items

@@ -45,7 +45,7 @@ def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
 
 def _of_cards(name: str, at: int, state: NodeState) -> str:
     node = _escaped(state.facts.name)
-    cards: tuple[Card, ...] = state.offers.get(DialectName.VGPU, ())
+    cards: tuple[Card, ...] = state.offers.get(DialectName("vgpu"), ())
     # A card that is named twice has one series, as every set of labels has.
     figures = {_escaped(card.fixed.uuid): _figures(card)[at] for card in reversed(cards)}
     return "".join(

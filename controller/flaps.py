@@ -48,9 +48,9 @@ class Flaps:
                 found.setdefault(dialect, set()).add(name)
         return {dialect: frozenset(names) for dialect, names in found.items()}
 
-    def counts(self) -> Mapping[DialectName, int]:
-        """How many cards take nothing new, by protocol."""
-        found = dict.fromkeys(DialectName, 0)
+    def counts(self, dialects: Iterable[DialectName]) -> Mapping[DialectName, int]:
+        """How many cards take nothing new, by protocol, of which *dialects* are all."""
+        found = dict.fromkeys(dialects, 0)
         for cards in self._nodes.values():
             for (dialect, _), card in cards.items():
                 found[dialect] += not card.over

@@ -13,8 +13,6 @@ from core.model import Node, NodeName, Pod
 from core.port import Locking, LockStep, LockWait
 from core.settings import DialectName, Settings, Tables
 
-# Source: protocol reference, nvidia 2.7.
-_KEYS: Final[Mapping[DialectName, str]] = {DialectName.VGPU: "hamivgpu", DialectName.GPU_MEMORY: "gpu"}
 _EXPIRES_S: Final = 300
 
 
@@ -78,7 +76,7 @@ class Locks:
 
     def __init__(self, catalog: Catalog, settings: Settings) -> None:
         self._catalog: Final = catalog
-        self._timed: Final = {name: TimeLock(key) for name, key in _KEYS.items()}
+        self._timed: Final = {one.name: TimeLock(one.time_lock) for one in catalog.specs if one.time_lock}
         self._used: dict[DialectName, Locking] = {}
         self.configure(settings)
 

@@ -212,7 +212,7 @@ class Owner:
             self._started.add(pod.uid)
             rests.served(pod, holding.dialect, now_s)
         elif turned_away(pod, self._catalog.dialects[holding.dialect].resources(self.ledger.tables)):
-            self._metrics.turned_away.labels(holding.dialect.value).inc()
+            self._metrics.turned_away.labels(holding.dialect).inc()
             self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
 
     def _tell_rest(self, pod: Pod, rest_s: float) -> None:

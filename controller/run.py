@@ -49,7 +49,7 @@ from controller.volcano_name import VolcanoName
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid
-from core.settings import DialectName, Settings
+from core.settings import Settings
 from core.waiting import Cause, Wait
 from kube.calls import Calls
 from kube.configuration import Follower
@@ -519,22 +519,22 @@ class Controller:
         owner, metrics = self._owner, self._metrics
         for stage, count in owner.life.counts().items():
             metrics.pods.labels(stage.value).set(count)
-        aside = dict.fromkeys(DialectName, 0)
+        aside = dict.fromkeys(owner.ledger.catalog.dialects, 0)
         complained = {(name, one.dialect) for name, some in owner.nodes.complaints.items() for one in some}
         contradicted = {(name, dialect) for name in owner.ledger.aside for dialect in owner.ledger.states[name].offers}
         for _, dialect in complained | contradicted:
             aside[dialect] += 1
         for dialect, count in aside.items():
-            metrics.nodes_set_aside.labels(dialect.value).set(count)
+            metrics.nodes_set_aside.labels(dialect).set(count)
         kept = owner.planner.keeping_free.kept
         metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
         metrics.in_flight.set(owner.handoff.in_flight)
         metrics.ghosts.set(len(owner.handoff.ghosts))
-        for dialect in DialectName:
-            metrics.nodes_resting.labels(dialect.value).set(len(owner.handoff.rests.resting(dialect)))
-        for dialect, count in owner.nodes.flaps.counts().items():
-            metrics.cards_unsteady.labels(dialect.value).set(count)
+        for dialect in owner.ledger.catalog.dialects:
+            metrics.nodes_resting.labels(dialect).set(len(owner.handoff.rests.resting(dialect)))
+        for dialect, count in owner.nodes.flaps.counts(owner.ledger.catalog.dialects).items():
+            metrics.cards_unsteady.labels(dialect).set(count)
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.tasks.set(len(asyncio.all_tasks()))

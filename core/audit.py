@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from core.catalog import Catalog, rivals
+from core.catalog import Catalog
 from core.holding import Holding
 from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Pod, PodUid
@@ -96,19 +96,19 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
                 text=f"{text}; {whose}: {_listed(keys)}; delete one of them",
                 event=f"{text}; {whose}: {_counted(keys)}; delete one of them, {_NAMED_WHERE}",
             )
-    yield from _sold_twice(name, holders)
+    yield from _sold_twice(name, holders, ledger.catalog)
     for one in holders.values():
         if one.reason:
             yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.reason)
 
 
-def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
+def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Catalog) -> Iterator[Finding]:
     keys: dict[DialectName, list[str]] = defaultdict(list)
     for one in holders.values():
         for which in dict.fromkeys(part.dialect for part in one.parts):
             keys[which].append(one.key)
     for which in sorted(keys):
-        for rival in sorted(rivals(which) & keys.keys()):
+        for rival in sorted(catalog.rivals.get(which, frozenset()) & keys.keys()):
             if which < rival:
                 text = (
                     f"the same cards are held as {which} by {_listed(keys[which])} and as {rival} by "

@@ -1,44 +1,29 @@
 """All dialects by name: whose pod it is, what a node offers, which keys are protected.
 
-The one place that knows which dialects there are; a new one is added to `standard_catalog`.
+The one place that knows which dialects there are; a new one is added to `_ALL`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.cardless import CARDLESS
-from core.dialects.ascend_hami.dialect import AscendHami
-from core.dialects.gpushare.memory import GpuMemory
-from core.dialects.gpushare.number import GpuNumber
-from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.whole_gpu.dialect import WholeGpu
+from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
+from core.dialects.gpushare.memory import DIALECT as GPU_MEMORY
+from core.dialects.gpushare.number import DIALECT as GPU_NUMBER
+from core.dialects.mindcluster.dialect import DIALECT as MINDCLUSTER
+from core.dialects.vgpu.dialect import DIALECT as VGPU
+from core.dialects.whole_gpu.dialect import DIALECT as WHOLE_GPU
 from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import Complaint, Counting, Dialect, Judging, Marking, Offer, Violation
-from core.settings import DialectName, Settings, Tables
+from core.port import Complaint, Counting, Dialect, DialectSpec, Judging, Marking, Offer, Violation
+from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 
-# Protocols of one vendor sell the same cards, each by its own count: on a node with several of them the one in use
-# closes the others until it is empty.
-_SAME_CARDS: Final = (
-    frozenset({DialectName.VGPU, DialectName.GPU_MEMORY, DialectName.GPU_NUMBER, DialectName.WHOLE_GPU}),
-    frozenset({DialectName.ASCEND_HAMI, DialectName.MINDCLUSTER}),
-)
-
-
-_RIVALS: Final = {
-    name: frozenset[DialectName]().union(*(group - {name} for group in _SAME_CARDS if name in group))
-    for name in DialectName
-}
-
-
-def rivals(name: DialectName) -> frozenset[DialectName]:
-    """The other protocols that may sell the same cards of a node as *name* does."""
-    return _RIVALS[name]
+# In the order in which they are asked.
+_ALL: Final[tuple[DialectSpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +36,35 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The dialects in the order in which they are asked."""
+    """The dialects in the order in which they are asked; specs: all that is known of each."""
 
-    dialects: Mapping[DialectName, Dialect]
+    specs: tuple[DialectSpec, ...]
+    dialects: Mapping[DialectName, Dialect] = field(init=False, compare=False)
+    rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
+        # On a node with several dialects that sell the same cards the one in use closes the others until it is empty.
+        rivals = {
+            one.name: frozenset(other.name for other in self.specs if other.cards == one.cards and other != one)
+            for one in self.specs
+        }
+        object.__setattr__(self, "rivals", rivals)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words that texts of a configuration may use."""
+        return Vocabulary(
+            dialects=tuple(self.dialects),
+            switches={one.switch: one.name for one in self.specs if one.switch},
+            old_switches=tuple(one.switch for one in self.specs if one.old_switch),
+            modes=tuple(dict.fromkeys(mode for one in self.specs for mode in one.modes)),
+        )
+
+    @property
+    def plugin_accounts(self) -> tuple[str, ...]:
+        """The user names of all device plugins, each once; a trailing ``*`` is a prefix."""
+        return tuple(dict.fromkeys(name for one in self.specs for name in one.plugin_accounts))
 
     def judging(self, name: DialectName | None) -> Judging:
         """Who judges requests of dialect *name*; None: those of pods without cards."""
@@ -97,7 +108,7 @@ class Catalog:
         name, request = found[0]
         if isinstance(request, tuple) and request and isinstance(request[0], Violation):
             return request
-        if name not in settings.dialects:
+        if not settings.has_on(name):
             return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
 
@@ -144,7 +155,7 @@ class Catalog:
         offers: dict[DialectName, tuple[Any, ...]] = {}
         complaints: list[Complaint] = []
         for name, dialect in self.dialects.items():
-            if name not in settings.dialects:
+            if not settings.has_on(name):
                 continue
             match dialect.offer(node, tables):
                 case Offer(cards=cards, complaints=some):
@@ -213,5 +224,4 @@ def _switched_off(name: DialectName, resource: str, why: str) -> Violation:
 
 def standard_catalog() -> Catalog:
     """Every dialect that this project speaks."""
-    dialects: tuple[Dialect, ...] = (Vgpu(), GpuMemory(), GpuNumber(), MindCluster(), WholeGpu(), AscendHami())
-    return Catalog({dialect.name: dialect for dialect in dialects})
+    return Catalog(_ALL)

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from core.catalog import Catalog
 from core.errors import ConfigError
-from core.settings import ALL_DIALECTS, AscendTable, DialectName, Settings, Tables, VgpuTable
+from core.settings import AscendTable, DialectName, Settings, Tables, VgpuTable, Vocabulary
 from core.wire.configuration import OwnSettings, decode_own_settings
 from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
@@ -88,12 +88,14 @@ class Decoded(NamedTuple):
     problems: tuple[str, ...] = ()
 
 
-def decode(text: Text) -> Decoded:
-    """Read *text* by the grammar of its source."""
+def decode(text: Text, catalog: Catalog) -> Decoded:
+    """Read *text* by the grammar of its source, of which dialects have their part."""
     problems: Sequence[str] = text.problems
     if not problems:
         try:
-            return Decoded(text, _DECODERS[text.source](text.content) if text.content.strip() else None)
+            return Decoded(
+                text, _DECODERS[text.source](text.content, catalog.vocabulary) if text.content.strip() else None
+            )
         except ConfigError as e:
             problems = e.problems
     if text.path:
@@ -101,13 +103,13 @@ def decode(text: Text) -> Decoded:
     return Decoded(text, None, tuple(problems))
 
 
-_DECODERS: Final[Mapping[Source, Callable[[str], Part]]] = {
+_DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
     Source.OWN: decode_own_settings,
     Source.SCHEDULER_FILE: decode_scheduler_conf,
     Source.SCHEDULER_MAP: decode_scheduler_conf,
-    Source.DEVICE_FILE: decode_device_config,
-    Source.DEVICE_MAP: decode_device_config,
-    Source.CHIPS_MAP: decode_device_config,
+    Source.DEVICE_FILE: lambda text, _: decode_device_config(text),
+    Source.DEVICE_MAP: lambda text, _: decode_device_config(text),
+    Source.CHIPS_MAP: lambda text, _: decode_device_config(text),
 }
 
 
@@ -137,7 +139,7 @@ def merge(parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tu
     said = own.part if own is not None else OwnSettings()
     spoken = conf.part if conf is not None else SchedulerConf()
     settings = said.over(spoken.settings)
-    off = tuple((name, _switch(name, own, conf)) for name in sorted(ALL_DIALECTS - settings.dialects))
+    off = tuple((name, _switch(name, own, conf)) for name in sorted(catalog.dialects) if not settings.has_on(name))
     settings = replace(settings, scheduler_names=scheduler_names or settings.scheduler_names, switched_off=off)
     vgpu, ascend = _devices(parts)
     devices = DeviceConfig(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from core import names, nodefit
-from core.catalog import Catalog, rivals
+from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.nodefit import Amounts
@@ -170,12 +170,15 @@ def asked_resources(pod: Pod) -> frozenset[str]:
 
 
 def closed_by(
-    holding: Holding, offers: Mapping[DialectName, Any], closed: Mapping[DialectName | None, str]
+    holding: Holding,
+    offers: Mapping[DialectName, Any],
+    closed: Mapping[DialectName | None, str],
+    rivals: Mapping[DialectName, frozenset[DialectName]],
 ) -> Mapping[DialectName | None, str]:
     """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
 
     Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
-    others wait until nothing of it is held.
+    others wait until nothing of it is held. *rivals*: as `core.catalog.Catalog` has them.
     """
     if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
         return closed
@@ -183,7 +186,7 @@ def closed_by(
         if closes and name not in closed:
             closed = {**closed, name: closes}
         if len(offers) > 1 or name not in offers:
-            for rival in rivals(name):
+            for rival in rivals.get(name, ()):
                 if rival in offers and rival not in closed:
                     closed = {**closed, rival: f"its cards are in use as {name} by pod {holding.key}"}
     return closed

@@ -529,14 +529,14 @@ class Ledger:
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
         pod = replace(pod, annotations={**pod.annotations, **said})
         found = self._reader.counted(pod, entry, self._reader.amounts(pod), old)
-        return found if found.dialect is placement.dialect else old
+        return found if found.dialect == placement.dialect else old
 
     def _with(self, state: NodeState, holding: Holding) -> NodeState:
         """*state* after *holding* is held too."""
         offers, closed = state.offers, state.closed
         if holding.dialect is not None:
             offers = self._moved(offers, holding, back=False)
-            closed = closed_by(holding, offers, closed)
+            closed = closed_by(holding, offers, closed, self.catalog.rivals)
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
@@ -548,7 +548,9 @@ class Ledger:
         if holding.dialect is not None:
             offers = self._moved(offers, holding, back=True)
             # Others may close what this one closed; while it closed nothing by itself, nothing opens.
-            if closed and any(closed.get(of) == why for of, why in closed_by(holding, offers, {}).items()):
+            if closed and any(
+                closed.get(of) == why for of, why in closed_by(holding, offers, {}, self.catalog.rivals).items()
+            ):
                 closed = self._closed(self._entries[name], left, offers)
         used = dict(state.used)
         for resource, amount in holding.amounts:
@@ -577,7 +579,7 @@ class Ledger:
         closed: Mapping[DialectName | None, str] = dict.fromkeys((*offers, None), entry.aside) if entry.aside else {}
         for holding in holders:
             if holding.dialect is not None:
-                closed = closed_by(holding, offers, closed)
+                closed = closed_by(holding, offers, closed, self.catalog.rivals)
         return closed
 
     def _next(self) -> int:

@@ -1,7 +1,7 @@
 """What a device protocol must answer: the one interface behind which every dialect stands.
 
-To add a protocol, write one file in core/dialects that fulfils `Dialect` and name it in core/catalog.py; nothing
-else in the core knows what a card of that protocol looks like. A dialect is a stateless object: every method is a
+To add a protocol, write one folder in core/dialects that exports a `DialectSpec`, and name it in core/catalog.py;
+nothing else knows what a card of that protocol looks like. A dialect is a stateless object: every method is a
 pure function of its arguments.
 
 Three values belong to the dialect alone and are opaque to everybody else (frozen, hashable, compared by value):
@@ -213,6 +213,31 @@ class InFlight:
     confusable: frozenset[Hashable]
     cleanup: Mapping[str, str] | None = None
     node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialectSpec:
+    """All of one dialect: its folder exports one, and the catalog lists them.
+
+    port: what it answers. cards: whose they are; dialects of one maker sell the same cards of a node, each by its own
+    count. switch: the argument of Volcano's deviceshare plugin that switches it on, "" where it has none; old_switch:
+    the predicates plugin had it up to v1.8.2. plugin_accounts: user names of its device plugins, a trailing ``*`` is a
+    prefix. time_lock: the annotation of a node by which two schedulers keep apart, "" where there is none; a plugin
+    that reads its lock answers for itself (`Locking`). modes: the words of its ways of sharing a card.
+    """
+
+    port: "Dialect"
+    cards: str
+    switch: str = ""
+    old_switch: bool = False
+    plugin_accounts: tuple[str, ...] = ()
+    time_lock: str = ""
+    modes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> DialectName:
+        """Its name."""
+        return self.port.name
 
 
 class Judging(Protocol):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NewType
 
 from core import names
 
@@ -26,15 +26,22 @@ class Policy(StrEnum):
     INDEX = ""
 
 
-class DialectName(StrEnum):
-    """The device protocols, by the names that settings, metrics and explanations use."""
+# A device protocol, by the name that settings, metrics and explanations use; `core.catalog` says which there are.
+DialectName = NewType("DialectName", str)
 
-    GPU_MEMORY = "gpu_memory"
-    GPU_NUMBER = "gpu_number"
-    VGPU = "vgpu"
-    WHOLE_GPU = "whole_gpu"
-    ASCEND_HAMI = "ascend_hami"
-    MINDCLUSTER = "mindcluster"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The words of dialects that a configuration's texts may use.
+
+    dialects: every name. switches: by the argument of Volcano's deviceshare plugin, the dialect that it switches on;
+    old_switches: those of them that the predicates plugin had up to v1.8.2. modes: the words of ways of sharing.
+    """
+
+    dialects: tuple[DialectName, ...] = ()
+    switches: Mapping[str, DialectName] = field(default_factory=dict)
+    old_switches: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,19 +212,7 @@ class Tables:
     use_cluster_info_manager: bool = True
 
 
-ALL_DIALECTS: Final = frozenset(DialectName)
-
 CONTROLLER_ACCOUNT: Final = "system:serviceaccount:cardshare-system:cardshare-controller"
-TRUSTED_ACCOUNTS: Final = (
-    CONTROLLER_ACCOUNT,
-    "system:serviceaccount:kube-system:volcano-device-plugin",
-    "system:serviceaccount:kube-system:hami-ascend",
-    "system:serviceaccount:kube-system:ascend-device-plugin-sa-*",
-)
-
-
-# Of these, the device plugins: each has its own node's pods to write.
-PLUGIN_ACCOUNTS: Final = TRUSTED_ACCOUNTS[1:]
 
 
 class OnOtherNodes(StrEnum):
@@ -251,7 +246,8 @@ class AdmissionSettings:
     """What the webhook enforces.
 
     trusted_accounts: user names that may write assignment keys; a trailing ``*`` is a prefix.
-    plugin_accounts: those of them that are device plugins, by name or prefix.
+    None: the controller's and those of every dialect's device plugin.
+    plugin_accounts: those of them that are device plugins, by name or prefix. None: those of every dialect's.
     other_schedulers: by the name that pods carry, the account of a scheduler beside ours that assigns its pods cards.
     plugins_on_other_nodes: what is done where such an account writes a pod that is not on the node of its token.
     default_mode: vgpu-mode by namespace where a pod names none; absent = the controller chooses.
@@ -265,8 +261,8 @@ class AdmissionSettings:
     never_fits: by namespace, ``*`` for all others, what is done about pods that no node could ever take.
     """
 
-    trusted_accounts: tuple[str, ...] = TRUSTED_ACCOUNTS
-    plugin_accounts: tuple[str, ...] = PLUGIN_ACCOUNTS
+    trusted_accounts: tuple[str, ...] | None = None
+    plugin_accounts: tuple[str, ...] | None = None
     other_schedulers: Mapping[str, str] = field(default_factory=dict)
     plugins_on_other_nodes: OnOtherNodes = OnOtherNodes.WARN
     default_mode: Mapping[str, str] = field(default_factory=dict)
@@ -294,27 +290,19 @@ class AdmissionSettings:
 
     def allows_variable(self, name: str) -> bool:
         """Whether containers may set the variable *name*, whatever reads it."""
-        return _is_named(name, self.allow_variables)
+        return is_named(name, self.allow_variables)
 
     def requires_memory(self, namespace: str) -> bool:
         """Whether who asks for cards in *namespace* has to say how much memory of them."""
         found = self.memory_required
         return bool(found) and (namespace in found or EVERY_NAMESPACE in found)
 
-    def trusts(self, user_name: str) -> bool:
-        """Whether *user_name* may write what only schedulers and device plugins write."""
-        return _is_named(user_name, self.trusted_accounts)
-
     def is_account_of(self, scheduler: str, user_name: str) -> bool:
         """Whether *user_name* is that of the other scheduler of this name."""
         return self.other_schedulers.get(scheduler) == user_name
 
-    def is_of_a_node(self, user_name: str) -> bool:
-        """Whether *user_name* is a device plugin's, which has its own node's pods to write and no others."""
-        return _is_named(user_name, self.plugin_accounts)
 
-
-def _is_named(name: str, patterns: tuple[str, ...]) -> bool:
+def is_named(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether *name* is one of *patterns*, of which a trailing ``*`` makes a prefix."""
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in patterns)
 
@@ -371,15 +359,15 @@ class Settings:
     policy and schedule_weight follow ``deviceshare.*``; handoff_patience_s is how long a pod may wait for its
     turn on a busy node before it takes the next best; handoff_timeout_s is when a silent plugin closes its
     node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it, for
-    keep_free_for_s at most (0 = never); dialects are those switched on. switched_off: of the others, what switches each
-    off and where that stands.
+    keep_free_for_s at most (0 = never); dialects are those switched on, None: every one.
+    switched_off: of the others, what switches each off and where that stands.
     """
 
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
     policy: Policy = Policy.BINPACK
     schedule_weight: int = 1
     node_weights: NodeWeights = NodeWeights()
-    dialects: frozenset[DialectName] = ALL_DIALECTS
+    dialects: frozenset[DialectName] | None = None
     handoff_patience_s: float = 2.0
     handoff_timeout_s: float = 300.0
     bind_in_flight_max: int = 64
@@ -396,6 +384,10 @@ class Settings:
     device_config_name: str = "volcano-vgpu-device-config"
     device_config_namespace: str = "kube-system"
     switched_off: tuple[tuple[DialectName, str], ...] = ()
+
+    def has_on(self, name: DialectName) -> bool:
+        """Whether the dialect *name* is switched on."""
+        return self.dialects is None or name in self.dialects
 
     def why_off(self, name: DialectName) -> str:
         """What switches the dialect *name* off, "" where nobody knows."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Decoded, Source, Text, believes, decode, device_map
+from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, Text, believes, device_map
 from core.wire.config_maps import ConfigMap, decode_config_map
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
@@ -148,7 +148,7 @@ class Follower:
         # Remembered although they may be refused: one bad edit is told once.
         self._seen |= {text.source: text for text in new}
         # Work for a whole ConfigMap: it holds up nothing else.
-        decoded = await asyncio.to_thread(lambda: [decode(text) for text in new])
+        decoded = await asyncio.to_thread(lambda: [self._active.decode(text) for text in new])
         changed = [found.text for found in decoded if self._active.take(found)]
         if changed:
             sources = [text.subject for text in changed]
@@ -160,11 +160,6 @@ class Follower:
 def text_of(source: Source, name: str, found: ConfigMap | None) -> Text:
     """What the ConfigMap *name* says, or that there is none."""
     return Text(source=source, config_map=name, content=found.texts.get(source.key, "") if found is not None else "")
-
-
-def read_from(source: Source, name: str, found: ConfigMap | None) -> Decoded:
-    """The same, read."""
-    return decode(text_of(source, name, found))
 
 
 class _Sink:

@@ -61,11 +61,11 @@ class Files:
             found.append(_text(Source.DEVICE_FILE, devices / DEVICE_KEY if mounted else devices, optional=mounted))
         return tuple(found)
 
-    def kept(self) -> dict[Source, Decoded]:
+    def kept(self, catalog: Catalog) -> dict[Source, Decoded]:
         """What each source said when it was last good, as far as that was kept and can be used still."""
         folder = self.last_good
         paths = {source: folder / source for source in Source} if folder is not None else {}
-        found = [decode(_text(source, path)) for source, path in paths.items() if path.exists()]
+        found = [decode(_text(source, path), catalog) for source, path in paths.items() if path.exists()]
         return {one.text.source: one for one in found if not one.problems}
 
     @property
@@ -122,11 +122,11 @@ class ActiveConfiguration:
         self.good: Final[dict[Source, str]] = {}
         self.version = 0
         self._noted: frozenset[str] = frozenset()
-        self._kept: Final = files.kept()
+        self._kept: Final = files.kept(catalog)
         self.current: Configuration = merge({}, catalog, scheduler_names)
         texts = files.read()
         for text in texts:
-            self.take(decode(text))
+            self.take(self.decode(text))
         problems = [one for text in texts if text.source not in self._parts for one in self._problems[text.source][1]]
         if problems:
             raise ConfigError(problems)
@@ -157,6 +157,10 @@ class ActiveConfiguration:
     def tell_refusals(self, tell: Callable[[str, str], None]) -> None:
         """Call *tell* at every refusal from now on: with the name of what was edited, and why it is refused."""
         self._tell = tell
+
+    def decode(self, text: Text) -> Decoded:
+        """What *text* says, for `take`."""
+        return decode(text, self._catalog)
 
     def take(self, found: Decoded) -> bool:
         """A text is as it was *found*; whether something else is in force now."""

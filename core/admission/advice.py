@@ -16,7 +16,6 @@ from core.inventory import Stock
 from core.model import ReviewedPod
 from core.port import Dialect
 from core.remarks import Notice
-from core.settings import DialectName
 
 # More card models than these are not told apart: the first ones show what is meant.
 _MODELS_MAX: Final = 3
@@ -65,7 +64,7 @@ def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:
 
     Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
     """
-    if asked.dialect is not DialectName.VGPU:
+    if asked.dialect != "vgpu":
         return
     dialect, request, why = book.catalog.dialects[asked.dialect], asked.request, "mode mig gives whole slices only"
     there = book.stock.types(dialect) if book.stock is not None else None

@@ -111,7 +111,7 @@ def _speaks_of_cards(found: PodObject | None, book: Rulebook) -> bool:
 def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
     """CS315: a device plugin writes the pods of its own node, as far as its token tells which that is."""
     node, settings = review.user_node, book.settings.admission
-    if not node or node == old.node_name or not settings.is_of_a_node(review.user_name):
+    if not node or node == old.node_name or not book.is_of_a_node(review.user_name):
         return NOTHING
     where = f"on node {quoted(old.node_name)}" if old.node_name else "on no node"
     if settings.plugins_on_other_nodes is OnOtherNodes.WARN:

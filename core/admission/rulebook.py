@@ -9,7 +9,7 @@ from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
 from core.port import Counting, Furnishing, Reading
-from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
 
 # What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
 # also where a dialect is switched off, because its device plugin may be there all the same.
@@ -53,6 +53,7 @@ class Rulebook:
     resources_by_dialect: the same, of each.
     wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
     reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
+    trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
     """
 
@@ -68,6 +69,8 @@ class Rulebook:
     labels: Mapping[DialectName, frozenset[str]]
     counts: Mapping[str, str]
     memories: Mapping[str, str]
+    trusted: tuple[str, ...]
+    plugins: tuple[str, ...]
     stock: Stock | None = None
 
     def with_stock(self, stock: Stock | None) -> "Rulebook":
@@ -118,10 +121,18 @@ class Rulebook:
             named.update(one.limits, one.requests)
         return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
 
+    def trusts(self, user_name: str) -> bool:
+        """Whether *user_name* may write what only schedulers and device plugins write."""
+        return is_named(user_name, self.trusted)
+
+    def is_of_a_node(self, user_name: str) -> bool:
+        """Whether *user_name* is a device plugin's, which has its own node's pods to write and no others."""
+        return is_named(user_name, self.plugins)
+
     def may_assign(self, user_name: str, pod: ReviewedPod) -> bool:
         """Whether *user_name* may write assignments on *pod*: plugins, we, and the scheduler that the pod names."""
         admission, scheduler = self.settings.admission, pod.scheduler_name
-        if admission.trusts(user_name):
+        if self.trusts(user_name):
             return True
         return scheduler not in self.settings.scheduler_names and admission.is_account_of(scheduler, user_name)
 
@@ -129,11 +140,11 @@ class Rulebook:
         """Whether a Binding by *user_name* may carry an assignment: it does not tell which scheduler its pod names."""
         admission, owned = self.settings.admission, self.settings.scheduler_names
         others = [account for name, account in admission.other_schedulers.items() if name not in owned]
-        return admission.trusts(user_name) or user_name in others
+        return self.trusts(user_name) or user_name in others
 
     def is_plugin(self, user_name: str) -> bool:
         """Whether *user_name* is trusted with assignments, and is not the one who makes them."""
-        return user_name != CONTROLLER_ACCOUNT and self.settings.admission.trusts(user_name)
+        return user_name != CONTROLLER_ACCOUNT and self.trusts(user_name)
 
     def own_scheduler(self) -> str:
         """The scheduler name that pods with shares are given."""
@@ -146,6 +157,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     counting = [one for one in catalog.dialects.values() if isinstance(one, Counting)]
     reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
     furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
+    trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
     return Rulebook(
         settings=settings,
         tables=tables,
@@ -158,6 +170,8 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         furnishing=furnishing,
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
+        trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
+        plugins=catalog.plugin_accounts if plugins is None else plugins,
         memories={
             tables.vgpu.number_resource: tables.vgpu.memory_resource,
             **{chip.resource: chip.memory_resource for chip in tables.ascend.chips},

@@ -17,13 +17,13 @@ from core.settings import (
     OnOtherNodes,
     Policy,
     Settings,
+    Vocabulary,
     is_scheduler_name,
 )
 from core.units import parse_amount
 from core.wire import yaml_text
 from core.wire.checked import Checks
 
-MODES: Final = ("hami-core", "mig", "mps")
 # The word for upstream's order, which a configuration without a policy has.
 _INDEX_WORD: Final = "index"
 _FLAT: Final = (
@@ -65,17 +65,17 @@ class OwnSettings:
         return "dialects" in self.fields
 
 
-def decode_settings(text: str) -> Settings:
+def decode_settings(text: str, words: Vocabulary) -> Settings:
     """Read cardshare.yaml over the defaults.
 
     Raises:
         ConfigError: as `decode_own_settings`.
     """
-    return decode_own_settings(text).over(Settings())
+    return decode_own_settings(text, words).over(Settings())
 
 
-def decode_own_settings(text: str) -> OwnSettings:
-    """Read cardshare.yaml.
+def decode_own_settings(text: str, words: Vocabulary) -> OwnSettings:
+    """Read cardshare.yaml; *words* are those of the dialects that there are.
 
     Raises:
         ConfigError: with every problem found, unknown keys among them.
@@ -84,8 +84,8 @@ def decode_own_settings(text: str) -> OwnSettings:
     found = checks.mapping(yaml_text.load(text, "cardshare.yaml", strict=True), "cardshare.yaml")
     checks.unknown(found, (*_FLAT, "admission", "metrics"), "")
     settings = OwnSettings(
-        fields=_flat(checks, found) | _metrics(checks, found.get("metrics")),
-        admission=_admission(checks, checks.mapping(found.get("admission"), "admission")),
+        fields=_flat(checks, found, words) | _metrics(checks, found.get("metrics")),
+        admission=_admission(checks, checks.mapping(found.get("admission"), "admission"), words),
     )
     checks.raise_all()
     return settings
@@ -94,13 +94,13 @@ def decode_own_settings(text: str) -> OwnSettings:
 _DEFAULT: Final = Settings()
 
 
-def _flat(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[str, Any]:
     readers: dict[str, Callable[[Any, str], Any]] = {
         "scheduler_names": lambda value, key: _scheduler_names(checks, value, key),
         "policy": lambda value, key: policy(checks, value, key),
         "schedule_weight": lambda value, key: checks.whole(value, key, 0, 1_000_000, _DEFAULT.schedule_weight),
         "dialects": lambda value, key: frozenset(
-            DialectName(checks.word(name, f"{key}[{i}]", DialectName, DialectName.VGPU))
+            DialectName(checks.word(name, f"{key}[{i}]", words.dialects, ""))
             for i, name in enumerate(checks.items(value, key))
         ),
         "handoff_patience_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.handoff_patience_s),
@@ -112,7 +112,7 @@ def _flat(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
         "keep_free_for_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.keep_free_for_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
-            checks.word(mode, f"{key}[{i}]", MODES, MODES[0]) for i, mode in enumerate(checks.items(value, key))
+            checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))
         ),
         "node_kinds": lambda value, key: _node_kinds(checks, value, key),
         "device_config_name": checks.text,
@@ -172,7 +172,7 @@ def _metrics(checks: Checks, found: object) -> dict[str, Any]:
     return {"metrics_per_pod": checks.switch(metrics["per_pod"], "metrics.per_pod")} if "per_pod" in metrics else {}
 
 
-def _admission(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
+def _admission(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[str, Any]:
     readers: dict[str, Callable[[Any, str], Any]] = {
         "allow_privileged": checks.switch,
         "allow_limit_overrides": checks.switch,
@@ -187,7 +187,7 @@ def _admission(checks: Checks, found: Mapping[str, Any]) -> dict[str, Any]:
             checks.word(value, key, OnOtherNodes, OnOtherNodes.WARN)
         ),
         "default_mode": lambda value, key: {
-            namespace: checks.word(mode, f"{key}.{namespace}", MODES, MODES[0])
+            namespace: checks.word(mode, f"{key}.{namespace}", words.modes, "")
             for namespace, mode in checks.mapping(value, key).items()
         },
         "never_fits": lambda value, key: _never_fits(checks, value, key),

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from core.errors import escaped, quoted
-from core.settings import ALL_DIALECTS, DialectName, ExclusiveRule, GroupSettings, NodeWeights, Policy, Settings, Tables
+from core.settings import (
+    DialectName,
+    ExclusiveRule,
+    GroupSettings,
+    NodeWeights,
+    Policy,
+    Settings,
+    Tables,
+    Vocabulary,
+)
 from core.wire import yaml_text
 from core.wire.checked import Checks
 from core.wire.configuration import policy
@@ -16,15 +25,6 @@ from core.wire.device_config import DeviceConfig
 from core.wire.volcano_parts import ACTIONS, PLUGINS, Effect, Part, overcommit_pct
 
 _WHAT: Final = "volcano-scheduler.conf"
-_SWITCHES: Final = {
-    "GPUSharingEnable": DialectName.GPU_MEMORY,
-    "GPUNumberEnable": DialectName.GPU_NUMBER,
-    "VGPUEnable": DialectName.VGPU,
-    "AscendHAMiVNPUEnable": DialectName.ASCEND_HAMI,
-    "AscendMindClusterVNPUEnable": DialectName.MINDCLUSTER,
-}
-# The switches of the predicates plugin up to v1.8.2.
-_OLD_SWITCHES: Final = ("GPUSharingEnable", "GPUNumberEnable", "VGPUEnable")
 _SCORING_PLUGINS: Final = frozenset({"binpack", "nodeorder"})
 _KNOWN_PLUGINS: Final = (
     PLUGINS.keys()
@@ -68,20 +68,20 @@ class SchedulerConf:
         )
 
 
-def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerConf:  # noqa: B008 (a frozen value)
-    """Read volcano-scheduler.conf over *base*.
+def decode_scheduler_conf(text: str, words: Vocabulary) -> SchedulerConf:
+    """Read volcano-scheduler.conf over the defaults; *words* are those of the dialects that there are.
 
-    A configuration with neither ``deviceshare`` arguments nor ``predicate.*`` switches leaves *base* as it is.
+    A configuration with neither ``deviceshare`` arguments nor ``predicate.*`` switches says nothing of cards.
 
     Raises:
         ConfigError: with every problem found; such a text is to be refused whole.
     """
-    reading = _Reading(Checks())
+    reading = _Reading(Checks(), words)
     found = reading.checks.mapping(yaml_text.load(text, _WHAT), _WHAT)
     reading.top(found)
     arguments, plugins = reading.plugins(found.get("tiers"))
     groups = reading.groups(found, plugins)
-    conf = _conf(reading, arguments, replace(base, groups=groups), reading.init_params(found.get("configurations")))
+    conf = _conf(reading, arguments, Settings(groups=groups), reading.init_params(found.get("configurations")))
     reading.checks.raise_all()
     return conf
 
@@ -89,6 +89,7 @@ def decode_scheduler_conf(text: str, base: Settings = Settings()) -> SchedulerCo
 @dataclass(frozen=True, slots=True)
 class _Reading:
     checks: Checks
+    words: Vocabulary
 
     def note(self, text: str) -> None:
         self.checks.note(text)
@@ -137,16 +138,31 @@ class _Reading:
             self.checks.note_unknown({plugin: None}, _KNOWN_PLUGINS, "plugin ")
         elif plugin not in _SCORING_PLUGINS and plugin != "deviceshare":
             self.note_part(f"plugin {plugin}", PLUGINS.get(plugin, _NO_PART))
-        taken = {key: value for key, value in found.items() if _is_ours(plugin, key)}
+        taken = {key: value for key, value in found.items() if self._is_ours(plugin, key)}
         if plugin in _SCORING_PLUGINS and not taken:
             self.note(f"plugin {plugin}: partly honoured: it weighs nothing without arguments")
-        known, rest = _ARGUMENTS.get(plugin, ()), [key for key in found if key not in taken]
+        known, rest = self._known(plugin), [key for key in found if key not in taken]
         for key in rest:
             if key in _OTHER_WEIGHTS:
                 self.note(f"plugin {plugin}: {key}: has no effect here")
         unknown = {key: None for key in rest if key not in _OTHER_WEIGHTS}
         self.checks.note_unknown(unknown, known, f"plugin {escaped(plugin)}: ")
         return taken
+
+    def _is_ours(self, plugin: str, key: str) -> bool:
+        if plugin == "overcommit":
+            return key == "overcommit-factor"
+        if plugin == "binpack":
+            return key in _BINPACK or key.startswith(_BINPACK_RESOURCE)
+        return plugin in _READ_HERE and key in self._known(plugin)
+
+    def _known(self, plugin: str) -> Iterable[str]:
+        """The arguments of *plugin* that are read here."""
+        if plugin == "deviceshare":
+            return tuple(f"deviceshare.{name}" for name in (*self.words.switches, *_DEVICESHARE))
+        if plugin == "predicates":
+            return tuple(f"predicate.{name}" for name in (*self.words.old_switches, _NODE_LOCK))
+        return _BINPACK if plugin == "binpack" else tuple(_NODEORDER) if plugin == "nodeorder" else ()
 
     def init_params(self, found: object) -> Mapping[str, bool]:
         for i, one in enumerate(self.checks.items(found, "configurations")):
@@ -168,22 +184,13 @@ def _actions(found: Mapping[str, Any]) -> list[str]:
     return [one.strip() for one in actions.split(",") if one.strip()] if isinstance(actions, str) else []
 
 
-def _is_ours(plugin: str, key: str) -> bool:
-    if plugin == "overcommit":
-        return key == "overcommit-factor"
-    if plugin == "deviceshare":
-        return key.removeprefix("deviceshare.") in _DEVICESHARE and key.startswith("deviceshare.")
-    if plugin == "binpack":
-        return key in _BINPACK or key.startswith(_BINPACK_RESOURCE)
-    if plugin == "nodeorder":
-        return key in _NODEORDER
-    return plugin == "predicates" and key in _PREDICATES
-
-
-_DEVICESHARE: Final = frozenset({
-    *_SWITCHES, "NodeLockEnable", "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules",
-    "KnownGeometriesCMName", "KnownGeometriesCMNamespace",
-})  # fmt: skip
+_NODE_LOCK: Final = "NodeLockEnable"
+# Beside the switches of the dialects.
+_DEVICESHARE: Final = (
+    _NODE_LOCK, "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules", "KnownGeometriesCMName",
+    "KnownGeometriesCMNamespace",
+)  # fmt: skip
+_READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "predicates"})
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
 _BINPACK_RESOURCE: Final = "binpack.resources."
 # What nodeorder judges besides orders nothing here: those are rules, not scores.
@@ -196,20 +203,13 @@ _NODEORDER: Final = {
     "mostrequested.weight": "most_requested",
     "balancedresource.weight": "balanced",
 }
-_PREDICATES: Final = frozenset({f"predicate.{name}" for name in (*_OLD_SWITCHES, "NodeLockEnable")})
-_ARGUMENTS: Final[Mapping[str, Iterable[str]]] = {
-    "deviceshare": tuple(f"deviceshare.{name}" for name in _DEVICESHARE),
-    "binpack": _BINPACK,
-    "nodeorder": tuple(_NODEORDER),
-    "predicates": _PREDICATES,
-}
 
 
 def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init: Mapping[str, bool]) -> SchedulerConf:
     rules = _rules(reading, arguments.get("deviceshare.GPUExclusiveRules"))
     return SchedulerConf(
         settings=replace(
-            _settings(reading.checks, arguments, base) if _speaks_of_cards(arguments) else base,
+            _settings(reading, arguments, base) if _speaks_of_cards(arguments) else base,
             node_weights=_node_weights(reading.checks, arguments),
         ),
         exclusive_rules=rules,
@@ -217,13 +217,13 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
         self_maintain_available_card=init.get("self-maintain-available-card", True),
         use_cluster_info_manager=init.get("useClusterInfoManager", True),
         notes=reading.checks.notes,
-        switches={dialect: _switch(name, arguments) for name, dialect in _SWITCHES.items()},
+        switches={dialect: _switch(name, arguments, reading.words) for name, dialect in reading.words.switches.items()},
     )
 
 
-def _switch(name: str, arguments: Mapping[str, Any]) -> str:
+def _switch(name: str, arguments: Mapping[str, Any], words: Vocabulary) -> str:
     """The argument *name* of the plugin that this text writes switches to."""
-    is_old = name in _OLD_SWITCHES and not any(key.startswith("deviceshare.") for key in arguments)
+    is_old = name in words.old_switches and not any(key.startswith("deviceshare.") for key in arguments)
     return f"{'predicate' if is_old else 'deviceshare'}.{name}"
 
 
@@ -231,7 +231,9 @@ def _speaks_of_cards(arguments: Mapping[str, Any]) -> bool:
     return any(key.startswith(("deviceshare.", "predicate.")) for key in arguments)
 
 
-def _settings(checks: Checks, arguments: Mapping[str, Any], base: Settings) -> Settings:
+def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -> Settings:
+    checks, switches = reading.checks, reading.words.switches
+
     def switched(name: str) -> bool:
         return any(
             checks.switch(arguments[key], key)
@@ -250,10 +252,10 @@ def _settings(checks: Checks, arguments: Mapping[str, Any], base: Settings) -> S
         policy=Policy.INDEX if named in {None, Policy.INDEX} else policy(checks, named, "deviceshare.SchedulePolicy"),
         # Absent it is 0 upstream, which silences the policy that the guides' examples name without a weight.
         schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
-        # Whole cards have no switch upstream: kube-scheduler's own counting serves them.
-        dialects=(ALL_DIALECTS - frozenset(_SWITCHES.values()))
-        | frozenset(dialect for name, dialect in _SWITCHES.items() if switched(name)),
-        node_lock=switched("NodeLockEnable"),
+        # What has no switch upstream is on: whole cards, which kube-scheduler's own counting serves.
+        dialects=(frozenset(reading.words.dialects) - frozenset(switches.values()))
+        | frozenset(dialect for name, dialect in switches.items() if switched(name)),
+        node_lock=switched(_NODE_LOCK),
         device_config_name=text("KnownGeometriesCMName", base.device_config_name),
         device_config_namespace=text("KnownGeometriesCMNamespace", base.device_config_namespace),
     )

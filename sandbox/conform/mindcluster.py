@@ -15,7 +15,7 @@ from core.catalog import Catalog
 from core.decide import shape_of
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Chip
-from core.dialects.mindcluster.dialect import MindCluster
+from core.dialects.mindcluster.dialect import DIALECT, MindCluster
 from core.dialects.mindcluster.holding import decode_assigned
 from core.dialects.mindcluster.node_score import Fitting, scores
 from core.dialects.mindcluster.requests import Request
@@ -31,8 +31,8 @@ from core.wire import mindcluster as wire
 from sandbox.conform.records import Record, demand, node_of, pod_of, same
 
 _DIALECT: Final = MindCluster()
-_CATALOG: Final = Catalog({_DIALECT.name: _DIALECT})
-_SETTINGS: Final = Settings(dialects=frozenset({DialectName.MINDCLUSTER}))
+_CATALOG: Final = Catalog((DIALECT,))
+_SETTINGS: Final = Settings(dialects=frozenset({DialectName("mindcluster")}))
 _POLICY: Final = node_policy(_SETTINGS)
 _NO_PARTS: Final = frozenset({"PreSeparate", "UnHealthy"})
 
@@ -232,7 +232,7 @@ def _name(given: Mapping[str, Any]) -> NodeName:
 
 def _chips(ledger: Ledger, name: NodeName) -> list[Chip]:
     """The chips as upstream lists them: without ill ones, and without those that only their node's size implies."""
-    offered = ledger.states[name].offers.get(DialectName.MINDCLUSTER, ())
+    offered = ledger.states[name].offers.get(DialectName("mindcluster"), ())
     return [one for one in offered if one.fixed.fault is None and (one.fixed.listed or one.shares)]
 
 

@@ -26,7 +26,6 @@ from core.settings import Settings, Tables
 from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster
 from core.wire.config_maps import decode_config_map
-from core.wire.configuration import decode_settings
 from core.wire.device_config import decode_device_config
 from core.wire.manifests import read_manifests
 from core.wire.nodes import decode_node
@@ -34,10 +33,10 @@ from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.reviews import decode_review
-from core.wire.scheduler_conf import decode_scheduler_conf
 from core.wire.templates import decode_workload
 from kube.errors import UndecodableError
 from kube.objects import event_decoder, page_decoder, read_version
+from tests.support.texts import decode_scheduler_conf, decode_settings
 
 _DATA: Final = Path(__file__).parents[1] / "data"
 _CATALOG: Final = standard_catalog()

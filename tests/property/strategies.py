@@ -4,16 +4,16 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from core.catalog import Catalog
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import DialectName, ExclusiveRule, Policy, Tables
 from tests.support.cards import A100, TABLES, V100, container, record, share_node, vgpu_node
+from tests.support.catalogs import catalog_of
 
 RULED: Final = Tables(vgpu=TABLES.vgpu, exclusive_rules=(ExclusiveRule(labels=frozenset({("team", "a")})),))
-CATALOG: Final = Catalog({one.name: one for one in (Vgpu(), GpuMemory(), GpuNumber())})
+CATALOG: Final = catalog_of(Vgpu(), GpuMemory(), GpuNumber())
 
 policies = st.sampled_from(tuple(Policy))
 
@@ -36,27 +36,27 @@ registers = st.one_of(
     st.lists(_mig, min_size=1, max_size=3).map(_register),
 )
 nodes: st.SearchStrategy[tuple[DialectName, Node]] = st.one_of(
-    registers.map(lambda register: (DialectName.VGPU, vgpu_node(register))),
-    registers.map(lambda register: (DialectName.VGPU, vgpu_node(register))),
+    registers.map(lambda register: (DialectName("vgpu"), vgpu_node(register))),
+    registers.map(lambda register: (DialectName("vgpu"), vgpu_node(register))),
     st.builds(
         lambda cards, each: (
-            DialectName.GPU_MEMORY,
+            DialectName("gpu_memory"),
             share_node({"volcano.sh/gpu-number": cards, "volcano.sh/gpu-memory": cards * each}, unhealthy="1"),
         ),
         st.integers(1, 5),
         st.sampled_from((16, 24)),
     ),
     st.integers(1, 5).map(
-        lambda cards: (DialectName.GPU_NUMBER, share_node({"volcano.sh/gpu-number": cards}, unhealthy="1"))
+        lambda cards: (DialectName("gpu_number"), share_node({"volcano.sh/gpu-number": cards}, unhealthy="1"))
     ),
 )
 
 
 def _limits(dialect: DialectName, number: int, memory: int, cores: int, percent: int) -> Container:
     match dialect:
-        case DialectName.GPU_MEMORY:
+        case "gpu_memory":
             return Container(name="c", limits={"volcano.sh/gpu-memory": str(memory)})
-        case DialectName.GPU_NUMBER:
+        case "gpu_number":
             return Container(name="c", limits={"volcano.sh/gpu-number": str(number)})
         case _ if percent:
             return container(number=number, percent=percent, cores=cores)

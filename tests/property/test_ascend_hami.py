@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.dialects.ascend_hami.devices import Assigned, decode_devices, encode_devices
 from core.dialects.ascend_hami.fit import refusal
 from core.dialects.ascend_hami.register import decode_register
@@ -20,6 +19,7 @@ from core.settings import Policy, Settings
 from core.shape import Shape, scan
 from tests.support import ascend
 from tests.support.ascend import DIALECT, TABLES
+from tests.support.catalogs import catalog_of
 
 WORDS = ("Ascend310P", "Ascend910B2", "Ascend910B4")
 ODD: tuple[dict[str, object], ...] = (
@@ -139,7 +139,7 @@ def test_the_best_candidate_is_the_best_of_all_nodes(policy, weight, seed):
     chance = Random(seed)
     like = (chance.sample(WORDS, chance.choice((1, 1, 2))), chance.choice((0.0, 0.3, 0.9)))
     tables = _random_tables(chance)
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), tables, Settings())
+    ledger = Ledger(catalog_of(DIALECT), tables, Settings())
     for number in range(chance.randint(1, 8)):
         ledger.set_node(_random_node(chance, number, *like))
     rule = NodePolicy(policy, weight)

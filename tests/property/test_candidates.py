@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.catalogs import catalog_of
 from tests.support.placed import reserve
 from tests.support.toy import Toy, ToyRequest
 
@@ -67,7 +67,7 @@ def _node(number: int, what) -> Node:
     ),
 )
 def test_the_best_candidate_is_the_best_of_all(policy, weight, long_walk, others, first, some_shapes, steps):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number, what in enumerate(first):
         ledger.set_node(_node(number, what))
     rule = NodePolicy(policy, weight, others)
@@ -102,7 +102,7 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
         cards = [(chance.choice("aab"), chance.choice((8, 16))) for _ in range(chance.randint(1, 4))]
         return cards, chance.choice(ZONES), chance.randint(1, 6), False
 
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(80):
         ledger.set_node(_node(number, some_node()))
     rule = NodePolicy(chance.choice((Policy.BINPACK, Policy.SPREAD)), 1)

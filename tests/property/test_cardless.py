@@ -4,13 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.decide import decide, shape_of, still_fits
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.catalogs import catalog_of
 from tests.support.toy import MEMORY, Toy
 
 nodes = st.tuples(st.integers(0, 8), st.integers(0, 8), st.sampled_from((None, None, "a:8", "a:8,a:8")))
@@ -44,7 +44,7 @@ def pod(name, what):
     steps,
 )
 def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight, others, first, some):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     rule = NodePolicy(policy, weight, others)
     candidates = Candidates(ledger, rule, long_walk=3)
     there = dict(enumerate(first))
@@ -93,7 +93,7 @@ def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight
 
 
 def test_a_pod_without_cards_holds_no_cards_and_closes_nothing():
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     ledger.set_node(node(0, (8, 8, "a:8")))
     before = ledger.states[NodeName("n0")]
     made = pod("p", (2, 2, 0))
@@ -111,7 +111,7 @@ def test_a_pod_without_cards_holds_no_cards_and_closes_nothing():
 
 
 def test_a_node_that_is_set_aside_takes_pods_without_cards_no_more():
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     ledger.set_node(node(0, (8, 8, None)))
     candidates = Candidates(ledger, NodePolicy(Policy.BINPACK, 1))
     shape = shape_of(pod("p", (1, 1, 0)), ledger)

@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.decide import try_decide
 from core.gang import Member, Refused, Unit, place
 from core.ledger import Ledger
@@ -17,6 +16,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings, Tables
 from core.shape import Shape
+from tests.support.catalogs import catalog_of
 from tests.support.toy import HELD, Toy, ToyRequest
 
 MEMORY, CPU, CORES = 8, 4, 100
@@ -29,7 +29,7 @@ alone = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.just(1), st.in
 
 
 def ledger_of(used):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number, cards in enumerate(used):
         register = ",".join(f"a:{MEMORY}" for _ in cards)
         amounts = {"cpu": str(CPU), "pods": "99"}

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Assignment, Share, chip
@@ -20,10 +19,11 @@ from core.model import PodUid
 from core.score import NodePolicy
 from core.settings import DialectName, Policy, Settings, Tables
 from core.shape import scan
+from tests.support.catalogs import catalog_of
 from tests.support.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()
-SETTINGS = Settings(dialects=frozenset({DialectName.MINDCLUSTER}))
+SETTINGS = Settings(dialects=frozenset({DialectName("mindcluster")}))
 
 slices = st.builds(lambda key: Request(key[0], DECISIONS[key]), st.sampled_from(sorted(DECISIONS)))
 requests = st.one_of(slices, slices, st.builds(lambda cores: Request(cores, None), st.sampled_from((8, 16, 10, 24))))
@@ -134,7 +134,7 @@ def _dvpp_allows(order) -> bool:
     ),
 )
 def test_the_shared_indices_answer_what_looking_at_every_node_would(weight, nodes, steps):
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), Tables(), SETTINGS)
+    ledger = Ledger(catalog_of(DIALECT), Tables(), SETTINGS)
     for at, (chips, per_chip, ill) in enumerate(nodes):
         ledger.set_node(npu_node(chips, name=f"n{at}", per_chip=per_chip, unhealthy=(0,) if ill else ()))
     policy = NodePolicy(Policy.BINPACK, weight)

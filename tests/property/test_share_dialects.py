@@ -39,12 +39,12 @@ def fitting(name, cards, pod) -> int:
     """How many cards could take the pod's share, by the rules told once more from what the cards show."""
     (asking,) = pod.containers
     limits = {key.rpartition("/")[2]: int(value) for key, value in asking.limits.items()}
-    if name is DialectName.GPU_MEMORY:
+    if name == DialectName("gpu_memory"):
         return sum(
             card.fault is None and card.memory - card.used_memory >= limits["gpu-memory"]
             for card in live_of(cards, pod)
         )
-    if name is DialectName.GPU_NUMBER:
+    if name == DialectName("gpu_number"):
         return sum(card.fault is None and not card.pods for card in live_of(cards, pod))
     return sum(takes_vgpu(card, pod, limits) for card in cards)
 
@@ -244,7 +244,7 @@ POD_KEYS = (
 @given(st.sampled_from(POD_KEYS), ugly, st.sampled_from(sorted(DIALECTS)))
 def test_any_text_on_a_pod_gives_a_value_or_a_violation_in_time(key, text, name):
     dialect = DIALECTS[name]
-    resource = {DialectName.GPU_MEMORY: "volcano.sh/gpu-memory", DialectName.GPU_NUMBER: "volcano.sh/gpu-number"}
+    resource = {DialectName("gpu_memory"): "volcano.sh/gpu-memory", DialectName("gpu_number"): "volcano.sh/gpu-number"}
     asking = Container(name="c", limits={resource[name]: "1"}) if name in resource else container(number=1)
     pod = Pod(
         uid=PodUid("p"),
@@ -255,9 +255,9 @@ def test_any_text_on_a_pod_gives_a_value_or_a_violation_in_time(key, text, name)
         annotations={keys.NODE: "node-a", key: text},
     )
     node = share_node({"volcano.sh/gpu-number": 2, "volcano.sh/gpu-memory": 8})
-    if name is DialectName.GPU_NUMBER:
+    if name == DialectName("gpu_number"):
         node = share_node({"volcano.sh/gpu-number": 2})
-    if name is DialectName.VGPU:
+    if name == DialectName("vgpu"):
         node = vgpu_node("GPU-0,10,16,NVIDIA-Tesla T4,true,hami-core:")
     cards = dialect.offer(node, RULED).cards
     request = within_a_millisecond(lambda: dialect.request(pod, RULED))
@@ -276,9 +276,9 @@ def test_any_text_on_a_pod_gives_a_value_or_a_violation_in_time(key, text, name)
 @settings(max_examples=300)
 @given(ugly)
 def test_any_text_on_a_node_gives_cards_or_a_complaint_in_time(text):
-    vgpu = DIALECTS[DialectName.VGPU]
+    vgpu = DIALECTS[DialectName("vgpu")]
     assert isinstance(within_a_millisecond(lambda: vgpu.offer(vgpu_node(text), RULED)), Offer | Complaint)
-    memory = DIALECTS[DialectName.GPU_MEMORY]
+    memory = DIALECTS[DialectName("gpu_memory")]
     for capacity in ({"volcano.sh/gpu-number": text}, {"volcano.sh/gpu-number": 2, "volcano.sh/gpu-memory": text}):
         answer = within_a_millisecond(lambda capacity=capacity: memory.offer(share_node(capacity), RULED))
         assert answer is None or isinstance(answer, Offer | Complaint)
@@ -295,6 +295,6 @@ def test_a_text_beyond_the_bound_is_refused_unread(size):
     if size > 1 << 20:
         with pytest.raises(InvalidRequestError):
             within_a_millisecond(lambda: decode_register(text))
-    held = DIALECTS[DialectName.VGPU].held(bound(text), (), RULED)
+    held = DIALECTS[DialectName("vgpu")].held(bound(text), (), RULED)
     assert held is not None
     assert held.closes

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.catalogs import catalog_of
 from tests.support.toy import HELD, Toy, ToyRequest
 
 RULE = NodePolicy(Policy.BINPACK, 1)
@@ -43,7 +43,7 @@ trials = st.lists(st.tuples(steps, st.booleans(), st.one_of(st.none(), st.tuples
 
 
 def ledger_of(nodes):
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(nodes):
         cards = {"toy.example/cards": "a:8,a:8"}
         made.set_node(Node(name=NodeName(f"n{number}"), annotations=cards, allocatable={"cpu": "5", "pods": "6"}))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from core.model import Container, Pod, PodUid
-from core.settings import DialectName
+from tests.support.texts import WORDS
 from tests.support.twin import Machine, Twin
 from tests.support.twin_world import World
 
@@ -24,7 +24,7 @@ def test_a_twin_that_reads_the_objects_alone_finds_no_card_sold_twice(seed):
     assert world.contradictions == []
     assert world.drifts == []
     assert world.ledger.aside == {}
-    assert set(world.placed) == {one.value for one in DialectName}
+    assert set(world.placed) == set(WORDS.dialects)
     assert sum(world.placed.values()) > OPERATIONS / 20
     assert min(world.counts[name] for name in ("refused", "change_config", "swap", "restart", "garble")) > 0
 

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
@@ -14,6 +13,7 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.score import NodePolicy
 from core.settings import Policy, Settings, Tables
 from core.shape import scan
+from tests.support.catalogs import catalog_of
 
 DIALECT = WholeGpu()
 PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A10", "Tesla-T4", "")
@@ -47,7 +47,7 @@ def _pod(name: str, gpus: int, key: str, types: str, node_name: str = "") -> Pod
     ),
 )
 def test_indices_and_scan_agree_and_no_node_gives_more_than_it_has(policy, weight, nodes, steps):
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), Tables(), Settings(policy=policy))
+    ledger = Ledger(catalog_of(DIALECT), Tables(), Settings(policy=policy))
     for at, (product, gpus) in enumerate(nodes):
         labels = {"nvidia.com/gpu.product": product} if product else {}
         allocatable = {"nvidia.com/gpu": str(gpus), "pods": "110"}

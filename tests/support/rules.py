@@ -134,7 +134,7 @@ def book_of(rule: Rule) -> Rulebook:
         Source.DEVICE_FILE: devices_of(rule),
     }
     texts = [Text(source=source, config_map=OWN_MAP, content=content) for source, content in contents.items()]
-    found = merge({text.source: decode(text) for text in texts}, standard_catalog())
+    found = merge({text.source: decode(text, standard_catalog()) for text in texts}, standard_catalog())
     book = rulebook(found.settings, found.tables, standard_catalog())
     inventory = Inventory()
     for node in map(_node, NODES):

@@ -54,7 +54,7 @@ class ToyRequest(NamedTuple):
 class Toy:
     """The toy dialect; it stands in for the name of one that is not under test."""
 
-    name = DialectName.WHOLE_GPU
+    name = DialectName("whole_gpu")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         return frozenset({MEMORY})

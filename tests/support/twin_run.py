@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from core.settings import DialectName
 from tests.support.gang_world import GangWorld
+from tests.support.texts import WORDS
 from tests.support.twin_world import World
 
 # After so many operations another cluster begins, so that one that is stuck does not spend the rest.
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(operations: int, seed: int) -> tuple[int, int]:
     """(right placements, wrong ones): with those that contradict themselves, and ledgers that drifted."""
     passed = failed = 0
-    placed = dict.fromkeys(DialectName, 0)
+    placed = dict.fromkeys(WORDS.dialects, 0)
     for life, begun in enumerate(range(0, operations, _LIFE)):
         world = World(f"{seed}/{life}")
         for _ in range(min(_LIFE, operations - begun)):

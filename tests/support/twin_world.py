@@ -22,10 +22,11 @@ from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.names import MEMORY_UNIT
 from core.port import Stamp
 from core.score import node_policy
-from core.settings import ALL_DIALECTS, SHIPPED_CHIPS, AscendTable, DialectName, Policy, Settings, Tables, VgpuTable
+from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Policy, Settings, Tables, VgpuTable
 from core.shape import Shape
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
+from tests.support.texts import ALL_DIALECTS
 from tests.support.twin import (
     ASCEND,
     GPU,

@@ -22,11 +22,11 @@ from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.configuration import CHIPS_MAP, SCHEDULER_MAP
-from core.settings import CONTROLLER_ACCOUNT, PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, AdmissionSettings, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
-from core.wire.configuration import decode_settings
 from core.wire.pods import decode_pod
 from tests.support.reviewed import reviewed
+from tests.support.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, decode_settings
 from webhook import options as webhook_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -202,8 +202,8 @@ def protected_words() -> set[str]:
 
 def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
     trusted, plugins = ACCOUNTS["trusted-accounts"].split(), ACCOUNTS["plugin-accounts"].split()
-    assert [*trusted, *plugins] == list(TRUSTED_ACCOUNTS)
-    assert (trusted, plugins) == ([CONTROLLER_ACCOUNT], list(PLUGIN_ACCOUNTS))
+    assert sorted([*trusted, *plugins]) == sorted(TRUSTED_ACCOUNTS)
+    assert (trusted, sorted(plugins)) == ([CONTROLLER_ACCOUNT], sorted(PLUGIN_ACCOUNTS))
     assert ACCOUNTS["plugins-on-other-nodes"] == Settings().admission.plugins_on_other_nodes
     assert (ACCOUNTS["scheduler-accounts"], Settings().admission.other_schedulers) == ("", {})
 

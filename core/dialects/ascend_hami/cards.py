@@ -13,7 +13,7 @@ from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
 from core.settings import AscendChip, DialectName, Tables
 from core.units import parse_amount, with_article
 
-_NAME = DialectName.ASCEND_HAMI
+_NAME = DialectName("ascend_hami")
 # What separates entries and fields of an assignment; no device can be named with these.
 _SYNTAX: Final = frozenset(",:;" + NO_CHARACTER)
 # A soft node shares its chips' cores by percent, whatever the chip.

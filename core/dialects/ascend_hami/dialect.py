@@ -1,6 +1,7 @@
 """The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Final
 
 from core.dialects.ascend_hami import cards as _cards
 from core.dialects.ascend_hami import fit, handoff, keys, lock, remarks, requests, usage
@@ -11,6 +12,7 @@ from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
+    DialectSpec,
     Held,
     InFlight,
     LockStep,
@@ -32,7 +34,7 @@ from core.settings import DialectName, Policy, Tables
 class AscendHami:
     """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
 
-    name: DialectName = DialectName.ASCEND_HAMI
+    name: DialectName = DialectName("ascend_hami")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares, of every chip type."""
@@ -205,3 +207,11 @@ class AscendHami:
     ) -> LockStep | LockWait | None:
         """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
         return lock.step(node, pods, lock.Now(now_s, seen_s), wanted, tables)
+
+
+DIALECT: Final = DialectSpec(
+    port=AscendHami(),
+    cards="ascend",
+    switch="AscendHAMiVNPUEnable",
+    plugin_accounts=("system:serviceaccount:kube-system:hami-ascend",),
+)

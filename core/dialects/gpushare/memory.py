@@ -4,12 +4,13 @@ Source: protocol reference, nvidia 2.2, 3.11; lowest index first unless a policy
 """
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, eased
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port import CardShare, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
+from core.port import CardShare, DialectSpec, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
@@ -17,7 +18,7 @@ from core.settings import DialectName, Policy
 class GpuMemory(Mode):
     """`core.port.Dialect` for the share plugin's memory mode."""
 
-    name = DialectName.GPU_MEMORY
+    name = DialectName("gpu_memory")
     resource = MEMORY_RESOURCE
 
     def sells(self, capacity: Capacity) -> bool:
@@ -146,3 +147,14 @@ def _score(card: Card, memory: int, policy: Policy) -> float:
     if policy is Policy.BINPACK:
         return 100.0 * (card.used_memory + memory) / card.memory
     return 100.0 if policy is Policy.SPREAD and not card.pods else 0.0
+
+
+DIALECT: Final = DialectSpec(
+    port=GpuMemory(),
+    cards="nvidia",
+    switch="GPUSharingEnable",
+    old_switch=True,
+    plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
+    # Source: nvidia 2.7.
+    time_lock="gpu",
+)

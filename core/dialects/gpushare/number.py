@@ -4,6 +4,7 @@ Source: protocol reference, nvidia 2.3, 3.12; idle cards in ascending order, and
 """
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request, eased
@@ -12,7 +13,7 @@ from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import AnyPod
 from core.names import WISHED_INDICES
-from core.port import CardShare, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
+from core.port import CardShare, DialectSpec, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
@@ -20,7 +21,7 @@ from core.settings import DialectName, Policy
 class GpuNumber(Mode):
     """`core.port.Dialect` for the share plugin's number mode."""
 
-    name = DialectName.GPU_NUMBER
+    name = DialectName("gpu_number")
     resource = NUMBER_RESOURCE
 
     def sells(self, capacity: Capacity) -> bool:
@@ -123,3 +124,12 @@ def _miscounted(asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
             remedy=f"name exactly as many cards as {NUMBER_RESOURCE} asks for ({asked.total})",
         ),
     )
+
+
+DIALECT: Final = DialectSpec(
+    port=GpuNumber(),
+    cards="nvidia",
+    switch="GPUNumberEnable",
+    old_switch=True,
+    plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
+)

@@ -4,6 +4,7 @@ This file joins the parts; each rule stands in the file that it is named after. 
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Final
 
 from core.dialects.mindcluster import chips as _chips
 from core.dialects.mindcluster import fit, handoff, holding, keys, offer, remarks, requests
@@ -14,6 +15,7 @@ from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
+    DialectSpec,
     Held,
     InFlight,
     NodeRoom,
@@ -34,7 +36,7 @@ from core.units import counted
 class MindCluster:
     """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
-    name: DialectName = DialectName.MINDCLUSTER
+    name: DialectName = DialectName("mindcluster")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """AI cores."""
@@ -193,3 +195,11 @@ class MindCluster:
             return tuple(CardShare(f"NPU {chip}", "a slice of an unknown template") for chip in assignment.chips)
         cores = {one.fixed.id: one.fixed.cores for one in cards}
         return tuple(CardShare(f"NPU {chip}", "the whole chip", cores.get(chip)) for chip in assignment.chips)
+
+
+DIALECT: Final = DialectSpec(
+    port=MindCluster(),
+    cards="ascend",
+    switch="AscendMindClusterVNPUEnable",
+    plugin_accounts=("system:serviceaccount:kube-system:ascend-device-plugin-sa-*",),
+)

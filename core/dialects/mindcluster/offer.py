@@ -16,7 +16,7 @@ from core.settings import DialectName, Tables
 from core.units import parse_count
 from core.wire import mindcluster as wire
 
-_NAME: Final = DialectName.MINDCLUSTER
+_NAME: Final = DialectName("mindcluster")
 # No machine has more chips; a capacity beyond it is a mistake that would cost work.
 _MAX_CHIPS: Final = 1024
 # A list names chips and slices of them; a longer one is not read.

@@ -11,7 +11,7 @@ from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
 from core.units import is_text, parse_amount
 
-_NAME = DialectName.VGPU
+_NAME = DialectName("vgpu")
 # What parts the containers of an assignment, and the slice from its card; no card can be named with these.
 _SYNTAX: Final = frozenset(";[")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from core import names
 from core.dialects.vgpu import cards as _cards
@@ -15,6 +16,7 @@ from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
+    DialectSpec,
     Held,
     InFlight,
     NodeRoom,
@@ -34,7 +36,7 @@ from core.settings import DialectName, Policy, Tables
 class Vgpu:
     """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
-    name: DialectName = DialectName.VGPU
+    name: DialectName = DialectName("vgpu")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """Every resource name by which a container can ask for shares."""
@@ -228,3 +230,15 @@ class Vgpu:
         """The mode of the first card."""
         modes = {card.fixed.uuid: card.fixed.mode for card in cards}
         return next((modes[entry.uuid] for entry in assignment.entries if entry.uuid in modes), "")
+
+
+DIALECT: Final = DialectSpec(
+    port=Vgpu(),
+    cards="nvidia",
+    switch="VGPUEnable",
+    old_switch=True,
+    plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
+    # Source: nvidia 2.7.
+    time_lock="hamivgpu",
+    modes=keys.MODES,
+)

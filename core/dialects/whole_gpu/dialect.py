@@ -17,6 +17,7 @@ from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, U
 from core.port import (
     CardShare,
     Complaint,
+    DialectSpec,
     Held,
     InFlight,
     NodeRoom,
@@ -48,7 +49,7 @@ class Request(NamedTuple):
 class WholeGpu:
     """`core.port.Dialect` for NVIDIA's own plugin."""
 
-    name: DialectName = DialectName.WHOLE_GPU
+    name: DialectName = DialectName("whole_gpu")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         """``nvidia.com/gpu``, unless the vGPU plugin was told to use that name for its shares."""
@@ -250,3 +251,9 @@ def _unheard(pod: AnyPod) -> tuple[Violation, ...]:
         for key in _UNHEARD
         if pod.annotations.get(key, "").strip()
     )
+
+
+DIALECT: Final = DialectSpec(
+    port=WholeGpu(),
+    cards="nvidia",
+)

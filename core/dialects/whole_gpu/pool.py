@@ -53,7 +53,7 @@ def offer(node: Node) -> Offer | Complaint | None:
         total = parse_count(text, f"allocatable {RESOURCE}", MAX_GPUS)
     except InvalidRequestError as error:
         return Complaint(
-            dialect=DialectName.WHOLE_GPU, field=error.field, problem=f"found {error.found}; {error.remedy}"
+            dialect=DialectName("whole_gpu"), field=error.field, problem=f"found {error.found}; {error.remedy}"
         )
     if not total:
         return None

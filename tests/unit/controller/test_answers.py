@@ -34,7 +34,7 @@ async def test_nothing_is_told_of_a_pod_while_another_configuration_is_taken():
     world = World(*[node(f"n{i}") for i in range(40)])
     world.adds(pod("p", node_name="n39", annotations=HELD))
     inbox = Inbox(float)
-    another = Settings(dialects=frozenset({DialectName.GPU_MEMORY}))
+    another = Settings(dialects=frozenset({DialectName("gpu_memory")}))
     inbox.put(lambda: world.owner.configure(world.ledger.tables, another))
     inbox.work(0.0)
     answering = asyncio.create_task(answer(world.owner, inbox, unasked, "default/p"))

@@ -12,7 +12,7 @@ from core.settings import DialectName
 from kube.errors import ApiUnreachableError
 from tests.support.world import World, node, pod
 
-VGPU = DialectName.VGPU
+VGPU = DialectName("vgpu")
 
 
 class AtOnce(Inbox):

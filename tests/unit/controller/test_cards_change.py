@@ -36,7 +36,7 @@ def running(world: World, name: str, memory: int) -> str:
 
 
 def used(world: World) -> dict[str, int]:
-    cards = world.ledger.states[N1].offers.get(DialectName.VGPU, ())
+    cards = world.ledger.states[N1].offers.get(DialectName("vgpu"), ())
     return {card.fixed.uuid: card.used_memory for card in cards}
 
 

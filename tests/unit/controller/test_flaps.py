@@ -31,7 +31,7 @@ def flap(world, version, *ids):
 
 
 def faults(world):
-    return [card.fixed.fault for card in world.owner.ledger.states[NODE].offers[DialectName.VGPU]]
+    return [card.fixed.fault for card in world.owner.ledger.states[NODE].offers[DialectName("vgpu")]]
 
 
 def held(world, name):
@@ -42,7 +42,7 @@ def test_a_card_that_comes_back_once_is_used_after_its_nodes_rest():
     world = World(shown("1"))
     flap(world, 2, "n1-0")
     assert faults(world) == [None, None]
-    assert world.owner.handoff.rests.left_s(NODE, DialectName.VGPU, world.now_s) == REST_S
+    assert world.owner.handoff.rests.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
 
 
 def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_others_of_its_node_serve():
@@ -52,7 +52,7 @@ def test_38_a_card_that_flaps_takes_nothing_new_for_longer_each_time_and_the_oth
         flap(world, at, "n1-0")
         assert faults(world) == [Reason.UNSTEADY, None]
         # The node rests no longer than a plugin takes to come back.
-        assert world.owner.handoff.rests.left_s(NODE, DialectName.VGPU, world.now_s) == REST_S
+        assert world.owner.handoff.rests.left_s(NODE, DialectName("vgpu"), world.now_s) == REST_S
         world.passes(kept_out_s - 5.0)
         assert faults(world) == [Reason.UNSTEADY, None]
         world.adds(pod(f"p{at}"))
@@ -98,20 +98,20 @@ def test_what_a_card_holds_is_kept_while_it_flaps():
 def test_a_flap_is_forgotten_after_ten_minutes_of_being_well():
     flaps = Flaps()
     for now_s in (0.0, 1.0):
-        flaps.returned(NODE, DialectName.VGPU, ("a",), now_s)
-    assert flaps.unsteady(NODE) == {DialectName.VGPU: {"a"}}
-    assert flaps.counts()[DialectName.VGPU] == 1
+        flaps.returned(NODE, DialectName("vgpu"), ("a",), now_s)
+    assert flaps.unsteady(NODE) == {DialectName("vgpu"): {"a"}}
+    assert flaps.counts([DialectName("vgpu")])[DialectName("vgpu")] == 1
     assert flaps.end(1.0 + FIRST_S) == [NODE]
-    assert flaps.counts()[DialectName.VGPU] == 0
+    assert flaps.counts([DialectName("vgpu")])[DialectName("vgpu")] == 0
     flaps.end(1.0 + FIRST_S + FORGOTTEN_S)
-    flaps.returned(NODE, DialectName.VGPU, ("a",), 1.0 + FIRST_S + FORGOTTEN_S)
+    flaps.returned(NODE, DialectName("vgpu"), ("a",), 1.0 + FIRST_S + FORGOTTEN_S)
     assert flaps.unsteady(NODE) == {}
 
 
 def test_no_card_is_kept_out_for_more_than_five_minutes():
     flaps = Flaps()
     for _ in range(2000):
-        flaps.returned(NODE, DialectName.VGPU, ("a",), 0.0)
+        flaps.returned(NODE, DialectName("vgpu"), ("a",), 0.0)
     assert flaps.end(LAST_S) == [NODE]
 
 
@@ -120,7 +120,7 @@ HEALING = {name: one for name, one in standard_catalog().dialects.items() if isi
 
 @pytest.mark.parametrize("name", HEALING)
 def test_every_protocol_that_tells_of_ill_cards_can_keep_some_out(name):
-    fleet, dialect = FLEETS[name.value], HEALING[name]
+    fleet, dialect = FLEETS[name], HEALING[name]
     offers, _ = standard_catalog().offers(fleet.node(0), fleet.tables, Settings())
     cards = offers[name]
     names = dialect.well(cards)

@@ -7,7 +7,7 @@ from core.model import NodeName, Phase
 from core.settings import DialectName, Settings, Tables
 from tests.support.world import World, node, pod
 
-ONE, TWO = (Keys(DialectName.VGPU, frozenset({("vgpu devices", number)})) for number in (1, 2))
+ONE, TWO = (Keys(DialectName("vgpu"), frozenset({("vgpu devices", number)})) for number in (1, 2))
 N1 = NodeName("n1")
 
 
@@ -127,28 +127,28 @@ def test_a_silent_plugin_closes_its_node_for_what_it_could_confuse_and_is_told_o
 def test_stamps_of_one_node_rise_strictly_whatever_is_in_flight():
     found = handoff()
     found.observe(bound("p", time="2000"), 0.0)
-    orders = [found.order(N1, DialectName.VGPU, 1000) for _ in range(3)]
-    orders.append(found.order(N1, DialectName.VGPU, 5000))
-    orders.append(found.order(N1, DialectName.VGPU, 10))
+    orders = [found.order(N1, DialectName("vgpu"), 1000) for _ in range(3)]
+    orders.append(found.order(N1, DialectName("vgpu"), 5000))
+    orders.append(found.order(N1, DialectName("vgpu"), 10))
     assert orders == sorted(set(orders))
     assert orders[0] == 2001
-    assert found.order(NodeName("n2"), DialectName.VGPU, 1000) == 1001
+    assert found.order(NodeName("n2"), DialectName("vgpu"), 1000) == 1001
 
 
 def test_stamps_run_ahead_of_the_clock_by_no_more_than_bindings_and_fall_back():
     found = handoff()
     for at in range(104):
-        assert found.order(N1, DialectName.VGPU, 1000 + at // 10) <= 1000 + at + 1
-    assert found.order(N1, DialectName.VGPU, 1050) == 1105
-    assert found.order(N1, DialectName.VGPU, 2000) == 2001
+        assert found.order(N1, DialectName("vgpu"), 1000 + at // 10) <= 1000 + at + 1
+    assert found.order(N1, DialectName("vgpu"), 1050) == 1105
+    assert found.order(N1, DialectName("vgpu"), 2000) == 2001
 
 
 def test_a_node_that_is_gone_leaves_no_stamp():
     found = handoff()
     for _ in range(5):
-        found.order(N1, DialectName.VGPU, 1000)
+        found.order(N1, DialectName("vgpu"), 1000)
     found.node_gone(N1)
-    assert found.order(N1, DialectName.VGPU, 1000) == 1001
+    assert found.order(N1, DialectName("vgpu"), 1000) == 1001
 
 
 def test_a_crowded_node_is_not_crowded_any_more_once_something_ended_there():

@@ -17,7 +17,7 @@ CONTROLLER = Path(lifecycle.__file__).parent
 
 
 def shape(number):
-    return Shape(dialect=DialectName.VGPU, request=number, amounts=(), constraints=NodeConstraints())
+    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), constraints=NodeConstraints())
 
 
 def seen(life, name, *, priority=0, created_s=0):

@@ -99,7 +99,7 @@ def test_an_unconfirmed_binding_keeps_its_share():
     world.adds(pod("q"))
     assert world.binds() == []
     assert (world.stage("p"), world.stage("q")) == ("settling", "refused")
-    assert world.owner.handoff.busy(NodeName("n1"), Keys(DialectName.VGPU, frozenset({("vgpu devices", 1)})))
+    assert world.owner.handoff.busy(NodeName("n1"), Keys(DialectName("vgpu"), frozenset({("vgpu devices", 1)})))
 
 
 def test_an_unconfirmed_binding_that_is_found_written_is_settled():

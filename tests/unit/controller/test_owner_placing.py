@@ -4,13 +4,14 @@ from dataclasses import replace
 import pytest
 
 from controller.deeds import Bind
-from core.catalog import Catalog, standard_catalog
+from core.catalog import standard_catalog
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.errors import InvariantError, NodeInvariantError
 from core.model import NodeConstraints, NodeName, Phase, Toleration
 from core.refusal import refusal_on
 from core.settings import DialectName, Policy, Settings
+from tests.support.catalogs import catalog_of
 from tests.support.world import CORES, MEMORY, NUMBER, World, node, on, pod
 
 
@@ -238,8 +239,8 @@ class Wrong(Vgpu):
 
 
 def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere():
-    dialects = {**standard_catalog().dialects, DialectName.VGPU: Wrong()}
-    world = World(node("n1", memory=2000), node("n2", memory=2000), catalog=Catalog(dialects))
+    dialects = {**standard_catalog().dialects, DialectName("vgpu"): Wrong()}
+    world = World(node("n1", memory=2000), node("n2", memory=2000), catalog=catalog_of(*dialects.values()))
     world.adds(pod("p", memory=1000))
     assert [bind.node for bind in world.binds()] == ["n2"]
     (event,) = world.announced()
@@ -292,7 +293,7 @@ def test_memory_of_a_pod_without_cards_is_counted_on_its_node():
 
 
 def test_another_configuration_has_refused_and_held_pods_decided_anew():
-    world = World(node("n1", labels={"name": "n1"}), dialects=frozenset({DialectName.GPU_MEMORY}))
+    world = World(node("n1", labels={"name": "n1"}), dialects=frozenset({DialectName("gpu_memory")}))
     world.adds(pod("p"))
     assert world.binds() == []
     assert "switched off" in world.wait("p").text

@@ -68,7 +68,7 @@ async def test_a_preview_that_another_configuration_overtakes_says_so():
 async def test_nothing_is_previewed_while_another_configuration_is_taken():
     world = World(*[node(f"n{i}") for i in range(40)])
     inbox = Inbox(asyncio.get_running_loop().time)
-    another = Settings(dialects=frozenset({DialectName.GPU_MEMORY}))
+    another = Settings(dialects=frozenset({DialectName("gpu_memory")}))
     inbox.put(lambda: world.owner.configure(world.ledger.tables, another))
     inbox.work(0.0)
     previewing = asyncio.create_task(preview(world.owner, inbox, unasked, json.dumps(ASKED).encode()))

@@ -26,7 +26,9 @@ def send(world, name, **fields):
 
 def rest_s(world):
     """For how long node n1, or else n2, rests still."""
-    found = [world.owner.handoff.rests.left_s(NodeName(name), DialectName.VGPU, world.now_s) for name in ("n1", "n2")]
+    found = [
+        world.owner.handoff.rests.left_s(NodeName(name), DialectName("vgpu"), world.now_s) for name in ("n1", "n2")
+    ]
     return max(found)
 
 

@@ -17,7 +17,7 @@ def test_what_a_pod_asks_has_causes_of_its_own():
     assert wish(pod("p", limits={NUMBER: "1", CORES: "150"})) is Cause.INVALID
     assert wish(pod("p", limits={"nvidia.com/gpu": "1"}, scheduler_name="default-scheduler")) is Cause.NOT_SOLD
     assert wish(pod("p", unjudged=("pod affinity",))) is Cause.NOT_JUDGED
-    assert wish(pod("p"), dialects=frozenset({DialectName.GPU_MEMORY})) is Cause.SWITCHED_OFF
+    assert wish(pod("p"), dialects=frozenset({DialectName("gpu_memory")})) is Cause.SWITCHED_OFF
 
 
 def test_a_turn_has_causes_of_its_own():

@@ -10,7 +10,7 @@ A, B = NodeName("a"), NodeName("b")
 
 
 def shape(number):
-    return Shape(dialect=DialectName.VGPU, request=number, amounts=(), constraints=NodeConstraints())
+    return Shape(dialect=DialectName("vgpu"), request=number, amounts=(), constraints=NodeConstraints())
 
 
 ONE, TWO = shape(1), shape(2)

@@ -13,7 +13,7 @@ from core.settings import DialectName, Settings, Tables
 
 REGISTER = "volcano.sh/node-vgpu-register"
 IDS = "volcano.sh/vgpu-ids-new"
-VGPU = DialectName.VGPU
+VGPU = DialectName("vgpu")
 SHARES = {"volcano.sh/vgpu-number": "90", "volcano.sh/vgpu-memory": "90000", "volcano.sh/vgpu-cores": "900"}
 
 

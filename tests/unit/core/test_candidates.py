@@ -10,13 +10,14 @@ import pytest
 
 from core import nodefit
 from core.candidates import Candidates
-from core.catalog import Catalog, standard_catalog
+from core.catalog import standard_catalog
 from core.decide import shape_of
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, Toleration
 from core.score import NodePolicy, node_policy
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.shape import Shape, scan
+from tests.support.catalogs import catalog_of
 from tests.support.placed import reserve
 from tests.support.toy import Toy, ToyRequest
 from tests.support.world import node as vgpu_node
@@ -36,7 +37,7 @@ def _node(number: int, **about) -> Node:
 @pytest.mark.parametrize("policy", [Policy.BINPACK, Policy.SPREAD])
 @pytest.mark.parametrize("cards", [1, 3])
 def test_what_changes_between_the_slices_is_not_missed(policy, cards):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(900):
         ledger.set_node(_node(number))
     rule = NodePolicy(policy, 1)
@@ -64,7 +65,7 @@ def test_what_changes_between_the_slices_is_not_missed(policy, cards):
 
 @pytest.mark.parametrize("cards", [1, 3])
 def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(900):
         ledger.set_node(_node(number))
     rule = NodePolicy(Policy.BINPACK, 1)
@@ -91,7 +92,7 @@ def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
 
 @pytest.mark.parametrize("others", [NodeWeights(), NodeWeights(binpack=1)])
 def test_a_shape_that_every_node_refuses_is_judged_in_slices(others):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(900):
         ledger.set_node(_node(number))
     candidates = Candidates(ledger, NodePolicy(Policy.BINPACK, 1, others))
@@ -107,7 +108,7 @@ def test_a_shape_that_every_node_refuses_is_judged_in_slices(others):
 
 
 def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(500):
         ledger.set_node(_node(number))
     shape = Shape(dialect=Toy.name, request=ToyRequest(7, 0, 1), amounts=(), constraints=NodeConstraints())
@@ -126,7 +127,7 @@ def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
 
 def test_a_node_that_goes_while_an_index_is_made_is_not_walked_to_though_the_log_was_cut(monkeypatch):
     monkeypatch.setattr("core.ledger._LOG_MAX", 8)
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(300):
         ledger.set_node(_node(number))
     shape = Shape(dialect=Toy.name, request=ToyRequest(1, 0, 1), amounts=(), constraints=NodeConstraints())
@@ -142,7 +143,7 @@ def test_a_node_that_goes_while_an_index_is_made_is_not_walked_to_though_the_log
 
 
 def test_weights_of_other_resources_are_weighed_as_a_scan_does():
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(50):
         ledger.set_node(_node(number))
     shape = Shape(

@@ -14,12 +14,13 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.names import MEMORY_UNIT
 from core.port import Stamp
 from core.score import node_policy
-from core.settings import ALL_DIALECTS, SHIPPED_CHIPS, AscendTable, DialectName, Settings, Tables, VgpuTable
+from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Settings, Tables, VgpuTable
 from core.shape import Shape
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.ascend import node as hami_node
 from tests.support.mindcluster import npu_node, npu_pod
+from tests.support.texts import ALL_DIALECTS
 
 NAME = NodeName("n")
 BASE = {"pods": "110", "cpu": "64", "memory": "256Gi"}
@@ -111,7 +112,7 @@ def test_cards_that_are_held_in_one_way_are_not_sold_in_another(name):
 
 
 def test_a_way_of_sharing_that_is_switched_off_closes_the_others_while_it_is_held():
-    ledger = ledger_of(gpus(VGPU, WHOLE, **REGISTER), settings=Settings(dialects=ALL_DIALECTS - {DialectName.VGPU}))
+    ledger = ledger_of(gpus(VGPU, WHOLE, **REGISTER), settings=Settings(dialects=ALL_DIALECTS - {DialectName("vgpu")}))
     ledger.count(HELD["vgpu"])
     assert placed(ledger, CARD) is None
     deque(ledger.configure(Tables(), Settings()), maxlen=0)
@@ -137,8 +138,8 @@ def test_a_pod_with_the_keys_of_two_protocols_is_counted_in_both():
     ledger = ledger_of(node)
     ledger.count(both)
     state = ledger.states[NAME]
-    assert state.offers[DialectName.VGPU][0].used_memory == 9000
-    assert state.offers[DialectName.ASCEND_HAMI][0].used_memory == 3072
+    assert state.offers[DialectName("vgpu")][0].used_memory == 9000
+    assert state.offers[DialectName("ascend_hami")][0].used_memory == 3072
     assert arithmetic(ledger, NAME) == ()
     ledger.release(both.uid)
     assert ledger.states[NAME].offers == ledger_of(node).states[NAME].offers
@@ -246,7 +247,7 @@ def test_holders_counted_in_another_unit_close_their_node_until_they_are_gone():
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-0,NVIDIA,8000,0:"}))
     grown(ledger, *factor(1, 1))
     assert placed(ledger, SHARE) is None
-    assert "units of 10 MiB" in ledger.states[NAME].closed[DialectName.VGPU]
+    assert "units of 10 MiB" in ledger.states[NAME].closed[DialectName("vgpu")]
     grown(ledger, *factor(10, 10))
     assert ledger.states[NAME].closed == {}
     grown(ledger, *factor(1, 1))
@@ -259,7 +260,7 @@ def test_a_register_in_another_unit_closes_its_node_whatever_the_configuration_s
     ledger = ledger_of(node, tables)
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-0,NVIDIA,7000,0:"}))
     ledger.set_node(factor(1, 1)[1])
-    assert "7000 of the 8000 units that GPU-0 had, and it has 80000" in ledger.states[NAME].closed[DialectName.VGPU]
+    assert "7000 of the 8000 units that GPU-0 had, and it has 80000" in ledger.states[NAME].closed[DialectName("vgpu")]
     # The plugin goes and comes back as it was.
     ledger.set_node(replace(node, allocatable=BASE))
     ledger.set_node(node)
@@ -281,12 +282,12 @@ def test_the_unit_is_written_with_the_binding_and_read_by_another_process():
     ledger.reserve(placement)
     told = ledger.told_of(placement)
     assert told == {MEMORY_UNIT: "10:8000,8000"}
-    dialect = ledger.catalog.dialects[DialectName.VGPU]
+    dialect = ledger.catalog.dialects[DialectName("vgpu")]
     written = dialect.annotations(placement.assignment, Stamp(node=NAME, now_s=1, order=1), tables)
     bound = replace(HELD["vgpu"], annotations={**written, **told})
     for later, closes in ((factor(10, 10), False), (factor(1, 1), True), (factor(10, 1), True), (factor(1, 10), True)):
         fresh = rebuilt(standard_catalog(), later[0], Settings(), [later[1]], [bound])
-        assert (DialectName.VGPU in fresh.states[NAME].closed) is closes, later[0]
+        assert (DialectName("vgpu") in fresh.states[NAME].closed) is closes, later[0]
 
 
 @pytest.mark.parametrize("text", ["", "x", "10", "10:", "10:1,2,3", "10:x,1", "1" * 40 + ":1,1", ":,", "10:-1,1"])

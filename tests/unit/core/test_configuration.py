@@ -55,7 +55,7 @@ def merged(*names: str, **contents: str) -> Configuration:
     parts = {}
     for name, content in contents.items():
         source = Source[name.upper()]
-        parts[source] = decode(text(source, content))
+        parts[source] = decode(text(source, content), standard_catalog())
         assert parts[source].problems == ()
     return merge(parts, standard_catalog(), names)
 
@@ -85,7 +85,7 @@ def test_names_of_the_command_line_win_over_those_of_all_texts():
 
 def test_a_volcano_conf_switches_off_what_it_does_not_name():
     found = merged(scheduler_map=SPREAD).settings
-    assert found.dialects == {DialectName.VGPU, DialectName.WHOLE_GPU}
+    assert set(found.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu")}
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def test_a_volcano_conf_switches_off_what_it_does_not_name():
     [
         (
             {"scheduler_map": SPREAD},
-            DialectName.GPU_MEMORY,
+            DialectName("gpu_memory"),
             f"'deviceshare.GPUSharingEnable' of volcano-scheduler.conf in ConfigMap {SCHEDULER_MAP} is not true",
         ),
         (
             {"scheduler_file": OLD},
-            DialectName.GPU_NUMBER,
+            DialectName("gpu_number"),
             f"'predicate.GPUNumberEnable' of volcano-scheduler.conf in ConfigMap {OWN_MAP} is not true",
         ),
         (
             {"scheduler_map": SPREAD, "own": "dialects: [gpu_memory]"},
-            DialectName.VGPU,
+            DialectName("vgpu"),
             f"'dialects' of cardshare.yaml in ConfigMap {OWN_MAP} does not list it",
         ),
     ],
@@ -190,14 +190,14 @@ def test_a_kind_of_node_that_nobody_can_read_is_noted(annotations: str, problem:
     ],
 )
 def test_problems_of_a_file_name_it(source: Source, content: str, problem: str):
-    found = decode(text(source, content))
+    found = decode(text(source, content), standard_catalog())
     assert found.part is None
     assert found.problems[0].startswith(problem)
 
 
 def test_texts_that_could_not_be_read_are_problems():
     unread = Text(source=Source.OWN, path="/s/cardshare.yaml", problems=("it is not UTF-8 text",))
-    assert decode(unread).problems == ("/s/cardshare.yaml: it is not UTF-8 text",)
+    assert decode(unread, standard_catalog()).problems == ("/s/cardshare.yaml: it is not UTF-8 text",)
 
 
 def test_namespaces_of_others_are_believed_where_that_is_asked_for():

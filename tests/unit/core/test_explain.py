@@ -3,19 +3,19 @@
 import pytest
 
 from core import explain
-from core.catalog import Catalog
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.port import Reason, Shortfall, Violation
 from core.refusal import NodeRefusal
 from core.settings import Policy, Settings, Tables
 from core.shape import Shape
+from tests.support.catalogs import catalog_of
 from tests.support.toy import Toy, ToyRequest
 
 
 @pytest.fixture
 def ledger():
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8,a:16"))
     made.set_node(node("n2", "b:8"))
     made.set_node(node("n3", None))
@@ -100,7 +100,7 @@ def test_a_cordoned_node_that_could_never_take_the_pod_is_no_hope(ledger):
 
 
 def test_a_node_that_is_not_ready_is_waited_for():
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8", ready=False))
     assert told(made, shape(8)) == "0/1 nodes are available: 1 not ready. Wait until n1 is ready."
 
@@ -123,7 +123,7 @@ TEAM = Taint(key="team", value="a", effect="NoSchedule")
     ids=["the operator's", "a condition's"],
 )
 def test_a_tainted_node_that_would_take_the_pod_is_no_lost_hope(taint, said):
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8", taints=(taint,)))
     assert told(made, shape(8)) == (
         f"0/1 nodes are available: 1 taint {taint.key}{'=' * bool(taint.value)}{taint.value}:NoSchedule. {said}"
@@ -131,7 +131,7 @@ def test_a_tainted_node_that_would_take_the_pod_is_no_lost_hope(taint, said):
 
 
 def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8", taints=(Taint(key="dedicated", value="ml", effect="NoSchedule"),)))
     fill(made, "n1", (0, 8, 0))
     assert told(made, shape(8)).endswith("Wait until n1 is rid of taint dedicated=ml:NoSchedule and a card empties.")
@@ -158,13 +158,13 @@ def test_to_tolerate_a_taint_is_advised_only_where_that_is_enough():
     ids=["two taints", "a cordon with its taint, and another", "unreachable"],
 )
 def test_all_that_keeps_a_pod_off_a_node_is_told_once(about, said):
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8", **about))
     assert told(made, shape(8)).endswith(f". {said}")
 
 
 def test_a_tainted_node_without_cards_is_told_as_one_without_cards():
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("master", None, taints=(Taint(key="control-plane", effect="NoSchedule"),)))
     assert "1 no cards for whole_gpu" in told(made, shape(8))
 
@@ -214,7 +214,7 @@ def test_a_signature_stays_while_only_numbers_move(ledger):
 
 
 def test_an_empty_cluster_says_so():
-    empty = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    empty = Ledger(catalog_of(Toy()), Tables(), Settings())
     assert "no nodes yet" in explain.sentence(refused(empty, shape(1)))
 
 

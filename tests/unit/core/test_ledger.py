@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from core.catalog import Catalog, standard_catalog
+from core.catalog import standard_catalog
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
+from tests.support.catalogs import catalog_of
 from tests.support.toy import HELD, Toy
 
 
 @pytest.fixture
 def ledger():
-    made = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("n1", "a:8,a:8"))
     return made
 
@@ -214,10 +215,10 @@ def test_of_protocols_that_sell_the_same_cards_a_node_serves_the_one_in_use():
     )
     whole = Container(name="c", limits={"nvidia.com/gpu": "1"}, requests={"nvidia.com/gpu": "1"})
     pod = Pod(uid=PodUid("w"), namespace="d", name="w", node_name="both", containers=(whole,))
-    assert set(ledger.states[NodeName("both")].offers) == {DialectName.VGPU, DialectName.WHOLE_GPU}
+    assert set(ledger.states[NodeName("both")].offers) == {DialectName("vgpu"), DialectName("whole_gpu")}
     ledger.count(pod)
     assert ledger.states[NodeName("both")].closed == {
-        DialectName.VGPU: "its cards are in use as whole_gpu by pod d/w",
+        DialectName("vgpu"): "its cards are in use as whole_gpu by pod d/w",
     }
     ledger.release(pod.uid)
     assert ledger.states[NodeName("both")].closed == {}

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from core import explain
 from core.candidates import Candidates
-from core.catalog import Catalog
 from core.decide import decide, shape_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
@@ -12,6 +11,7 @@ from core.port import Stamp
 from core.score import node_policy
 from core.settings import Settings, Tables
 from core.shape import Shape
+from tests.support.catalogs import catalog_of
 from tests.support.toy import MEMORY, Toy
 
 POD = Pod(
@@ -24,7 +24,7 @@ POD = Pod(
 
 
 def _cluster() -> Ledger:
-    ledger = Ledger(Catalog({Toy.name: Toy()}), Tables(), Settings())
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for name, cards in (("n1", "a:8"), ("n2", "a:8,a:16"), ("n3", "broken")):
         annotations = {"toy.example/cards": cards}
         ledger.set_node(Node(name=NodeName(name), annotations=annotations, allocatable={"pods": "9", "cpu": "4"}))

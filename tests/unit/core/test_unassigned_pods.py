@@ -30,23 +30,23 @@ def asking(**limits: str) -> Pod:
 
 
 CASES = {
-    DialectName.VGPU: (
+    DialectName("vgpu"): (
         vgpu_node("node-a"),
         asking(**{"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": "100"}),
     ),
-    DialectName.GPU_MEMORY: (
+    DialectName("gpu_memory"): (
         share_node(**{"volcano.sh/gpu-memory": "16000", "volcano.sh/gpu-number": "2"}),
         asking(**{"volcano.sh__gpu_memory": "100"}),
     ),
-    DialectName.GPU_NUMBER: (
+    DialectName("gpu_number"): (
         share_node(**{"volcano.sh/gpu-number": "2"}),
         asking(**{"volcano.sh__gpu_number": "1"}),
     ),
-    DialectName.ASCEND_HAMI: (
+    DialectName("ascend_hami"): (
         ascend.node("Ascend310P", ("U0", "U1")),
         ascend.pod("Ascend310P", (1, 3072)),
     ),
-    DialectName.MINDCLUSTER: (mindcluster.npu_node(), mindcluster.npu_pod(1)),
+    DialectName("mindcluster"): (mindcluster.npu_node(), mindcluster.npu_pod(1)),
 }
 
 
@@ -79,18 +79,21 @@ def test_a_node_takes_no_new_shares_while_a_pod_without_an_assignment_is_there(n
 
 def test_a_pod_without_shares_closes_nothing():
     ledger = Ledger(standard_catalog(), Tables(), Settings())
-    node, _ = CASES[DialectName.VGPU]
+    node, _ = CASES[DialectName("vgpu")]
     ledger.set_node(node)
     ledger.count(replace(asking(cpu="1"), node_name=node.name))
     assert ledger.states[node.name].closed == {}
 
 
 NUMBERS = {
-    DialectName.VGPU: ("volcano.sh/vgpu-number", ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage")),
-    DialectName.ASCEND_HAMI: ("huawei.com/Ascend310P", ("huawei.com/Ascend310P-memory", "huawei.com/Ascend310P-core")),
-    DialectName.GPU_MEMORY: ("volcano.sh/gpu-memory", ()),
-    DialectName.GPU_NUMBER: ("volcano.sh/gpu-number", ()),
-    DialectName.MINDCLUSTER: ("huawei.com/npu-core", ()),
+    DialectName("vgpu"): ("volcano.sh/vgpu-number", ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage")),
+    DialectName("ascend_hami"): (
+        "huawei.com/Ascend310P",
+        ("huawei.com/Ascend310P-memory", "huawei.com/Ascend310P-core"),
+    ),
+    DialectName("gpu_memory"): ("volcano.sh/gpu-memory", ()),
+    DialectName("gpu_number"): ("volcano.sh/gpu-number", ()),
+    DialectName("mindcluster"): ("huawei.com/npu-core", ()),
 }
 
 

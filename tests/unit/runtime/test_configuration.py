@@ -16,11 +16,11 @@ OWN_MAP = "cardshare-system/cardshare-settings"
 
 
 def scheduler(content, name=SCHEDULER_MAP):
-    return decode(Text(source=Source.SCHEDULER_MAP, config_map=name, content=content))
+    return decode(Text(source=Source.SCHEDULER_MAP, config_map=name, content=content), standard_catalog())
 
 
 def devices(content, name=DEVICE_MAP):
-    return decode(Text(source=Source.DEVICE_MAP, config_map=name, content=content))
+    return decode(Text(source=Source.DEVICE_MAP, config_map=name, content=content), standard_catalog())
 
 
 class World:
@@ -44,7 +44,7 @@ class World:
         return found
 
     def look(self, active):
-        return [active.take(decode(text)) for text in self.files.read()]
+        return [active.take(active.decode(text)) for text in self.files.read()]
 
 
 @pytest.fixture

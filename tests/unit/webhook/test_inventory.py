@@ -86,7 +86,7 @@ class Rig:
     def memories(self):
         if not self.told or self.told[-1] is None:
             return None
-        return sorted({type_.total for type_ in self.told[-1].by_dialect[DialectName.VGPU].nodes})
+        return sorted({type_.total for type_ in self.told[-1].by_dialect[DialectName("vgpu")].nodes})
 
 
 async def test_what_nodes_offer_is_told_once_and_again_when_it_changes():

@@ -26,7 +26,7 @@ def reviewer(settings=None):
 
 def broken(**admission):
     book = rulebook(Settings(admission=AdmissionSettings(**admission)), Tables(), standard_catalog())
-    return Reviewer(replace(book, catalog=BrokenCatalog({})), Metrics())
+    return Reviewer(replace(book, catalog=BrokenCatalog(())), Metrics())
 
 
 def body(limits=None, annotations=None):

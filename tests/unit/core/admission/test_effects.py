@@ -6,9 +6,10 @@ from core.admission.advice import spoken
 from core.admission.effects import lost
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
-from core.catalog import Asked, Catalog, standard_catalog
+from core.catalog import Asked, standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
+from tests.support.catalogs import catalog_of
 from tests.support.reviewed import reviewed
 from tests.support.toy import MEMORY as TOY_MEMORY
 from tests.support.toy import Toy, ToyRequest
@@ -113,8 +114,8 @@ def test_a_chip_wanted_and_refused_is_denied():
 
 
 def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
-    vgpu = standard_catalog().dialects[DialectName.VGPU]
-    book = rulebook(Settings(), Tables(), Catalog({Toy.name: Toy(), DialectName.VGPU: vgpu}))
+    vgpu = standard_catalog().dialects[DialectName("vgpu")]
+    book = rulebook(Settings(), Tables(), catalog_of(Toy(), vgpu))
     asked = Asked(dialect=Toy.name, request=ToyRequest(5))
     (found,) = lost(pod({TOY_MEMORY: 5}, {TYPES: "A100"}), asked, book)
     assert f"nobody reads it on pods that ask for {TOY_MEMORY}" in found.text

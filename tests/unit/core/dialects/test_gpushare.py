@@ -223,4 +223,4 @@ def test_the_order_is_in_nanoseconds_above_every_pod_still_to_be_served():
 
 
 def test_dialects_are_named_as_settings_name_them():
-    assert (MEMORY.name, NUMBER.name) == (DialectName.GPU_MEMORY, DialectName.GPU_NUMBER)
+    assert (MEMORY.name, NUMBER.name) == (DialectName("gpu_memory"), DialectName("gpu_number"))

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from core.catalog import Catalog
 from core.decide import shape_of
 from core.dialects.mindcluster.chips import UNKNOWN, Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
@@ -15,6 +14,7 @@ from core.ledger import Ledger
 from core.model import Container, Phase
 from core.port import Progress, Reason, Shortfall
 from core.settings import Policy, Settings, Tables
+from tests.support.catalogs import catalog_of
 from tests.support.mindcluster import CORES, npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()
@@ -154,7 +154,7 @@ def test_pods_in_flight_are_named_as_the_reason():
 
 
 def test_a_waiting_pod_is_told_the_largest_slice_that_would_fit():
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), Tables(), Settings())
+    ledger = Ledger(catalog_of(DIALECT), Tables(), Settings())
     ledger.set_node(npu_node(1))
     ledger.count(npu_bound("0-vir04", "Ascend310P-4c-100-0_0", name="a", cores=4))
     ledger.count(npu_bound("0-vir01", "Ascend310P-1c-101-0_1", name="b", cores=1))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from core.catalog import Catalog
 from core.decide import Invalid, shape_of
 from core.dialects.mindcluster.chips import in_flight
 from core.dialects.mindcluster.dialect import MindCluster
@@ -19,11 +18,12 @@ from core.port import Stamp
 from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
 from core.shape import scan
+from tests.support.catalogs import catalog_of
 from tests.support.mindcluster import npu_bound, npu_node, npu_pod
 
 DATA = Path(__file__).parents[3] / "data"
 DIALECT: Any = MindCluster()
-SETTINGS = Settings(dialects=frozenset({DialectName.MINDCLUSTER}))
+SETTINGS = Settings(dialects=frozenset({DialectName("mindcluster")}))
 EXAMPLES = {
     one["id"]: one
     for one in yaml.safe_load_all((DATA / "ascend-examples.yaml").read_text())
@@ -37,7 +37,7 @@ class World:
     """One node, its pods, and the plugin's reports."""
 
     def __init__(self, node: dict[str, Any]) -> None:
-        self.ledger = Ledger(Catalog({DIALECT.name: DIALECT}), Tables(), SETTINGS)
+        self.ledger = Ledger(catalog_of(DIALECT), Tables(), SETTINGS)
         unhealthy = tuple(node.get("unhealthy", ()))
         self.ledger.set_node(npu_node(node["chips"], unhealthy=unhealthy, allocatable=node.get("allocatable")))
 
@@ -56,7 +56,7 @@ class World:
 
     @property
     def chips(self) -> Any:
-        return self.ledger.states[NodeName("node-a")].offers[DialectName.MINDCLUSTER]
+        return self.ledger.states[NodeName("node-a")].offers[DialectName("mindcluster")]
 
     def free(self) -> dict[int, list[Any]]:
         return {one.fixed.id: [one.free_cores, one.free_cpus, one.dvpp] for one in self.chips}
@@ -94,7 +94,7 @@ def test_pods_in_turn_get_the_chips_of_the_worked_example(example):
 
 @pytest.mark.parametrize("case", EXAMPLES["M11"]["cases"], ids=lambda case: str(case["pod"][2]))
 def test_the_node_that_the_reference_scores_highest_is_chosen(case):
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), Tables(), SETTINGS)
+    ledger = Ledger(catalog_of(DIALECT), Tables(), SETTINGS)
     for name, node in EXAMPLES["M11"]["nodes"].items():
         ledger.set_node(npu_node(node["chips"], name=name))
         for at, core in enumerate(node["running"]):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.catalog import Catalog, standard_catalog
+from core.catalog import standard_catalog
 from core.decide import Invalid, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
@@ -14,6 +14,7 @@ from core.port import Complaint, Offer, Reason, Stamp
 from core.score import node_policy
 from core.settings import Policy, Settings, Tables, VgpuTable
 from core.shape import scan
+from tests.support.catalogs import catalog_of
 
 DIALECT: Any = WholeGpu()
 GPU = "nvidia.com/gpu"
@@ -49,7 +50,7 @@ def pool(node: Node) -> Any:
 
 
 def ledger_of(*nodes: Node, policy: Policy = Policy.BINPACK) -> Ledger:
-    ledger = Ledger(Catalog({DIALECT.name: DIALECT}), TABLES, Settings(policy=policy))
+    ledger = Ledger(catalog_of(DIALECT), TABLES, Settings(policy=policy))
     for node in nodes:
         ledger.set_node(node)
     return ledger

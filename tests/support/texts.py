@@ -1,0 +1,26 @@
+"""A configuration's texts, read with the words of the dialects that there are."""
+
+from typing import Final
+
+from core.catalog import standard_catalog
+from core.settings import CONTROLLER_ACCOUNT, Settings
+from core.wire import configuration, scheduler_conf
+from core.wire.configuration import OwnSettings
+from core.wire.scheduler_conf import SchedulerConf
+
+WORDS: Final = standard_catalog().vocabulary
+ALL_DIALECTS: Final = frozenset(WORDS.dialects)
+PLUGIN_ACCOUNTS: Final = standard_catalog().plugin_accounts
+TRUSTED_ACCOUNTS: Final = (CONTROLLER_ACCOUNT, *PLUGIN_ACCOUNTS)
+
+
+def decode_settings(text: str) -> Settings:
+    return configuration.decode_settings(text, WORDS)
+
+
+def decode_own_settings(text: str) -> OwnSettings:
+    return configuration.decode_own_settings(text, WORDS)
+
+
+def decode_scheduler_conf(text: str) -> SchedulerConf:
+    return scheduler_conf.decode_scheduler_conf(text, WORDS)
