@@ -27,6 +27,8 @@ _SAID: Final = {
     Reason.INDEX: "not at a position that the pod accepts",
     Reason.BUSY: "in use",
 }
+# What a number and its unit say already.
+_COUNTED: Final = (*AMOUNTS, Reason.CARD_COUNT)
 _SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)
 # What was refused may fit when it is asked why, or where nothing but a silent device plugin is in its way.
 _NONE_REFUSES: Final = "no node refuses the pod as it is now"
@@ -322,7 +324,7 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
     if (short.wanted or short.free) and not is_multiple:
         unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
         text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"
-        return text if short.reason in (*AMOUNTS, Reason.CARD_COUNT) else f"{text} ({short.reason})"
+        return text if short.reason in _COUNTED else f"{text} ({short.reason})"
     if short.reason is Reason.TYPE and short.detail:
         return f"{where}its type is {short.detail}"
     return where + (short.detail or _SAID.get(short.reason, short.reason))

@@ -40,7 +40,7 @@ class Holding(NamedTuple):
     amounts: Amounts
     closes: str = ""
     also: tuple[Part, ...] = ()
-    scale: object = None
+    scale: Any = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

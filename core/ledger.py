@@ -79,7 +79,7 @@ class _Entry:
     empty: Mapping[DialectName, tuple[Any, ...]]
     complaints: tuple[Complaint, ...]
     holders: dict[PodUid, Holding]
-    owner: object
+    owner: Any
     scales: Mapping[DialectName, object]
     aside: str = ""
 

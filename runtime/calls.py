@@ -7,6 +7,7 @@ counted by status; a `Reply` is an answer, whatever its status.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -43,11 +44,12 @@ class _GoneError(Exception):
 
 
 class Reply(NamedTuple):
-    """What is answered: text in one piece, or in pieces that are made while they are sent."""
+    """What is answered: text in one piece, or in pieces that are made while they are sent; allow: methods, of a 405."""
 
     body: bytes | AsyncIterator[bytes]
     status: int = 200
     content_type: str = JSON
+    allow: str = ""
 
 
 class Call(NamedTuple):
@@ -85,11 +87,21 @@ class App:
         message = await receive()
         if message["type"] != "http.request":
             return
-        body, allow = message["body"], b""
+        body = message["body"]
         try:
             if message["more_body"]:
                 body = await self._gathered(bytearray(body), receive)
-            found = self._answer(
+        except _GoneError:
+            return
+        except RefusedCallError as e:
+            await _send(self._refusal(e), scope, send)
+        else:
+            await self.finish(self.reply(scope, body), scope, send)
+
+    def reply(self, scope: Scope, body: bytes | bytearray) -> Reply | Awaitable[Reply]:
+        """The answer to a call that is there whole; what is awaited of it is for `finish`."""
+        try:
+            return self._answer(
                 Call(
                     scope["method"],
                     scope["path"],
@@ -99,25 +111,24 @@ class App:
                     scope["state"]["stranger"],
                 )
             )
+        except Exception as e:  # noqa: BLE001 (the outermost frame of a call)
+            return self._refusal(e)
+
+    async def finish(self, found: Reply | Awaitable[Reply], scope: Scope, send: Send) -> None:
+        """Send what `reply` gave, once it is there."""
+        try:
             reply = found if isinstance(found, Reply) else await found
-        except _GoneError:
-            return
-        except RefusedCallError as e:
-            self._refused[e.status] += 1
-            reply, allow = Reply(f"{e}\n".encode(), e.status, TEXT), e.allow.encode()
-        except Exception:  # noqa: BLE001 (the outermost frame of a call)
-            _log.exception("call failed")
-            self._refused[500] += 1
-            reply = Reply(b"cardshare failed; see its log\n", 500, TEXT)
-        text = reply.body
-        if not isinstance(text, bytes):
-            await _send_pieces(reply, text, scope, send)
-            return
-        headers = [_CONTENT_TYPES[reply.content_type], _length(text)]
-        if allow:
-            headers.append((b"allow", allow))
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": text})
+        except Exception as e:  # noqa: BLE001 (the outermost frame of a call)
+            reply = self._refusal(e)
+        await _send(reply, scope, send)
+
+    def _refusal(self, error: Exception) -> Reply:
+        if isinstance(error, RefusedCallError):
+            self._refused[error.status] += 1
+            return Reply(f"{error}\n".encode(), error.status, TEXT, error.allow)
+        _log.error("call failed", exc_info=error)
+        self._refused[500] += 1
+        return Reply(b"cardshare failed; see its log\n", 500, TEXT)
 
     async def _gathered(self, body: bytearray, receive: Receive) -> bytearray:
         """*body* and the rest of it; a large one waits for its turn."""
@@ -140,6 +151,18 @@ class App:
 _CONTENT_TYPES: Final = {text: (b"content-type", text.encode()) for text in (JSON, TEXT, METRICS)}
 
 
+async def _send(reply: Reply, scope: Scope, send: Send) -> None:
+    text = reply.body
+    if not isinstance(text, bytes):
+        await _send_pieces(reply, text, scope, send)
+        return
+    headers = [_CONTENT_TYPES[reply.content_type], _length(text)]
+    if reply.allow:
+        headers.append((b"allow", reply.allow.encode()))
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
+
+
 async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope, send: Send) -> None:
     headers = [_CONTENT_TYPES[reply.content_type]]
     if scope["http_version"] == "1.0":
@@ -152,6 +175,15 @@ async def _send_pieces(reply: Reply, pieces: AsyncIterator[bytes], scope: Scope,
     async for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+def head_of(reply: Reply, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The head of *reply* with *headers*, up to the number that is its length; an end of lines is still to come."""
+    told = [*headers, _CONTENT_TYPES[reply.content_type]]
+    if reply.allow:
+        told.append((b"allow", reply.allow.encode()))
+    lines = b"".join(b"%s: %s\r\n" % one for one in told)
+    return b"HTTP/1.1 %d %s\r\n%scontent-length: " % (reply.status, HTTPStatus(reply.status).phrase.encode(), lines)
 
 
 def _length(text: bytes) -> tuple[bytes, bytes]:

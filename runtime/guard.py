@@ -6,7 +6,8 @@ first is answered. So it is given no more than one head, then that call's body, 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
@@ -15,6 +16,8 @@ from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
+from runtime.calls import LARGE_BYTES, App, Reply
 
 MAX_HEAD_BYTES: Final = 8 * 1024
 # What may wait behind a call that is being answered; a client that sends more ahead gets that answer and an end.
@@ -25,6 +28,8 @@ _LINGER_S: Final = 5.0
 _BRIEFLY_S: Final = 0.2
 _WRITE_S: Final = 30.0
 _HEAD_END: Final = b"\r\n\r\n"
+_CLOSE: Final = b"\r\nconnection: close" + _HEAD_END
+_DIRECT: Final = ("GET", "POST")
 # Of what is not 100 Continue.
 _FINAL_HEADS: Final = tuple(b"HTTP/1.1 %d" % first for first in range(2, 6))
 
@@ -32,10 +37,14 @@ _FINAL_HEADS: Final = tuple(b"HTTP/1.1 %d" % first for first in range(2, 6))
 class Place(Protocol):
     """What a connection knows of its port."""
 
+    app: App
     config: Config
     state: ServerState
     draining: bool
     max_body_bytes: int
+
+    def head(self, reply: Reply) -> bytes:
+        """The head of *reply*, up to the number that is its length."""
 
     def why_not(self, certificate: Mapping[str, Any]) -> str:
         """Why the owner of a TLS certificate may not call, or ""."""
@@ -75,6 +84,7 @@ class Guarded(HttpToolsProtocol):
         self._is_over = False
         self._is_gone = False
         self._saw_eof = False
+        self._is_direct = False
         self._call: tuple[RequestResponseCycle, ASGI3Application] | None = None
         self._called: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
@@ -150,6 +160,11 @@ class Guarded(HttpToolsProtocol):
                 return
             self._parse(data[:at])
             self._look_at_head()
+            if self._is_over:
+                return
+            self._is_direct = self._may_be_direct()
+            if not self._is_direct:
+                self._hand_over(self.app)
         if self._left and not self._is_over:
             body = data[at : at + self._left]
             at += len(body)
@@ -163,6 +178,10 @@ class Guarded(HttpToolsProtocol):
             self._timer = self.loop.call_later(seconds, self._refuse, 408, "the call did not arrive in time")
         elif not self._left and self._timer is not None:
             self._stop_timer()
+        if self._is_direct and self._is_answering:
+            # Not at once: over TLS this is in the midst of the loop's reading, where a write costs more than the wait.
+            self._is_direct = False
+            self.loop.call_soon(self._answer)
         self._bound()
 
     def _bound(self) -> None:
@@ -174,13 +193,46 @@ class Guarded(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """In place of the library's, which makes a task for every call: the connection's own answers all of them."""
-        self._call = cycle, app
+        """In place of the library's, which makes a task for every call: `_go_on` says when it is answered, and how."""
+
+    def _hand_over(self, app: ASGI3Application) -> None:
+        """Have the connection's task answer the call by *app*."""
+        self._call = self.cycle, app
         self._wake()
 
     def _wake(self) -> None:
         if self._called is not None and not self._called.done():
             self._called.set_result(None)
+
+    def _may_be_direct(self) -> bool:
+        """Whether the call can be answered in one go once it is whole; all others are answered over ASGI."""
+        cycle = self.cycle
+        return (
+            self._left <= LARGE_BYTES
+            and self.scope["method"] in _DIRECT
+            and not cycle.waiting_for_100_continue
+            and not self.flow.write_paused
+        )
+
+    def _answer(self) -> None:
+        """Answer without a task and in one write: most calls are whole at once, and so are their answers."""
+        cycle = self.cycle
+        if self._is_gone or cycle.disconnected:
+            return
+        found = self._place.app.reply(cycle.scope, cycle.body)
+        if isinstance(found, Reply) and isinstance(found.body, bytes) and not self.flow.write_paused:
+            cycle.response_started = cycle.response_complete = True
+            end = _HEAD_END if cycle.keep_alive else _CLOSE
+            self._out.inner.write(b"".join((self._place.head(found), b"%d" % len(found.body), end, found.body)))
+            if not cycle.keep_alive:
+                self._out.close()
+            self.on_response_complete()
+        else:
+            self._hand_over(partial(self._finish, found))
+
+    async def _finish(self, found: Reply | Awaitable[Reply], scope: Any, receive: Any, send: Any) -> None:
+        del receive
+        await self._place.app.finish(found, scope, send)
 
     async def work(self) -> None:
         """Answer the connection's calls, one after the other, until it is gone."""

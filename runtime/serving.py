@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from core.errors import ConfigError
-from runtime.calls import Answer, App
+from runtime.calls import Answer, App, Reply, head_of
 from runtime.guard import Guarded
 from runtime.listening import Address, bound, cannot_listen
 
@@ -84,8 +84,10 @@ class Port:
         self.deadline_s = deadline_s
         self.why_not = why_not
         self.state = ServerState()
+        self.app = App(answer, self.refused)
+        self._heads: dict[tuple[int, str, str], bytes] = {}
         self.config = Config(
-            App(answer, self.refused),
+            self.app,
             http=Guarded,
             ws="none",
             lifespan="off",
@@ -225,8 +227,17 @@ class Port:
 
     def _tell_date(self) -> None:
         self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._heads.clear()
 
     # ------------------------------------------------------------------ what a connection says, see `guard.Place`
+
+    def head(self, reply: Reply) -> bytes:
+        """See `Place`; all of a second that differ in their length alone have one."""
+        key = reply.status, reply.content_type, reply.allow
+        found = self._heads.get(key)
+        if found is None:
+            found = self._heads[key] = head_of(reply, self.state.default_headers)
+        return found
 
     def ended(self, one: Guarded) -> None:
         """See `Place`."""

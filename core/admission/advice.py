@@ -47,11 +47,12 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
     if unseen is not None and not book.settings.admission.allows("CS304", pod.namespace):
         yield unseen
     name, own = pod.scheduler_name, book.own_scheduler()
-    if name not in (
+    known = (
         *mends.DEFAULT_SCHEDULERS,
         *book.settings.scheduler_names,
         *book.settings.admission.known_schedulers,
-    ):
+    )
+    if name not in known:
         yield Notice(
             "CS314",
             f"spec.schedulerName: found {quoted(name)}; it is not known to give cards, so that the pod may run without "

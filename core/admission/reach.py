@@ -22,7 +22,7 @@ from core.watched import ASCEND_DEVICES, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, a
 
 # What tells a container runtime that a container gets no device, by the variable that it reads.
 VOID: Final = "void"
-NO_DEVICE: Final = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
+NO_DEVICE: Final[dict[str, tuple[str, ...]]] = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
 _ASCEND_PREFIX: Final = "huawei.com/"
 
 _PRIORITIES: Final = ("0", "1")

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import ssl
 import time
+from collections.abc import Awaitable
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 
 import pytest
 import trustme
@@ -16,20 +19,29 @@ HERE = Address(host="127.0.0.1", port=0)
 
 
 class Echo:
-    """Answers with the body's length; `held` keeps calls from their answers."""
+    """Answers with the body's length: at once, or to be awaited where the path says so or `go_on` holds calls."""
 
     def __init__(self):
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.begun = 0
 
-    async def answer(self, call: Call) -> Reply:
+    def answer(self, call: Call) -> Reply | Awaitable[Reply]:
         self.begun += 1
-        if call.path == "/early":
-            raise RefusedCallError(404, "there is nothing here")
-        if call.path == "/broken":
-            raise KeyError("a mistake of ours")
+        is_held = call.path.startswith("/later") or not self.go_on.is_set()
+        return self._held(call) if is_held else self._answered(call)
+
+    async def _held(self, call: Call) -> Reply:
         await self.go_on.wait()
+        return self._answered(call)
+
+    def _answered(self, call: Call) -> Reply:
+        if call.path.endswith("/early"):
+            raise RefusedCallError(404, "there is nothing here")
+        if call.path.endswith("/get"):
+            raise RefusedCallError(405, "ask by GET", allow="GET")
+        if call.path.endswith("/broken"):
+            raise KeyError("a mistake of ours")
         return Reply(b"%d\n" % len(call.body), content_type=TEXT)
 
 
@@ -95,15 +107,44 @@ async def until(true, deadline_s=10.0):
         await asyncio.sleep(0.01)
 
 
-async def test_calls_are_answered_one_after_the_other_and_the_connection_is_kept(serve):
+@pytest.mark.parametrize("path", ["/", "/later"])
+async def test_calls_are_answered_one_after_the_other_and_the_connection_is_kept(serve, path):
     served = await serve()
     async with served.connection() as (reader, writer):
-        for body in (b"", b"abc", b"x" * 200_000):
-            writer.write(call(body))
+        for body in (b"", b"abc", b"x" * 60_000, b"x" * 200_000):
+            writer.write(call(body, path=path))
             assert await answer(reader) == (200, b"%d\n" % len(body))
-        writer.write(b"".join(call(b"y" * size) for size in range(5)))
+        writer.write(b"".join(call(b"y" * size, path=path) for size in range(5)))
         assert [await answer(reader) for _ in range(5)] == [(200, b"%d\n" % size) for size in range(5)]
         assert len(served.port.connections) == 1
+
+
+@pytest.mark.parametrize("path", ["/", "/later"])
+async def test_an_answer_says_what_http_wants_of_it(serve, path):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        writer.write(call(b"abc", path=path))
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        assert await reader.readexactly(2) == b"3\n"
+        assert lines[0] == "HTTP/1.1 200 OK"
+        told = dict(line.split(": ", 1) for line in lines[1:-2])
+        assert parsedate_to_datetime(told.pop("date")).tzinfo is UTC
+        assert told == {"content-type": TEXT, "content-length": "2"}
+        writer.write(call(path=path + "/get"))
+        assert b"\r\nallow: GET\r\n" in await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len("ask by GET\n"))
+        # A client that waits for leave to send its body.
+        writer.write(call(path=path, length=3, more="Expect: 100-continue\r\n"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"abc")
+        assert await answer(reader) == (200, b"3\n")
+        writer.write(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() + call(b"abcd", path=path))
+        assert b"content-length: 2\r\n" in await reader.readuntil(b"\r\n\r\n")
+        assert await answer(reader) == (200, b"4\n")
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"\r\nconnection: close\r\n" in head
+        assert await reader.read() == b"0\n"
 
 
 async def test_a_call_may_come_byte_by_byte(serve):
@@ -140,10 +181,25 @@ async def test_no_call_begins_before_the_one_ahead_of_it_is_answered_and_little_
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 411),
         (call(length=3000), 413),
         (call(b"x" * 1000, path="/early"), 404),
+        (call(b"x" * 1000, path="/later/early"), 404),
+        (call(b"x" * 1000, path="/get"), 405),
         (call(b"x" * 1000, path="/broken"), 500),
+        (call(b"x" * 1000, path="/later/broken"), 500),
         (call(length=1000) + b"{", 408),
     ],
-    ids=["version", "long line", "long header", "no length", "large body", "nothing there", "our mistake", "half"],
+    ids=[
+        "version",
+        "long line",
+        "long header",
+        "no length",
+        "large body",
+        "nothing there",
+        "nothing there, later",
+        "method",
+        "our mistake",
+        "our mistake, later",
+        "half",
+    ],
 )
 async def test_what_is_no_call_gets_its_status_and_is_counted(serve, sent, status):
     served = await serve(max_body_bytes=2000, deadline_s=lambda _: 0.2)

@@ -4,17 +4,15 @@ Source: protocol reference, ascend 1.4, corrected by 10.3 and 10.4.
 """
 
 import json
-import re
 from typing import Any, Final, NamedTuple, NoReturn
 
 from core.dialects.ascend_hami.keys import NETWORK_ID
 from core.errors import InvalidRequestError
 from core.names import MAX_NODE_ANNOTATION_BYTES, MAX_REGISTERED_CARDS
-from core.units import MAX_INT32, is_text
+from core.units import HALVES, MAX_INT32, is_text
 
 # Stands where there was half of a character, which JSON's escapes can name and nothing can encode.
 NO_CHARACTER: Final = "\ufffd"
-_HALVES: Final = re.compile("[\ud800-\udfff]")
 _REMEDY: Final = "restart the device plugin so that it writes a JSON list of its devices"
 
 
@@ -80,7 +78,7 @@ def _record(found: object, field: str) -> Record:
 
 def _readable(text: str) -> str:
     """*text* as Go reads it: what is half a character as the sign for one that is none."""
-    return text if is_text(text) else _HALVES.sub(NO_CHARACTER, text)
+    return text if is_text(text) else HALVES.sub(NO_CHARACTER, text)
 
 
 class _Fields:
