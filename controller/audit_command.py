@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TextIO
 
 from controller.config import Config, parse
-from controller.documents import PLACES, Documents
+from controller.documents import Documents, places
 from core import audit
 from core.catalog import standard_catalog
 from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, believes, device_map
@@ -102,8 +102,8 @@ async def _config_map(calls: Calls, config: Config, place: str) -> ConfigMap | N
 
 
 async def _documents(transport: Transport, config: Config) -> Documents:
-    documents = Documents()
-    for place in [one for one in PLACES if believes(one.namespace, config.trusted)]:
+    documents = Documents(standard_catalog())
+    for place in [one for one in places(standard_catalog()) if believes(one.namespace, config.trusted)]:
         with suppress(ApiNotFoundError, ApiForbiddenError):
             page = await list_all(
                 transport,

@@ -1,29 +1,18 @@
-"""The series of cards that Volcano's scheduler has under the same names (nvidia 1.11), written when they are asked for.
+"""The series of cards that dialects have (`core.port.Exposing`), written when they are asked for.
 
 A large cluster has 100,000 of them: they are written as text in slices, not kept as objects.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from core.dialects.vgpu.cards import Card
-from core.dialects.vgpu.usage import Assignment
 from core.errors import escaped
+from core.holding import Holding
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
+from core.port import Exposing, Series
 from core.settings import DialectName
 
-_PREFIX: Final = "volcano_vgpu_device_"
-_SERIES: Final = (
-    ("shared_number", "The number of vgpu tasks sharing this card."),
-    ("allocated_memory", "The number of vgpu memory allocated in this card."),
-    ("allocated_cores", "The percentage of gpu compute cores allocated in this card."),
-    ("memory_limit", "The number of total device memory in this card."),
-)
-_POD_SERIES: Final = (
-    ("memory_allocation_for_a_certain_pod", "The vgpu device memory allocated for a certain pod."),
-    ("core_allocation_for_a_certain_pod", "The vgpu device core allocated for a certain pod."),
-)
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\""})
 # Ids are what device plugins write, and a register has room for one of a megabyte; those in the field have 40.
 _LABEL_MAX: Final = 128
@@ -32,45 +21,45 @@ _LABEL_MAX: Final = 128
 def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
     """The series in Prometheus' text format, in pieces of one node and one name."""
     states = tuple(ledger.states.values())
-    for at, (name, text) in enumerate(_SERIES):
-        yield f"# HELP {_PREFIX}{name} {text}\n# TYPE {_PREFIX}{name} gauge\n"
-        for state in states:
-            yield _of_cards(f"{_PREFIX}{name}", at, state)
-    if per_pod:
-        for at, (name, text) in enumerate(_POD_SERIES):
-            yield f"# HELP {_PREFIX}{name} {text}\n# TYPE {_PREFIX}{name} gauge\n"
+    for which, dialect in ledger.catalog.dialects.items():
+        if not isinstance(dialect, Exposing):
+            continue
+        for at, one in enumerate(dialect.card_series()):
+            yield _head(one)
             for state in states:
-                yield _of_pods(f"{_PREFIX}{name}", at, state.facts.name, ledger)
+                yield _of_cards(one.name, at, state, dialect, which)
+        for at, one in enumerate(dialect.pod_series() if per_pod else ()):
+            yield _head(one)
+            for state in states:
+                held = [of for of in ledger.holders(state.facts.name).values() if of.dialect == which]
+                yield _of_pods(one.name, at, state.facts.name, held, dialect)
 
 
-def _of_cards(name: str, at: int, state: NodeState) -> str:
+def _head(one: Series) -> str:
+    return f"# HELP {one.name} {one.text}\n# TYPE {one.name} gauge\n"
+
+
+def _of_cards(name: str, at: int, state: NodeState, dialect: Exposing, which: DialectName) -> str:
     node = _escaped(state.facts.name)
-    cards: tuple[Card, ...] = state.offers.get(DialectName("vgpu"), ())
+    cards = [dialect.card_figures(card) for card in reversed(state.offers.get(which, ()))]
     # A card that is named twice has one series, as every set of labels has.
-    figures = {_escaped(card.fixed.uuid): _figures(card)[at] for card in reversed(cards)}
-    return "".join(
-        f'{name}{{devID="{card}",NodeName="{node}"}} {figure}\n' for card, figure in reversed(figures.items())
-    )
+    told = {_escaped(card): figures[at] for card, figures in cards}
+    return "".join(f'{name}{{devID="{card}",NodeName="{node}"}} {figure}\n' for card, figure in reversed(told.items()))
 
 
-def _figures(card: Card) -> tuple[int, int, int, int]:
-    return card.used_slots, card.used_memory, card.used_cores, card.fixed.memory
-
-
-def _of_pods(name: str, at: int, on: NodeName, ledger: Ledger) -> str:
+def _of_pods(name: str, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing) -> str:
     node = _escaped(on)
     lines = []
-    for holding in ledger.holders(on).values():
-        if not isinstance(holding.assignment, Assignment):
+    for holding in held:
+        if holding.assignment is None:
             continue
-        sums: dict[str, tuple[int, int]] = {}
-        for entry in holding.assignment.entries:
-            card = _escaped(entry.uuid)
-            memory, cores = sums.get(card, (0, 0))
-            sums[card] = memory + entry.charge, cores + entry.cores
+        sums: dict[str, int] = {}
+        for card, figures in dialect.pod_figures(holding.assignment):
+            told = _escaped(card)
+            sums[told] = sums.get(told, 0) + figures[at]
         lines += [
-            f'{name}{{devID="{card}",NodeName="{node}",podName="{_escaped(holding.key)}"}} {figures[at]}\n'
-            for card, figures in sums.items()
+            f'{name}{{devID="{card}",NodeName="{node}",podName="{_escaped(holding.key)}"}} {figure}\n'
+            for card, figure in sums.items()
         ]
     return "".join(lines)
 

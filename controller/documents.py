@@ -1,42 +1,34 @@
-"""What ConfigMaps of MindCluster say of nodes: each node's texts, and which nodes a change concerns.
+"""What ConfigMaps say of nodes: each node's texts, and which nodes a change concerns.
 
-They are found by label, in namespaces that need not exist. Source: protocol reference, ascend 1.8.
+Where they are, and how they are read, say the dialects (`core.port.NodeDocuments`).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
+from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import NodeName
+from core.port import NodeDocuments, Place
 from core.wire.config_maps import ConfigMap
-from core.wire.mindcluster import node_documents
 
 _log: Final = structlog.get_logger()
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class Place(NamedTuple):
-    """Where some of these ConfigMaps are: a name for people, the namespace, and the label that tells them."""
-
-    title: str
-    namespace: str
-    selector: str
-
-
-PLACES: Final = (
-    Place("chip-states", "kube-system", "mx-consumer-cim=true"),
-    Place("node-states", "mindx-dl", "mx-consumer-cim=true"),
-    Place("cluster-states", "mindx-dl", "mx-consumer-volcano=true"),
-)
+def places(catalog: Catalog) -> tuple[Place, ...]:
+    """Where ConfigMaps speak of nodes."""
+    return tuple(place for one in catalog.documents for place in one.places)
 
 
 class Documents:
     """The texts of every node, by place and ConfigMap, so that what vanishes is dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog) -> None:
+        self._sources: Final = {place: one for one in catalog.documents for place in one.places}
         # Place -> ConfigMap -> node -> document -> text.
         self._said: dict[Place, dict[str, dict[NodeName, dict[str, str]]]] = {}
 
@@ -51,7 +43,7 @@ class Documents:
     def replace(self, place: Place, maps: Iterable[ConfigMap]) -> set[NodeName]:
         """These ConfigMaps, and no others, are at *place*; the nodes of which something else is said now."""
         before = self._said.get(place, {})
-        now = {one.name: said for one in maps if (said := _said(one))}
+        now = {one.name: said for one in maps if (said := _said(self._sources[place], one))}
         self._said[place] = now
         changed: set[NodeName] = set()
         for name in before.keys() | now.keys():
@@ -62,19 +54,19 @@ class Documents:
         """One ConfigMap at *place* appeared, changed, or is *gone*; the nodes of which something else is said now."""
         maps = self._said.setdefault(place, {})
         before = maps.pop(found.name, {})
-        now = {} if gone else _said(found)
+        now = {} if gone else _said(self._sources[place], found)
         if now:
             maps[found.name] = now
         return _differ(before, now)
 
 
-def _said(found: ConfigMap) -> dict[NodeName, dict[str, str]]:
+def _said(source: NodeDocuments, found: ConfigMap) -> dict[NodeName, dict[str, str]]:
     said: dict[NodeName, dict[str, str]] = {}
     try:
-        for node, document, text in node_documents(found.name, found.texts):
+        for node, document, text in source.read(found.name, found.texts):
             said.setdefault(NodeName(node), {})[document] = text
     except InvalidRequestError as e:
-        _log.warning("a ConfigMap of MindCluster cannot be read", namespace=found.namespace, reason=str(e))
+        _log.warning("a ConfigMap that speaks of nodes cannot be read", namespace=found.namespace, reason=str(e))
     return said
 
 

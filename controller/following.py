@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 
-from controller.documents import PLACES, Place
+from controller.documents import places
 from controller.inbox import Inbox
 from controller.mirror import (
     PODS_PATH,
@@ -23,6 +23,7 @@ from controller.owner import Owner
 from controller.volcano_name import VolcanoName
 from core.configuration import believes
 from core.groups import GroupKind
+from core.port import Place
 from kube.calls import Calls
 from kube.configuration import KINDS, Follower
 from kube.errors import ApiError, UndecodableError
@@ -162,7 +163,7 @@ class Following:
         return sum(map(_is_forbidden, self._documents.values()))
 
     def _places(self) -> list[Place]:
-        return [place for place in PLACES if believes(place.namespace, self._trusted)]
+        return [place for place in places(self._owner.planner.catalog) if believes(place.namespace, self._trusted)]
 
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.

@@ -10,13 +10,13 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from controller.deeds import Announce, Subject, about_pod
-from controller.documents import Place
 from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.volcano_name import VolcanoName
 from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
+from core.port import Place
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group

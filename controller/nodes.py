@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from controller.beats import Beats
 from controller.deeds import Announce, Subject
-from controller.documents import Documents, Place
+from controller.documents import Documents
 from controller.flaps import Flaps
 from controller.node_locks import NodeLocks
 from controller.planner import Planner
 from core.model import Node, NodeName
-from core.port import Complaint, Healing
+from core.port import Complaint, Healing, Place
 from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
 
@@ -33,7 +33,7 @@ class Nodes:
         self.flaps: Final = Flaps()
         self._planner: Final = planner
         self._locks: Final = locks
-        self._documents: Final = Documents()
+        self._documents: Final = Documents(planner.catalog)
         self._clock: Final = clock
         self._beats: Final = Beats(planner.catalog, planner.handoff.set_blind)
         self._looked_s = clock()

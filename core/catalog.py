@@ -18,7 +18,7 @@ from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import Complaint, Counting, Dialect, DialectSpec, Judging, Marking, Offer, Violation
+from core.port import Complaint, Counting, Dialect, DialectSpec, Judging, Marking, NodeDocuments, Offer, Violation
 from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 
@@ -58,8 +58,13 @@ class Catalog:
             dialects=tuple(self.dialects),
             switches={one.switch: one.name for one in self.specs if one.switch},
             old_switches=tuple(one.switch for one in self.specs if one.old_switch),
-            modes=tuple(dict.fromkeys(mode for one in self.specs for mode in one.modes)),
+            modes=tuple(dict.fromkeys(word for one in self.specs if one.modes for word in one.modes.words)),
         )
+
+    @property
+    def documents(self) -> tuple[NodeDocuments, ...]:
+        """What ConfigMaps say of nodes, each once."""
+        return tuple(one.documents for one in self.specs if one.documents is not None)
 
     @property
     def plugin_accounts(self) -> tuple[str, ...]:

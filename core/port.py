@@ -9,7 +9,7 @@ its *card* (one accelerator with what is in use on it), its *request* (all that 
 wishes included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
@@ -215,6 +215,58 @@ class InFlight:
     node: str = ""
 
 
+class Modes(NamedTuple):
+    """The annotation by which a pod says how its cards are shared, and its words."""
+
+    key: str
+    words: tuple[str, ...]
+
+
+class CardLists(NamedTuple):
+    """Two annotations with ids of cards, joined by commas: those that a pod wants, and those that it avoids."""
+
+    use: str
+    avoid: str
+
+
+class Place(NamedTuple):
+    """Where ConfigMaps with documents of nodes are: a name for people, the namespace, the label that tells them."""
+
+    title: str
+    namespace: str
+    selector: str
+
+
+class NodeDocuments(NamedTuple):
+    """What ConfigMaps say of nodes beside their annotations: where they are, and what one says.
+
+    read: (node, document, text) for everything that the ConfigMap of this name and these texts says of nodes, nothing
+    for any other; raises InvalidRequestError where it cannot be read.
+    """
+
+    places: tuple[Place, ...]
+    read: Callable[[str, Mapping[str, str]], Iterator[tuple[str, str, str]]]
+
+
+class Series(NamedTuple):
+    """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells."""
+
+    name: str
+    text: str
+
+
+class CardStock(Protocol):
+    """What is known of a dialect's cards in the whole cluster, nothing in use."""
+
+    def types(self) -> frozenset[str]:
+        """What they are called."""
+        ...
+
+    def takes(self, request: Any) -> bool | None:
+        """Whether an empty node takes *request*; None where that is not certain."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectSpec:
     """All of one dialect: its folder exports one, and the catalog lists them.
@@ -223,7 +275,10 @@ class DialectSpec:
     count. switch: the argument of Volcano's deviceshare plugin that switches it on, "" where it has none; old_switch:
     the predicates plugin had it up to v1.8.2. plugin_accounts: user names of its device plugins, a trailing ``*`` is a
     prefix. time_lock: the annotation of a node by which two schedulers keep apart, "" where there is none; a plugin
-    that reads its lock answers for itself (`Locking`). modes: the words of its ways of sharing a card.
+    that reads its lock answers for itself (`Locking`). modes: by which words its pods choose how a card is shared, None
+    where it is shared in one way only. card_lists: the annotations in which users list ids of cards. machine_keys:
+    annotations that other machines write beside its assignment. key_prefixes: how its keys and resources begin.
+    documents: what ConfigMaps say of its nodes, None where none does.
     """
 
     port: "Dialect"
@@ -232,7 +287,11 @@ class DialectSpec:
     old_switch: bool = False
     plugin_accounts: tuple[str, ...] = ()
     time_lock: str = ""
-    modes: tuple[str, ...] = ()
+    modes: Modes | None = None
+    card_lists: tuple[CardLists, ...] = ()
+    machine_keys: frozenset[str] = frozenset()
+    key_prefixes: tuple[str, ...] = ()
+    documents: "NodeDocuments | None" = None
 
     @property
     def name(self) -> DialectName:
@@ -509,6 +568,10 @@ class Counting(Protocol):
         """By each resource that says how much of a card, the one that counts cards: 1 where it is not given."""
         ...
 
+    def memories(self, tables: Tables) -> Mapping[str, str]:
+        """By each resource that counts cards, the one that says how much memory of each, in MiB."""
+        ...
+
 
 @runtime_checkable
 class Furnishing(Protocol):
@@ -537,6 +600,36 @@ class Reading(Protocol):
 
     def remarks(self, pod: Pod, request: Any, tables: Tables) -> Iterator[Notice]:
         """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
+        ...
+
+
+@runtime_checkable
+class Advising(Protocol):
+    """What a dialect adds that may give more, or less, than a request says; the others have nothing of it."""
+
+    def advice(self, request: Any, tables: Tables, stock: CardStock | None) -> Iterator[Notice]:
+        """What the owner of a pod with *request* should know of what it would get from *stock*, None if unknown."""
+        ...
+
+
+@runtime_checkable
+class Exposing(Protocol):
+    """What a dialect adds whose cards have series of metrics that others know; the others have nothing of it."""
+
+    def card_series(self) -> tuple[Series, ...]:
+        """Those with one figure for each card."""
+        ...
+
+    def pod_series(self) -> tuple[Series, ...]:
+        """Those with one figure for each card of a pod."""
+        ...
+
+    def card_figures(self, card: Any) -> tuple[str, tuple[int, ...]]:
+        """The id of *card*, and its figures in the order of `card_series`."""
+        ...
+
+    def pod_figures(self, assignment: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """What *assignment* takes of cards by their ids, in the order of `pod_series`; several of one card add up."""
         ...
 
 

@@ -2,23 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
-from typing import Final
+from typing import Any, NamedTuple
 
 from core.admission import effects, mends, reach, rules, spelling
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import Judged, Verdict
 from core.catalog import Asked
-from core.dialects.vgpu import advice, keys
-from core.dialects.vgpu.requests import Request
 from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
-from core.port import Dialect
+from core.port import Advising, Dialect
 from core.remarks import Notice
-
-# More card models than these are not told apart: the first ones show what is meant.
-_MODELS_MAX: Final = 3
 
 
 def spoken(judged: Judged, book: Rulebook) -> Verdict:
@@ -33,7 +27,7 @@ def spoken(judged: Judged, book: Rulebook) -> Verdict:
             return replace(verdict, violations=(never,))
         if never is not None:
             notices.append(rules.warned(never))
-        notices += slices(asked, book)
+        notices += advice(asked, book)
     if before is None or asked is not None:
         notices += effects.lost(pod, asked, book)
     if before is None and asked is not None:
@@ -60,30 +54,22 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
         )
 
 
-def slices(asked: Asked, book: Rulebook) -> Iterator[Notice]:
-    """CS113: MIG gives whole slices, which may be larger than what was asked for.
+class _Stock(NamedTuple):
+    """`core.port.CardStock` of one dialect."""
 
-    Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
-    """
-    if asked.dialect != "vgpu":
-        return
-    dialect, request, why = book.catalog.dialects[asked.dialect], asked.request, "mode mig gives whole slices only"
-    there = book.stock.types(dialect) if book.stock is not None else None
-    grants = advice.larger_slices(request._replace(mode=request.mode or keys.MIG), book.tables.vgpu, there)
-    if grants and not request.mode:
-        if not _is_for_mig(dialect, request, book.stock):
-            return
-        why = "only cards in mode mig can take it here, and these give whole slices"
-    for wanted_mib, some in groupby(grants, lambda one: one.wanted_mib):
-        told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in some]
-        text = ", or ".join(told[:_MODELS_MAX])
-        yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
+    stock: Stock
+    dialect: Dialect
+
+    def types(self) -> frozenset[str]:
+        return self.stock.types(self.dialect)
+
+    def takes(self, request: Any) -> bool | None:
+        return self.stock.takes(self.dialect, request)
 
 
-def _is_for_mig(dialect: Dialect, request: Request, stock: Stock | None) -> bool:
-    """Whether, of this cluster's cards, certainly none but those in mode mig take *request*."""
-    if stock is None:
-        return False
-    # Who asks for hami-core gets cards in mode mps as well, so that no third mode is left.
-    others = stock.takes(dialect, request._replace(mode=keys.HAMI_CORE))
-    return others is False and stock.takes(dialect, request._replace(mode=keys.MIG)) is True
+def advice(asked: Asked, book: Rulebook) -> Iterator[Notice]:
+    """What the dialect of *asked* has to say of what its pod would get."""
+    dialect = book.catalog.dialects[asked.dialect]
+    if isinstance(dialect, Advising):
+        stock = _Stock(book.stock, dialect) if book.stock is not None else None
+        yield from dialect.advice(asked.request, book.tables, stock)

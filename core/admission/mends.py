@@ -9,7 +9,6 @@ from core.admission import reach
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
-from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
 from core.remarks import Notice
@@ -62,28 +61,33 @@ def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, No
 
 def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
     """CS104: a mode is trimmed and lower-cased; an empty one is none."""
-    del rules
-    text = pod.annotations.get(vgpu_keys.MODE)
-    if text is None or text in vgpu_keys.MODES:
-        return pod, _NONE
-    word = text.strip().lower()
-    if word == text and word:
-        return pod, _NONE
-    annotations = {key: value for key, value in pod.annotations.items() if key != vgpu_keys.MODE}
-    if not word:
-        return pod._replace(annotations=annotations), _NONE
-    annotations[vgpu_keys.MODE] = word
-    notice = Notice("CS104", f"annotation {vgpu_keys.MODE}: {quoted(text)} was read as {quoted(word)}")
-    return pod._replace(annotations=annotations), (notice,)
+    told: Notices = ()
+    for key, words in rules.modes.values():
+        text = pod.annotations.get(key)
+        if text is None or text in words:
+            continue
+        word = text.strip().lower()
+        if word == text and word:
+            continue
+        annotations = {other: value for other, value in pod.annotations.items() if other != key}
+        if word:
+            annotations[key] = word
+            told += (Notice("CS104", f"annotation {key}: {quoted(text)} was read as {quoted(word)}"),)
+        pod = pod._replace(annotations=annotations)
+    return pod, told
 
 
 def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
-    """CS111: the namespace's mode, for pods with vGPUs that name none."""
+    """CS111: the namespace's mode, for pods with cards of which one can be chosen, that name none."""
     mode = rules.settings.admission.default_mode.get(pod.namespace)
-    if mode is None or vgpu_keys.MODE in pod.annotations or not _has_vgpu(pod, rules):
+    if mode is None:
         return pod, _NONE
-    notice = Notice("CS111", f"annotation {vgpu_keys.MODE}: {mode} was added, as namespace {pod.namespace} has it")
-    return pod._replace(annotations={**pod.annotations, vgpu_keys.MODE: mode}), (notice,)
+    told: Notices = ()
+    for name, (key, words) in rules.modes.items():
+        if mode in words and key not in pod.annotations and _asks(pod, rules.resources_by_dialect[name]):
+            pod = pod._replace(annotations={**pod.annotations, key: mode})
+            told += (Notice("CS111", f"annotation {key}: {mode} was added, as namespace {pod.namespace} has it"),)
+    return pod, told
 
 
 def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
@@ -181,6 +185,5 @@ def without(found: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
     return left
 
 
-def _has_vgpu(pod: ReviewedPod, rules: Rulebook) -> bool:
-    resources = rules.tables.vgpu.resources
+def _asks(pod: ReviewedPod, resources: frozenset[str]) -> bool:
     return any(not (resources.isdisjoint(one.limits) and resources.isdisjoint(one.requests)) for one in pod.containers)

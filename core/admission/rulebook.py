@@ -8,33 +8,9 @@ from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
-from core.port import Counting, Furnishing, Reading
+from core.port import CardLists, Counting, Furnishing, Modes, Reading
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
 
-# What other machines write beside the dialects' own keys (nvidia 1.5; ascend 1.6, 1.7): protected in every cluster,
-# also where a dialect is switched off, because its device plugin may be there all the same.
-_MACHINE_KEYS: Final = frozenset(
-    {
-        "hami.io/bind-phase",
-        "hami.io/bind-time",
-        "hami.io/vgpu-node",
-        "hami.io/vgpu-time",
-        "huawei.com/AscendReal",
-        "huawei.com/kltDev",
-        "huawei.com/npu-core",
-        "ascend.kubectl.kubernetes.io/ascend-910-configuration",
-        "predicate-time",
-        "volcano.sh/bind-phase",
-        "volcano.sh/bind-time",
-        "volcano.sh/devices-to-allocate",
-        "volcano.sh/gpu-assigned",
-        "volcano.sh/gpu-index",
-        "volcano.sh/predicate-time",
-        "volcano.sh/vgpu-ids-new",
-        "volcano.sh/vgpu-node",
-        "volcano.sh/vgpu-time",
-    }
-)
 # One such key per chip model (ascend 1.6), of models that are not born yet too.
 _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)
 _MACHINE_SUFFIXES: Final = ("-devices-to-allocate", "-devices-allocated")
@@ -53,6 +29,8 @@ class Rulebook:
     resources_by_dialect: the same, of each.
     wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
     reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
+    modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
+    which users list ids of cards, of all dialects. key_prefixes: how keys and resources of dialects begin.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
     """
@@ -69,6 +47,9 @@ class Rulebook:
     labels: Mapping[DialectName, frozenset[str]]
     counts: Mapping[str, str]
     memories: Mapping[str, str]
+    modes: Mapping[DialectName, Modes]
+    card_lists: tuple[CardLists, ...]
+    key_prefixes: tuple[str, ...]
     trusted: tuple[str, ...]
     plugins: tuple[str, ...]
     stock: Stock | None = None
@@ -164,7 +145,9 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         catalog=catalog,
         resources=catalog.resources(tables),
         resources_by_dialect={name: dialect.resources(tables) for name, dialect in catalog.dialects.items()},
-        protected=catalog.assignment_keys(tables) | _MACHINE_KEYS | names.PRIVATE_KEYS,
+        protected=catalog.assignment_keys(tables).union(
+            names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
+        ),
         wishes=frozenset().union(*(one.wishes(tables) for one in reading.values())),
         reading=reading,
         furnishing=furnishing,
@@ -172,8 +155,8 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
         trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
         plugins=catalog.plugin_accounts if plugins is None else plugins,
-        memories={
-            tables.vgpu.number_resource: tables.vgpu.memory_resource,
-            **{chip.resource: chip.memory_resource for chip in tables.ascend.chips},
-        },
+        memories={count: memory for one in counting for count, memory in one.memories(tables).items()},
+        modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
+        card_lists=tuple(pair for one in catalog.specs for pair in one.card_lists),
+        key_prefixes=tuple(sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs)))),
     )

@@ -12,7 +12,6 @@ from core.admission.mends import plain
 from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked, is_crowded
-from core.dialects.vgpu import keys as vgpu_keys
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
 from core.port import Violation
@@ -37,10 +36,10 @@ def examine(
     among = rules.dialects_of(pod) if dialects is None else dialects
     asked = rules.catalog.request_of(pod, rules.tables, rules.settings, among)
     if asked is None:
-        return _values(pod), None
+        return _values(pod, rules), None
     if isinstance(asked, Asked):
-        return (*_values(pod), *_containers(pod, rules)), asked
-    return (*asked, *_values(pod), *_containers(pod, rules)), None
+        return (*_values(pod, rules), *_containers(pod, rules)), asked
+    return (*asked, *_values(pod, rules), *_containers(pod, rules)), None
 
 
 def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | None:
@@ -92,13 +91,13 @@ def is_mirror(pod: ReviewedPod, user_name: str) -> bool:
     return _MIRROR in pod.annotations and user_name.startswith(NODE_PREFIX)
 
 
-def contradictions(pod: ReviewedPod) -> Iterator[Violation]:
+def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
     """CS206: the same wanted and refused, or wished in two ways."""
     for use, no_use in (
         (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE),
-        (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID),
+        *rules.card_lists,
         (names.WISHED_INDICES, names.AVOIDED_CARDS),
-        (vgpu_keys.USE_UUID, names.AVOIDED_CARDS),
+        *((one.use, names.AVOIDED_CARDS) for one in rules.card_lists),
     ):
         if use not in pod.annotations or no_use not in pod.annotations:
             continue
@@ -122,9 +121,9 @@ def moved_twice(pod: ReviewedPod) -> Iterator[Violation]:
             )
 
 
-def lists(pod: ReviewedPod) -> Iterator[Violation]:
+def lists(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
     """CS107, CS108: items of a list of cards or types that can be none."""
-    for key in _CARD_LISTS:
+    for key in (*(key for one in rules.card_lists for key in one), names.AVOIDED_CARDS):
         if key in pod.annotations:
             yield from _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
     for key in _TYPE_LISTS:
@@ -132,10 +131,9 @@ def lists(pod: ReviewedPod) -> Iterator[Violation]:
             yield from _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
 
 
-_CARD_LISTS: Final = (vgpu_keys.USE_UUID, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS)
 _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
-_LISTS: Final = frozenset({*_CARD_LISTS, *_TYPE_LISTS, names.WISHED_INDICES})
-_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, vgpu_keys.NO_USE_UUID, names.AVOIDED_CARDS})
+_LISTS: Final = frozenset({*_TYPE_LISTS, names.AVOIDED_CARDS, names.WISHED_INDICES})
+_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS})
 
 
 def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
@@ -165,11 +163,14 @@ def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
                 )
 
 
-def _values(pod: ReviewedPod) -> Violations:
-    if _LISTS.isdisjoint(pod.annotations):
+def _values(pod: ReviewedPod, rules: Rulebook) -> Violations:
+    keys = pod.annotations
+    if _LISTS.isdisjoint(keys) and not any(key in keys for one in rules.card_lists for key in one):
         return ()
-    found = tuple(lists(pod))
-    return found if _REFUSING.isdisjoint(pod.annotations) else (*found, *contradictions(pod))
+    found = tuple(lists(pod, rules))
+    if _REFUSING.isdisjoint(keys) and not any(one.avoid in keys for one in rules.card_lists):
+        return found
+    return (*found, *contradictions(pod, rules))
 
 
 def _containers(pod: ReviewedPod, rules: Rulebook) -> Violations:

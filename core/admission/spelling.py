@@ -13,7 +13,6 @@ from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.remarks import Notice
 
-PREFIXES: Final = (names.OWN_PREFIX, "hami.io/", "huawei.com/", "nvidia.com/", "volcano.sh/")
 # What others offer or read, and what looks like ours: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
 _OTHERS: Final = frozenset(
     {
@@ -29,7 +28,7 @@ _OF_HAMI: Final = {
     "nvidia.com/use-gpuuuid": "volcano.sh/vgpu-use-gpuuuid",
     "nvidia.com/nouse-gpuuuid": "volcano.sh/vgpu-nouse-gpuuuid",
 }
-_RESOURCES: Final = (*PREFIXES, "aliyun.com/gpu-")
+_RESOURCES_OF_OTHERS: Final = "aliyun.com/gpu-"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
 # A pod with more strange keys than these is told of the first ones.
@@ -47,7 +46,9 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
     # What others speak is right on pods of their schedulers.
     is_ours = pod.scheduler_name not in {*book.settings.admission.known_schedulers} - {*book.settings.scheduler_names}
     found = [
-        key for key in pod.annotations if key.startswith(PREFIXES) and key not in known and not _is_known(key, book)
+        key
+        for key in pod.annotations
+        if key.startswith(book.key_prefixes) and key not in known and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
         if key in _OF_HAMI and is_ours:
@@ -93,7 +94,9 @@ def _resources(container: Container, book: Rulebook) -> list[str]:
     return [
         key
         for key in dict.fromkeys((*container.limits, *container.requests))
-        if key.startswith(_RESOURCES) and key not in book.resources and key not in _OTHERS
+        if key.startswith((*book.key_prefixes, _RESOURCES_OF_OTHERS))
+        and key not in book.resources
+        and key not in _OTHERS
     ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from controller.documents import PLACES, Documents
+from controller.documents import Documents, places
 from core.catalog import standard_catalog
 from core.decide import shape_of, try_decide
 from core.ledger import Ledger
@@ -64,9 +64,9 @@ def wanted(chance: random.Random) -> Wanted:
 
 def would_fit(nodes: Iterable[Json], pods: Iterable[Json], config_maps: Iterable[Json], tables: Tables) -> list[str]:
     """The names of pods on no node that some node has room for, judged from a ledger built from these objects alone."""
-    settings, documents = Settings(), Documents()
+    settings, documents = Settings(), Documents(standard_catalog())
     told = [config_map_from_object(one) for one in config_maps]
-    for place in PLACES:
+    for place in places(standard_catalog()):
         documents.replace(place, [one for one in told if one.namespace == place.namespace])
     ledger = Ledger(standard_catalog(), tables, settings)
     for node in map(node_from_object, nodes):

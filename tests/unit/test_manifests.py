@@ -13,7 +13,7 @@ import yaml
 from certs import options as certs_options
 from certs.options import EnsureInCluster, Run
 from controller import config as controller_config
-from controller.documents import PLACES
+from controller.documents import places
 from controller.run import DRAIN_S, RELEASE_S
 from controller.serve import EXPLAIN, PREVIEW
 from core import names
@@ -324,13 +324,11 @@ def test_what_only_looks_like_ours_is_reviewed_of_pods_that_are_not_reviewed_any
 
 
 def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys():
-    from core.admission.spelling import PREFIXES
-
     expression = on_one_line(conditions("update.pods.cardshare.io", VALIDATING)[TOUCHES_OR_NEARLY])
     _, told, nearly = expression.rpartition("|| (!request.userInfo.username.startsWith('system:') && ")
     assert told
     assert nearly.startswith("object.metadata.?annotations.orValue({}).size() <= 256 && ")
-    assert words(nearly) == set(PREFIXES)
+    assert words(nearly) == set(book().key_prefixes)
 
 
 # What of an object is looped over: a list that stands in the expression itself has the length that is seen.
@@ -739,7 +737,9 @@ def test_the_image_holds_the_packages_that_the_manifests_run_and_runs_them_as_th
 def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
     role, *bindings = yaml.safe_load_all((DEPLOY / "mindcluster.yaml").read_text())
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["configmaps"], ["list", "watch"])]
-    assert {binding["metadata"]["namespace"] for binding in bindings} == {place.namespace for place in PLACES}
+    assert {binding["metadata"]["namespace"] for binding in bindings} == {
+        place.namespace for place in places(standard_catalog())
+    }
     for binding in bindings:
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         (subject,) = binding["subjects"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controller.cards import card_series
-from controller.documents import PLACES
+from controller.documents import places
 from controller.following import NEEDED
 from controller.lifecycle import Stage
 from controller.metrics import Metrics as ControllerMetrics
@@ -77,7 +77,7 @@ def test_every_value_of_waiting_for_is_told():
 
 def test_every_value_of_kind_is_told_and_needs_no_quotes():
     told = PAGE.read_text().split("\n`kind` is what")[1].split("\n\n")[0]
-    kinds = {*NEEDED, *(place.title for place in PLACES)}
+    kinds = {*NEEDED, *(place.title for place in places(standard_catalog()))}
     assert set(re.findall(r"`([^`]+)`", told)) == kinds
     assert all(re.fullmatch("[a-z-]+", kind) for kind in kinds)
 

@@ -37,6 +37,10 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
             ("core.port", "core.catalog"),
         ],
         "no dialect knows another": [("core.dialects.vgpu.mig", "core.dialects.whole_gpu.pool")],
+        "only the catalog knows the dialects": [
+            (one, "core.dialects.vgpu.keys")
+            for one in ("core.admission.rules", "core.candidates", "controller.cards", "webhook.check", "cli.view")
+        ],
         "the core is pure": [(one, found) for one in (*core, "core.wire") for found in ("asyncio", "os", "structlog")],
         "msgspec and yaml only in wire": [(one, found) for one in core for found in ("msgspec", "yaml")],
     }[name]

@@ -51,6 +51,10 @@ class AscendHami:
             name: chip.resource for chip in tables.ascend.chips for name in (chip.memory_resource, chip.core_resource)
         }
 
+    def memories(self, tables: Tables) -> dict[str, str]:
+        """The memory of each chip type, for its number."""
+        return {chip.resource: chip.memory_resource for chip in tables.ascend.chips}
+
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
         words = [chip.common_word for chip in tables.ascend.chips]
@@ -212,6 +216,7 @@ class AscendHami:
 DIALECT: Final = DialectSpec(
     port=AscendHami(),
     cards="ascend",
+    key_prefixes=("huawei.com/", "hami.io/"),
     switch="AscendHAMiVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:hami-ascend",),
 )

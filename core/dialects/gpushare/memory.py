@@ -152,6 +152,7 @@ def _score(card: Card, memory: int, policy: Policy) -> float:
 DIALECT: Final = DialectSpec(
     port=GpuMemory(),
     cards="nvidia",
+    key_prefixes=("volcano.sh/",),
     switch="GPUSharingEnable",
     old_switch=True,
     plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),

@@ -129,6 +129,7 @@ def _miscounted(asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
 DIALECT: Final = DialectSpec(
     port=GpuNumber(),
     cards="nvidia",
+    key_prefixes=("volcano.sh/",),
     switch="GPUNumberEnable",
     old_switch=True,
     plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),

@@ -18,8 +18,10 @@ from core.port import (
     DialectSpec,
     Held,
     InFlight,
+    NodeDocuments,
     NodeRoom,
     Offer,
+    Place,
     Placed,
     Reason,
     Shortfall,
@@ -31,6 +33,7 @@ from core.port import (
 from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 from core.units import counted
+from core.wire.mindcluster import node_documents
 
 
 class MindCluster:
@@ -200,6 +203,17 @@ class MindCluster:
 DIALECT: Final = DialectSpec(
     port=MindCluster(),
     cards="ascend",
+    machine_keys=frozenset({"ascend.kubectl.kubernetes.io/ascend-910-configuration"}),
+    key_prefixes=("huawei.com/",),
+    # Found by label, in namespaces that need not exist. Source: ascend 1.8.
+    documents=NodeDocuments(
+        places=(
+            Place("chip-states", "kube-system", "mx-consumer-cim=true"),
+            Place("node-states", "mindx-dl", "mx-consumer-cim=true"),
+            Place("cluster-states", "mindx-dl", "mx-consumer-volcano=true"),
+        ),
+        read=node_documents,
+    ),
     switch="AscendMindClusterVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:ascend-device-plugin-sa-*",),
 )

@@ -3,13 +3,19 @@
 Source: protocol reference, nvidia 3.6.
 """
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
+from core.port import CardStock
+from core.remarks import Notice
 from core.selection import type_words
 from core.settings import MigModel, VgpuTable
+
+# More card models than these are not told apart: the first ones show what is meant.
+_MODELS_MAX: Final = 3
 
 
 class Grant(NamedTuple):
@@ -19,6 +25,33 @@ class Grant(NamedTuple):
     slice_mib: int
     profile: str
     model: str
+
+
+def slices(request: Request, table: VgpuTable, stock: CardStock | None) -> Iterator[Notice]:
+    """CS113: MIG gives whole slices, which may be larger than what was asked for.
+
+    Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
+    """
+    why = "mode mig gives whole slices only"
+    there = stock.types() if stock is not None else None
+    grants = larger_slices(request._replace(mode=request.mode or keys.MIG), table, there)
+    if grants and not request.mode:
+        if not _is_for_mig(request, stock):
+            return
+        why = "only cards in mode mig can take it here, and these give whole slices"
+    for wanted_mib, some in groupby(grants, lambda one: one.wanted_mib):
+        told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in some]
+        text = ", or ".join(told[:_MODELS_MAX])
+        yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
+
+
+def _is_for_mig(request: Request, stock: CardStock | None) -> bool:
+    """Whether, of this cluster's cards, certainly none but those in mode mig take *request*."""
+    if stock is None:
+        return False
+    # Who asks for hami-core gets cards in mode mps as well, so that no third mode is left.
+    others = stock.takes(request._replace(mode=keys.HAMI_CORE))
+    return others is False and stock.takes(request._replace(mode=keys.MIG)) is True
 
 
 def larger_slices(request: Request, table: VgpuTable, there: Collection[str] | None = None) -> tuple[Grant, ...]:

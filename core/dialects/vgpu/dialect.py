@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from core import names
+from core.dialects.vgpu import advice, fit, handoff, keys, remarks, requests, series, usage
 from core.dialects.vgpu import cards as _cards
-from core.dialects.vgpu import fit, handoff, keys, remarks, requests, usage
 from core.dialects.vgpu import scale as _scale
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
@@ -14,15 +14,19 @@ from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import AnyPod, Node, Pod
 from core.port import (
+    CardLists,
     CardShare,
+    CardStock,
     Complaint,
     DialectSpec,
     Held,
     InFlight,
+    Modes,
     NodeRoom,
     Offer,
     Placed,
     Reason,
+    Series,
     Shortfall,
     Stamp,
     Tally,
@@ -49,6 +53,10 @@ class Vgpu:
     def counts(self, tables: Tables) -> dict[str, str]:
         """The number, for all others."""
         return dict.fromkeys(self.uncounted(tables), tables.vgpu.number_resource)
+
+    def memories(self, tables: Tables) -> dict[str, str]:
+        """The memory, for the number."""
+        return {tables.vgpu.number_resource: tables.vgpu.memory_resource}
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
@@ -222,6 +230,26 @@ class Vgpu:
         """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)
 
+    def advice(self, request: Request, tables: Tables, stock: CardStock | None) -> Iterator[Notice]:
+        """That MIG gives whole slices."""
+        return advice.slices(request, tables.vgpu, stock)
+
+    def card_series(self) -> tuple[Series, ...]:
+        """Those of Volcano's scheduler."""
+        return series.OF_CARDS
+
+    def pod_series(self) -> tuple[Series, ...]:
+        """Those of Volcano's scheduler."""
+        return series.OF_PODS
+
+    def card_figures(self, card: Card) -> tuple[str, tuple[int, ...]]:
+        """The UUID of *card*, and what is in use of it."""
+        return series.of_card(card)
+
+    def pod_figures(self, assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """What each entry takes of its card."""
+        return series.of_pod(assignment)
+
     def ways(self, request: Request) -> tuple[tuple[str, Request], ...]:
         """The modes, for a request that names none."""
         return () if request.mode else tuple((mode, request._replace(mode=mode)) for mode in keys.MODES)
@@ -240,5 +268,7 @@ DIALECT: Final = DialectSpec(
     plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
     # Source: nvidia 2.7.
     time_lock="hamivgpu",
-    modes=keys.MODES,
+    modes=Modes(keys.MODE, keys.MODES),
+    card_lists=(CardLists(keys.USE_UUID, keys.NO_USE_UUID),),
+    key_prefixes=("volcano.sh/", "nvidia.com/"),
 )

@@ -256,4 +256,5 @@ def _unheard(pod: AnyPod) -> tuple[Violation, ...]:
 DIALECT: Final = DialectSpec(
     port=WholeGpu(),
     cards="nvidia",
+    key_prefixes=("nvidia.com/",),
 )

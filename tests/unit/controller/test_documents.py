@@ -1,12 +1,13 @@
 import json
 
-from controller.documents import PLACES, Documents
+from controller.documents import Documents, places
+from core.catalog import standard_catalog
 from core.model import NodeName
 from core.wire.config_maps import ConfigMap
 from core.wire.mindcluster import CLUSTER_DEVICES, DIRECT_DEVICES, SEPARATED
 from tests.support.world import World, node
 
-CHIPS, _, CLUSTER = PLACES
+CHIPS, _, CLUSTER = places(standard_catalog())
 A, B, NPU = NodeName("a"), NodeName("b"), NodeName("npu")
 ILL = json.dumps({"DeviceInfo": {"DeviceList": {"huawei.com/Ascend310P-Unhealthy": "Ascend310P-1"}}})
 
@@ -22,7 +23,7 @@ def of_cluster(**nodes):
 
 
 def test_a_node_has_what_all_maps_say_of_it():
-    documents = Documents()
+    documents = Documents(standard_catalog())
     assert documents.replace(CHIPS, [chips_of("a"), chips_of("b")]) == {"a", "b"}
     assert documents.change(CLUSTER, of_cluster(a={"x": "y"}), gone=False) == {"a"}
     assert documents.of(A) == {DIRECT_DEVICES: ILL, SEPARATED: "", CLUSTER_DEVICES: '{"DeviceList": {"x": "y"}}'}
@@ -30,7 +31,7 @@ def test_a_node_has_what_all_maps_say_of_it():
 
 
 def test_only_nodes_of_which_something_else_is_said_are_told():
-    documents = Documents()
+    documents = Documents(standard_catalog())
     documents.change(CLUSTER, of_cluster(a={"x": "1"}, b={"x": "1"}), gone=False)
     assert documents.change(CLUSTER, of_cluster(a={"x": "1"}, b={"x": "2"}), gone=False) == {"b"}
     assert documents.replace(CLUSTER, []) == {"a", "b"}
@@ -38,7 +39,7 @@ def test_only_nodes_of_which_something_else_is_said_are_told():
 
 
 def test_a_map_that_cannot_be_read_says_nothing_and_spoils_no_other():
-    documents = Documents()
+    documents = Documents(standard_catalog())
     broken = ConfigMap(namespace="mindx-dl", name="cluster-info-device-0", texts={"cluster-info-device-0": "["})
     assert documents.replace(CLUSTER, [broken]) == set()
     assert documents.replace(CHIPS, [chips_of("a")]) == {"a"}
