@@ -5,6 +5,7 @@ Source: protocol reference, nvidia 1.7 and ascend 6.1, 6.2; Volcano v1.8 to v1.1
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from core.errors import escaped, quoted
@@ -19,7 +20,7 @@ from core.settings import (
     Vocabulary,
 )
 from core.wire import yaml_text
-from core.wire.checked import Checks
+from core.wire.checked import Checks, each
 from core.wire.configuration import policy
 from core.wire.device_config import DeviceConfig
 from core.wire.volcano_parts import ACTIONS, PLUGINS, Effect, Part, overcommit_pct
@@ -206,7 +207,7 @@ _NODEORDER: Final = {
 
 
 def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init: Mapping[str, bool]) -> SchedulerConf:
-    rules = _rules(reading, arguments.get("deviceshare.GPUExclusiveRules"))
+    rules = _rules(reading.checks, arguments.get("deviceshare.GPUExclusiveRules"))
     return SchedulerConf(
         settings=replace(
             _settings(reading, arguments, base) if _speaks_of_cards(arguments) else base,
@@ -281,15 +282,18 @@ def _node_weights(checks: Checks, arguments: Mapping[str, Any]) -> NodeWeights:
     )
 
 
-def _rules(reading: _Reading, found: object) -> tuple[ExclusiveRule, ...]:
+def _rules(checks: Checks, found: object) -> tuple[ExclusiveRule, ...]:
+    """The exclusive rules. A label that is no text would be dropped by upstream, so that more pods match (S29)."""
     place = "deviceshare.GPUExclusiveRules"
-    rules: list[ExclusiveRule] = []
-    for i, one in enumerate(reading.checks.items(found, place)):
-        labels = reading.checks.mapping(one, f"{place}[{i}]")
-        texts = frozenset((key, value) for key, value in labels.items() if isinstance(value, str))
-        if len(texts) < len(labels):
-            # As upstream: dropped, not refused; but said.
-            reading.note(f"{place}[{i}]: labels whose value is no text have no effect; put the value in quotes")
-        if texts:
-            rules.append(ExclusiveRule(labels=texts))
-    return tuple(rules)
+    return each(checks, found, place, partial(_rule, checks))
+
+
+def _rule(checks: Checks, found: Mapping[str, Any], place: str) -> ExclusiveRule:
+    if not found:
+        checks.wrong(place, found, "write the labels of the pods that are never to share a card")
+    for key, value in found.items():
+        if not isinstance(value, str):
+            checks.wrong(
+                f"{place}: label {quoted(key)}", value, "write a text: labels have no other values; put it in quotes"
+            )
+    return ExclusiveRule(labels=frozenset((key, value) for key, value in found.items() if isinstance(value, str)))

@@ -303,10 +303,30 @@ def test_where_the_device_configuration_lives_is_read():
     assert (found.settings.device_config_name, found.settings.device_config_namespace) == ("c", "n")
 
 
-def test_exclusive_rules_are_read_and_what_they_drop_is_said():
-    found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: 1}]"}))
-    assert found.exclusive_rules == (ExclusiveRule(labels=frozenset({("a", "x"), ("b", "y")})),)
-    assert len(found.notes) == 1
+def test_exclusive_rules_are_read():
+    found = decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": "[{a: x, b: y}, {c: '1'}]"}))
+    labels = (frozenset({("a", "x"), ("b", "y")}), frozenset({("c", "1")}))
+    assert found.exclusive_rules == tuple(ExclusiveRule(labels=each) for each in labels)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (
+            "{team: a, tier: 1}",
+            "GPUExclusiveRules[1]: label 'tier': found '1'; write a text: labels have no other values",
+        ),
+        ("{team: a, new: true}", "GPUExclusiveRules[1]: label 'new': found 'True'; write a text"),
+        ("{team: a, tier: }", "GPUExclusiveRules[1]: label 'tier': found ''; write a text"),
+        ("{team: [a, b]}", "GPUExclusiveRules[1]: label 'team': found 'a list'; write a text"),
+        ("{}", "GPUExclusiveRules[1]: found '{}'; write the labels of the pods"),
+    ],
+)
+def test_a_rule_that_would_hold_for_more_pods_than_it_says_is_refused(rule, problem):
+    with pytest.raises(ConfigError) as caught:
+        decode_scheduler_conf(conf({"deviceshare.GPUExclusiveRules": f"[{{team: a}}, {rule}]"}))
+    (told,) = caught.value.problems
+    assert problem in told
 
 
 def test_what_has_no_effect_is_said_once():
