@@ -19,19 +19,20 @@ NAMES: Final = frozenset(
 # Device plugins and runtimes read what begins so, in later versions more than now.
 _PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")
 
-# Where device plugins mount what holds a container to its share, and where runtimes read which devices it gets.
+# Where NVIDIA's runtime reads which devices a container gets: of any mount that begins so, slash or not (its
+# container_config.go, getDevicesFromMounts).
+_DEVICE_LISTS: Final = ("/run/nvidia-container-devices", "/var/run/nvidia-container-devices")
+# Where device plugins mount what holds a container to its share.
 _KEPT_PATHS: Final = (
     "/etc/ld.so.preload",
     "/hami-shared-region",
     "/hami-vnpu-core",
     "/hami-vnpu-shmem",
-    "/run/nvidia-container-devices",
     "/tmp/vgpu",  # noqa: S108 (a path within containers, which device plugins chose)
     "/tmp/vgpulock",  # noqa: S108
     "/usr/local/vgpu",
-    "/var/run/nvidia-container-devices",
 )
-_BELOW_KEPT: Final = tuple(f"{path}/" for path in _KEPT_PATHS)
+_BEGIN_KEPT: Final = (*_DEVICE_LISTS, *(f"{path}/" for path in _KEPT_PATHS))
 
 
 def is_watched(name: str) -> bool:
@@ -49,9 +50,9 @@ def may_be_watched(names: Sequence[str]) -> bool:
 
 
 def is_kept(path: str) -> bool:
-    """Whether a mount at *path* stands in the place of what a device plugin mounts, or below it."""
+    """Whether a mount at *path* stands in the place of what a device plugin mounts, or below it, or lists devices."""
     path = absolute(path)
-    return path in _KEPT_PATHS or path.startswith(_BELOW_KEPT)
+    return path in _KEPT_PATHS or path.startswith(_BEGIN_KEPT)
 
 
 def absolute(path: str) -> str:

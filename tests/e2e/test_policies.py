@@ -1,6 +1,8 @@
 """What the policies of deploy/ let whom write on a real API server where there is no webhook at all."""
 
 import asyncio
+import re
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,9 +28,14 @@ PLURALS = {
     "ConfigMap": "/api/v1/namespaces/cardshare-system/configmaps",
 }
 PARAMETERS = f"{PLURALS['ConfigMap']}/cardshare-accounts"
+CHECKED = "apiserver_validating_admission_policy_check_total"
+TOLD_OF_NODES = rf"{CHECKED}\{{[^}}]*enforcement_action=\"warn\"[^}}]*policy=\"nodes.cardshare.io\""
 NODE_NAME = "authentication.kubernetes.io/node-name"
 ASSIGNMENT = "volcano.sh/vgpu-ids-new"
+REGISTER = "volcano.sh/node-vgpu-register"
 PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
+HAMI = "system:serviceaccount:kube-system:hami-ascend"
+MINDCLUSTER = "system:serviceaccount:kube-system:ascend-device-plugin-sa-310p"
 VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
 USER = "dana"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -91,10 +98,20 @@ async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
                 lambda: admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"})),
                 lambda answer: answer.status == 403,
             )
+            await nodes_are_guarded(realapi, admin)
             yield realapi
         finally:
             for document in documents():
                 await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
+
+
+async def nodes_are_guarded(api: RealApi, admin: Rest) -> None:
+    name = f"probe-{secrets.token_hex(4)}"
+    await admin.made("/api/v1/nodes", {"metadata": {"name": name}})
+    async with Cluster(api, "default", name).user(PLUGIN, node="another") as plugin:
+        path = f"/api/v1/nodes/{name}?dryRun=All"
+        await eventually(lambda: plugin.patch(path, annotated("a"), STRATEGIC_PATCH), lambda one: bool(one.warnings))
+    await admin.delete(f"/api/v1/nodes/{name}")
 
 
 @pytest.fixture
@@ -365,6 +382,113 @@ async def test_a_plugin_of_another_node_is_denied_where_the_parameters_say_so(cl
             assert (await other.patch(f"{cluster.pods}/unbound", annotated(ASSIGNMENT))).status == 403
             for i, writer in enumerate((own, unknown, controller)):
                 assert (await writer.patch(path, annotated(ASSIGNMENT, f"by {i}"))).status == 200
+
+
+OWN_NODE_WRITES = {
+    PLUGIN: (
+        annotated(REGISTER, "GPU-0,10,32768,NVIDIA-T4,true,hami-core:"),
+        annotated("hamivgpu", None),
+        annotated("volcano.sh/gpu-unhealthy-ids", "0,2"),
+        {"status": {"capacity": {"volcano.sh/gpu-number": "2"}, "allocatable": {"volcano.sh/gpu-number": "2"}}},
+    ),
+    HAMI: (
+        annotated("hami.io/node-register-Ascend910B4-1", "[]"),
+        annotated("hami.io/node-handshake-AscendX9", "Reported_2026.08.21 09:15:31"),
+        annotated("hami-vnpu-core", "false"),
+        annotated("hami.io/mutex.lock", None),
+    ),
+    MINDCLUSTER: (
+        annotated("baseDeviceInfos", "{}"),
+        {"metadata": {"labels": {"servertype": "Ascend310P-8", "node.kubernetes.io/npu.chip.name": "310P3"}}},
+    ),
+}
+# What would move pods, or cards, or make them look like others.
+FOREIGN_NODE_WRITES: tuple[Json, ...] = (
+    annotated("example.com/a"),
+    annotated("kept", None),
+    {"metadata": {"labels": {"nvidia.com/gpu.product": "H100"}}},
+    {"metadata": {"labels": {"kept": None}}},
+    {"metadata": {"finalizers": ["example.com/kept"]}},
+    {"spec": {"unschedulable": True}},
+    {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+    {"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
+    {"status": {"capacity": {"cpu": None}}},
+    {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+)
+
+
+def node_path(cluster: Cluster, body: Json) -> str:
+    return f"/api/v1/nodes/{cluster.node}{'/status' if 'status' in body else ''}"
+
+
+@asynccontextmanager
+async def nodes_denied(admin: Rest, probe: Any) -> AsyncIterator[None]:
+    """Device plugins are denied what they are told of as shipped, meanwhile."""
+    bound = f"{PLURALS['ValidatingAdmissionPolicyBinding']}/nodes.cardshare.io"
+    await admin.patch(bound, {"spec": {"validationActions": ["Deny", "Audit"]}})
+    try:
+        await eventually(probe, lambda answer: answer.status == 403)
+        yield
+    finally:
+        await admin.patch(bound, {"spec": {"validationActions": ["Warn", "Audit"]}})
+        await eventually(probe, lambda answer: answer.status == 200)
+
+
+async def test_a_device_plugin_is_told_of_what_it_writes_of_nodes_and_denied_where_the_binding_says_so(
+    cluster: Cluster,
+):
+    """Its own keys on its own Node it writes as before, and so does everybody else theirs."""
+    async with cluster.user(USER) as admin, cluster.user(PLUGIN, node="node-of-somebody") as other:
+        await admin.patch(
+            f"/api/v1/nodes/{cluster.node}", {"metadata": {"labels": {"kept": "k"}, "annotations": {"kept": "k"}}}
+        )
+        answer = await other.patch(node_path(cluster, {}), OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH)
+        assert (answer.status, "CS315" in " ".join(answer.warnings)) == (200, True), answer
+        found = str((await admin.get("/metrics")).body)
+        assert re.search(TOLD_OF_NODES, found), re.findall(f"{CHECKED}.*", found)
+
+        async def probe() -> Any:
+            return await other.patch(
+                f"{node_path(cluster, {})}?dryRun=All", OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH
+            )
+
+        async with nodes_denied(admin, probe):
+            for account in OWN_NODE_WRITES:
+                await _writes_its_own(cluster, admin, account)
+            # Without a node in its token it is held to its keys alone; with the other ways of writing as with this one.
+            async with cluster.user(PLUGIN) as unknown, cluster.user(PLUGIN, node=cluster.node) as own:
+                one = OWN_NODE_WRITES[PLUGIN][0]
+                assert (await unknown.patch(node_path(cluster, one), one, STRATEGIC_PATCH)).status == 200
+                whole = (await own.get(node_path(cluster, {}))).body
+                whole["metadata"]["annotations"]["hami.io/node-register-Ascend310P"] = "[]"
+                assert (await own.put(node_path(cluster, {}), whole)).status == 403
+                assert (await own.put(f"{node_path(cluster, {})}/status", whole)).status == 403
+
+
+async def _writes_its_own(cluster: Cluster, admin: Rest, account: str) -> None:
+    async with cluster.user(account, node=cluster.node) as own, cluster.kubelet() as kubelet:
+        for body in OWN_NODE_WRITES[account]:
+            written = await own.patch(node_path(cluster, body), body, STRATEGIC_PATCH)
+            assert (written.status, written.warnings) == (200, ()), (account, body, written)
+        registers = {PLUGIN: REGISTER, HAMI: "hami.io/node-register-Ascend910B4", MINDCLUSTER: "baseDeviceInfos"}
+        theirs = [annotated(key, "forged") for name, key in registers.items() if name != account]
+        for body in (*FOREIGN_NODE_WRITES, *theirs):
+            path = f"{node_path(cluster, body)}?dryRun=All"
+            denied = await own.patch(path, body, STRATEGIC_PATCH)
+            assert (denied.status, "CS317" in denied.message) == (403, True), (account, body, denied)
+            for writer in (admin, kubelet):
+                assert (await writer.patch(path, body, STRATEGIC_PATCH)).status == 200, body
+
+
+async def test_of_a_node_with_hundreds_of_annotations_a_device_plugin_changes_none(cluster: Cluster):
+    path = node_path(cluster, {})
+    many = {f"k{i}": "v" for i in range(257)}
+    async with cluster.user(USER) as admin, cluster.user(PLUGIN, node=cluster.node) as own:
+        await admin.patch(path, {"metadata": {"annotations": many}})
+        told = await own.patch(path, OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH)
+        assert (told.status, "CS317" in " ".join(told.warnings)) == (200, True), told
+        plain = await own.patch(f"{path}/status", OWN_NODE_WRITES[PLUGIN][-1], STRATEGIC_PATCH)
+        assert (plain.status, plain.warnings) == (200, ()), plain
 
 
 async def test_an_account_that_the_parameters_name_is_trusted_within_moments(cluster: Cluster):

@@ -1,7 +1,8 @@
 """A real API server that many scenarios use one after the other: the manifests are applied once, nothing runs yet.
 
 The webhook's registrations are kept apart: a scenario of a `Rig` begins where admission is over, one of a `Stage`
-registers them again. The policies bind nothing here, because scenarios assign cards as administrators.
+registers them again. The policies of pods and Bindings bind nothing here, because scenarios assign cards as
+administrators; that of Nodes denies device plugins what is not theirs.
 """
 
 import asyncio
@@ -31,9 +32,18 @@ _REGISTRATIONS: Final = tuple(
 )
 
 
-_POLICIES: Final = tuple(
-    f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{name}.cardshare.io"
-    for name in ("pods", "bindings")
+_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+_POLICIES: Final = tuple(f"{_BINDINGS}/{name}.cardshare.io" for name in ("pods", "bindings"))
+_ACCOUNTS: Final = "/api/v1/namespaces/cardshare-system/configmaps/cardshare-accounts"
+# What a real plugin tells its kubelet, which writes the Node.
+_ADVERTISED: Final = "".join(
+    f"system:serviceaccount:kube-system:{account}={key}\n"
+    for account, keys in {
+        "volcano-device-plugin": ("volcano.sh/gpu-memory", "volcano.sh/vgpu-*"),
+        "hami-ascend": ("huawei.com/Ascend*",),
+        "ascend-device-plugin-sa-*": ("huawei.com/npu-core",),
+    }.items()
+    for key in keys
 )
 _UNBOUND_WITHIN_S: Final = 20.0
 _ASSIGNED: Final[Json] = {
@@ -77,6 +87,7 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         registrations = [await admin.get(path) for path in _REGISTRATIONS]
         for path in (*_REGISTRATIONS, *_POLICIES):
             await admin.delete(path)
+        await _deny_beyond_their_own(admin)
         await _unbound(admin)
         await apply(admin, [find(documents, "ConfigMap", "cardshare-settings")])
         # Rights reach the authorizer a moment after they were made; those who need them find them there.
@@ -89,6 +100,13 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         volcano_name=volcano_name,
         registrations=tuple(map(_as_written, registrations)),
     )
+
+
+async def _deny_beyond_their_own(admin: ApiClient) -> None:
+    """Device plugins are denied what is not theirs of Nodes; of resources the players tell the server themselves."""
+    own = (await admin.get(_ACCOUNTS))["data"]["plugin-node-keys"]
+    await admin.patch(_ACCOUNTS, {"data": {"plugin-node-keys": f"{own}{_ADVERTISED}"}})
+    await admin.patch(f"{_BINDINGS}/nodes.cardshare.io", {"spec": {"validationActions": ["Deny", "Audit"]}})
 
 
 async def _unbound(admin: ApiClient) -> None:

@@ -22,6 +22,9 @@ from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.configuration import CHIPS_MAP, SCHEDULER_MAP
+from core.dialects.ascend_hami import keys as hami_keys
+from core.dialects.mindcluster import keys as chip_keys
+from core.dialects.vgpu import keys as vgpu_keys
 from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
@@ -214,9 +217,28 @@ def test_a_policy_names_no_account_itself_and_reads_keys_that_the_parameters_hav
         assert not [word for word in words(expression) if word.startswith("system:serviceaccount")]
         assert set(re.findall(r"params\.\?data\[\?'([^']+)'\]", expression)) <= ACCOUNTS.keys()
     bound = one("ValidatingAdmissionPolicyBinding", name)["spec"]
-    assert (bound["policyName"], "Deny" in bound["validationActions"]) == (name, True)
+    # What device plugins write of Nodes is told before it is denied.
+    does = "Warn" if name == "nodes.cardshare.io" else "Deny"
+    assert (bound["policyName"], bound["validationActions"]) == (name, [does, "Audit"])
     named = {"name": "cardshare-accounts", "namespace": NAMESPACE, "parameterNotFoundAction": "Allow"}
     assert bound["paramRef"] == named
+
+
+def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
+    owned = [line.partition("=") for line in ACCOUNTS["plugin-node-keys"].split()]
+    assert {account for account, _, _ in owned} == set(PLUGIN_ACCOUNTS)
+    read = {
+        vgpu_keys.REGISTER,
+        vgpu_keys.HANDSHAKE,
+        names.GPU_UNHEALTHY,
+        hami_keys.NODE_SOFT,
+        hami_keys.LOCK,
+        hami_keys.register("*"),
+        chip_keys.BASE_DEVICES,
+        chip_keys.SERVER_TYPE,
+        chip_keys.CHIP_NAME,
+    }
+    assert read <= {key for _, _, key in owned}
 
 
 def test_policies_protect_exactly_the_keys_that_the_core_protects():
@@ -332,7 +354,7 @@ def test_what_a_person_annotates_is_reviewed_for_the_prefixes_of_strange_keys():
 
 
 # What of an object is looped over: a list that stands in the expression itself has the length that is seen.
-LOOP = re.compile(r"((?:object|oldObject|c|t)\.[\w.?]+(?:\.orValue\([^)]*\))?)\)?\.(?:exists|all|map)\(")
+LOOP = re.compile(r"((?:object|oldObject|c|t)\.[\w.?]+(?:\.orValue\([^)]*\))?)\)?\.(?:exists|all|map|filter)\(")
 ENTRIES = [(kind, hook["name"]) for kind in (MUTATING, VALIDATING) for hook in one(kind, "cardshare")["webhooks"]]
 
 

@@ -30,7 +30,8 @@ def walked(path):
     return "/" + "/".join(there)
 
 
-PATHS = st.lists(st.sampled_from(["/", "//", ".", "..", "a", "etc", "ld.so.preload", ".x", "tmp", "vgpu"])).map("".join)
+PARTS = ["/", "//", ".", "..", "a", "etc", "ld.so.preload", ".x", "tmp", "vgpu", "run", "nvidia-container-devices"]
+PATHS = st.lists(st.sampled_from(PARTS)).map("".join)
 
 
 @given(PATHS)
@@ -41,4 +42,5 @@ def test_a_path_is_the_one_that_a_walk_from_the_root_ends_at(path):
 @given(PATHS)
 def test_a_mount_is_kept_if_its_walk_ends_at_a_kept_path_or_below(path):
     there = walked(path) + "/"
-    assert watched.is_kept(path) == any(there.startswith(f"{kept}/") for kept in watched._KEPT_PATHS)
+    kept = (*(f"{one}/" for one in watched._KEPT_PATHS), *watched._DEVICE_LISTS)
+    assert watched.is_kept(path) == there.startswith(kept)

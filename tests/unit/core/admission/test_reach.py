@@ -122,6 +122,7 @@ ANY_CONTAINER = [
     pytest.param(mount("/usr/local/vgpu"), "CS310", id="library"),
     pytest.param(mount("/usr/local/vgpu/libvgpu.so"), "CS310", id="library-file"),
     pytest.param(mount("/var/run/nvidia-container-devices/all"), "CS310", id="devices-by-mount"),
+    pytest.param(mount("/var/run/nvidia-container-devicesall"), "CS310", id="devices-by-mount-without-slash"),
     pytest.param(mount("/hami-vnpu-core"), "CS310", id="npu-library"),
 ]
 
