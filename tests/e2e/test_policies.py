@@ -15,7 +15,7 @@ import yaml
 
 from core.settings import CONTROLLER_ACCOUNT
 from tests.support.realapi import RealApi
-from tests.support.rest import JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -38,7 +38,6 @@ HAMI = "system:serviceaccount:kube-system:hami-ascend"
 MINDCLUSTER = "system:serviceaccount:kube-system:ascend-device-plugin-sa-310p"
 VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
 USER = "dana"
-APPLY_PATCH = "application/apply-patch+yaml"
 KNOWN = (ASSIGNMENT, "volcano.sh/gpu-index", "predicate-time", "huawei.com/Ascend910A")
 # Those of chip models that nobody knows yet too.
 KEYS = (*KNOWN, "huawei.com/AscendX9", "hami.io/X9-devices-to-allocate")

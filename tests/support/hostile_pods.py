@@ -190,7 +190,8 @@ PATHS = st.one_of(
 AMOUNTS = st.dictionaries(
     st.sampled_from([*CARDS, "cpu", "memory"]), st.sampled_from(["1", "2", "0", "4096"]), max_size=2
 )
-SOURCES: st.SearchStrategy[Json] = st.sampled_from(
+HOST_PATHS: st.SearchStrategy[Json] = PATHS.map(lambda path: {"hostPath": {"path": path}})
+OTHER_VOLUMES: st.SearchStrategy[Json] = st.sampled_from(
     [
         {"emptyDir": {}},
         {"configMap": {"name": "c", "items": [{"key": "k", "path": "ld.so.preload"}]}},
@@ -199,7 +200,8 @@ SOURCES: st.SearchStrategy[Json] = st.sampled_from(
         {"secret": {"secretName": "s"}},
         {"hostPath": {"path": "/dev/null"}},
     ]
-) | PATHS.map(lambda path: {"hostPath": {"path": path}})
+)
+SOURCES = HOST_PATHS | OTHER_VOLUMES
 VALUES: st.SearchStrategy[Json] = st.sampled_from(
     [
         {},
@@ -252,11 +254,13 @@ def pods(draw: st.DrawFn) -> Json:
         found: Json = {"name": name, "image": "i", "resources": {"limits": amounts, "requests": amounts}}
         if draw(_EDGE):
             found["env"] = [{"name": draw(NAMES), **draw(VALUES)} for _ in range(draw(st.integers(0, 2)))]
-        if volumes and draw(_EDGE):
-            found["volumeMounts"] = [
-                {"name": one["name"], "mountPath": path, **({"subPath": "ld.so.preload"} if draw(_EDGE) else {})}
-                for one, path in zip(volumes, draw(st.lists(PATHS, unique=True, max_size=2)), strict=False)
+        if draw(_EDGE) and volumes:
+            part: Json = {"subPath": "ld.so.preload"} if draw(_EDGE) else {}
+            paths = draw(st.lists(PATHS, unique=True, max_size=2))
+            mounts = [
+                {"name": one["name"], "mountPath": path, **part} for one, path in zip(volumes, paths, strict=False)
             ]
+            found["volumeMounts"] = mounts
         if draw(st.integers(0, 3)) == 0:
             found["securityContext"] = draw(SECURITY)
         return found
