@@ -9,9 +9,14 @@ from typing import Final
 from controller.admitting import shown
 from controller.groups import Groups
 from core.fairness import Budget, Over, budget
-from core.groups import GroupKey, QueueSpec
+from core.groups import DEFAULT_QUEUE, GroupKey, QueueSpec
 from core.model import PodUid
 from core.waiting import Cause, Wait
+
+# What is held by pods of no queue that is there is added up under this name.
+_LOOSE: Final = ""
+_KEPT_MAX: Final = 4096
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Books:
@@ -23,19 +28,24 @@ class Books:
 
     def __init__(self, groups: Groups) -> None:
         self._groups: Final = groups
-        self._held: Final[dict[PodUid, tuple[GroupKey, Mapping[str, int]]]] = {}
-        self._by_group: Final[dict[GroupKey, dict[str, int]]] = {}
+        self._held: Final[dict[PodUid, tuple[GroupKey | None, Mapping[str, int]]]] = {}
+        self._by_group: Final[dict[GroupKey | None, dict[str, int]]] = {}
+        # What is held is the same for many: it is kept once.
+        self._kept: Final[dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
         # What each queue holds with those below it, and as of which version of groups and queues.
         self._sums: dict[str, dict[str, int]] = {}
         self._version = -1
         self.freed: Final[dict[str, None]] = {}
 
-    def note(self, uid: PodUid, key: GroupKey, amounts: Mapping[str, int]) -> None:
-        """*uid*, a member of *key*, holds *amounts*, and nothing else."""
+    def note(self, uid: PodUid, key: GroupKey | None, amounts: Mapping[str, int]) -> None:
+        """*uid*, a member of *key*, or of no group, holds *amounts*, and nothing else."""
         known = self._held.get(uid)
         if known == (key, amounts):
             return
         self.drop(uid)
+        if len(self._kept) > _KEPT_MAX:
+            self._kept.clear()
+        amounts = self._kept.setdefault(tuple(amounts.items()), amounts)
         self._held[uid] = key, amounts
         self._add(key, amounts, 1)
 
@@ -45,6 +55,18 @@ class Books:
         if known is not None:
             self._add(*known, -1)
             self.freed.update((queue.name, None) for queue in self._above(known[0]))
+
+    def held(self, line: str) -> Mapping[str, int]:
+        """What pods of queue *line* hold, promised and bound; of `default`, those of no queue too."""
+        if self._version != self._groups.version:
+            self._add_up()
+        found = self._sums.get(line, _NOTHING)
+        loose = self._sums.get(_LOOSE, _NOTHING)
+        if line != DEFAULT_QUEUE or not loose:
+            return found
+        both = dict(found)
+        _sum(both, loose, 1)
+        return both
 
     @property
     def queues(self) -> Iterable[str]:
@@ -64,24 +86,28 @@ class Books:
             self._add_up()
         return budget(queues, self._sums)
 
-    def _add(self, key: GroupKey, amounts: Mapping[str, int], times: int) -> None:
+    def _add(self, key: GroupKey | None, amounts: Mapping[str, int], times: int) -> None:
         _sum(self._by_group.setdefault(key, {}), amounts, times)
         if not any(self._by_group[key].values()):
             del self._by_group[key]
         if self._version == self._groups.version:
-            for queue in self._above(key):
-                _sum(self._sums.setdefault(queue.name, {}), amounts, times)
+            for name in self._names(key):
+                _sum(self._sums.setdefault(name, {}), amounts, times)
 
     def _add_up(self) -> None:
         self._version = self._groups.version
         self._sums = {}
         for key, amounts in self._by_group.items():
-            for queue in self._above(key):
-                _sum(self._sums.setdefault(queue.name, {}), amounts, 1)
+            for name in self._names(key):
+                _sum(self._sums.setdefault(name, {}), amounts, 1)
 
-    def _above(self, key: GroupKey) -> list[QueueSpec]:
+    def _names(self, key: GroupKey | None) -> list[str]:
+        """By which names what members of *key* hold is added up."""
+        return [queue.name for queue in self._above(key)] or [_LOOSE]
+
+    def _above(self, key: GroupKey | None) -> list[QueueSpec]:
         """The queue of *key*, and those above it; each once, whatever their parents say."""
-        spec = self._groups.spec(key)
+        spec = self._groups.spec(key) if key is not None else None
         found: dict[str, QueueSpec] = {}
         name = spec.queue if spec is not None else ""
         while (queue := self._groups.queue(name)) is not None and name not in found:

@@ -5,10 +5,10 @@
 flight is counted from the stages, and by nothing else.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from controller.asks import Ask
 from controller.queue import Order, Queue
@@ -122,6 +122,7 @@ class Entry:
         turn_s: since when it waits in a node's line.
         told: what its condition says.
         woken: what it was woken for, as the first of those that are refused, until it is decided.
+        line: the queue that it stands in line with.
         ticket, parked, arrival: the queue's own.
     """
 
@@ -137,6 +138,7 @@ class Entry:
     turn_s: float = 0.0
     told: Told | None = None
     woken: Ask | None = None
+    line: str = ""
     ticket: int = 0
     parked: Ask | None = None
     arrival: int = 0
@@ -155,10 +157,21 @@ class Entry:
 class Lifecycle:
     """All pending pods of ours, each in one stage."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, line_of: Callable[[Pod], str] = lambda _: "", rank: Callable[[str], Any] = lambda line: line
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            line_of: which line a pod stands in.
+            rank: of lines, which has its turn first: the lower one.
+        """
+        # How many pods stand in each line.
+        self.lines: Final[dict[str, int]] = {}
+        self._line_of: Final = line_of
         self._entries: Final[dict[PodUid, Entry]] = {}
         self._counts: Final = dict.fromkeys(Stage, 0)
-        self._queue: Final = Queue(self._is_current)
+        self._queue: Final = Queue(self._is_current, rank)
         self._tickets = 0
         self._arrivals = 0
         # What pods were woken for that were not refused for it: what woke them may help the next one.
@@ -191,7 +204,8 @@ class Lifecycle:
         if known is not None:
             raise UndefinedEventError(pod.uid, pod.key, known.stage, Event.SEEN)
         self._arrivals += 1
-        entry = Entry(pod=pod, told=told, arrival=self._arrivals)
+        entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod))
+        self.lines[entry.line] = self.lines.get(entry.line, 0) + 1
         self._entries[pod.uid] = entry
         self._counts[entry.stage] += 1
         return entry
@@ -199,7 +213,8 @@ class Lifecycle:
     def ready(self, entry: Entry) -> None:
         """Let *entry* be decided as soon as its order says."""
         self._move(entry, Event.QUEUE)
-        self._queue.ready(entry.order, entry.ticket, entry.pod.uid)
+        self._stand(entry)
+        self._queue.ready(entry.line, entry.order, entry.ticket, entry.pod.uid)
 
     def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
         """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
@@ -210,7 +225,7 @@ class Lifecycle:
         entry.parked = ask
         if entry.refused_s is None:
             entry.refused_s = now_s
-        self._queue.refuse(ask, entry.order, entry.ticket, entry.pod.uid)
+        self._queue.refuse(ask, entry.line, entry.order, entry.ticket, entry.pod.uid)
 
     def back_off(self, entry: Entry, until_s: float) -> None:
         """Let *entry* be decided after *until_s* (monotonic), not before."""
@@ -278,6 +293,20 @@ class Lifecycle:
         else:
             entry.ticket = -1
             del self._entries[entry.pod.uid]
+            self._leave_line(entry)
+
+    def _stand(self, entry: Entry) -> None:
+        """Let *entry* stand in the line that is its by now."""
+        line = self._line_of(entry.pod)
+        if line != entry.line:
+            self._leave_line(entry)
+            entry.line = line
+            self.lines[line] = self.lines.get(line, 0) + 1
+
+    def _leave_line(self, entry: Entry) -> None:
+        self.lines[entry.line] -= 1
+        if not self.lines[entry.line]:
+            del self.lines[entry.line]
 
     # ------------------------------------------------------------------ what an entry says
 
@@ -361,12 +390,12 @@ class Lifecycle:
 
     def first_refused(self, ask: Ask) -> Entry | None:
         """The first pod refused for *ask*, which stays refused; None if there is none."""
-        uid = self._queue.peek_refused(ask)
+        uid = self._queue.first_refused(ask, pop=False)
         return self._entries[uid] if uid is not None else None
 
     def wake(self, ask: Ask) -> bool:
         """Let the first pod refused for *ask* be decided; False if there is none."""
-        uid = self._queue.first_refused(ask)
+        uid = self._queue.first_refused(ask, pop=True)
         if uid is None:
             return False
         entry = self._entries[uid]

@@ -190,7 +190,7 @@ class Owner:
         as_bound = self.ledger.count(pod)
         after = self.ledger.holding(pod.uid)
         if after is not None:
-            self.planner.book(pod, after.dialect, after.assignment)
+            self.planner.book(pod, after.dialect, after.assignment, after.amounts)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
             return

@@ -16,6 +16,7 @@ from controller.groups import Groups
 from controller.handoff import HandOff
 from controller.keeping_free import End, KeepingFree, Kept
 from controller.lifecycle import Entry, Lifecycle, Stage, Told
+from controller.lines import Lines
 from controller.locks import Locks
 from controller.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
@@ -27,12 +28,13 @@ from core.candidates import Candidates
 from core.catalog import Catalog
 from core.decide import shape_of, still_fits
 from core.errors import NodeInvariantError
-from core.fairness import Budget, Over, taken
+from core.fairness import Budget, Over, also_taken, taken
 from core.gang import Together
 from core.groups import group_of
 from core.kinds import Kinds
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
+from core.nodefit import Amounts
 from core.port import Stamp
 from core.refusal import impersonal
 from core.score import node_policy
@@ -107,19 +109,21 @@ class Planner:
             read: reads again what a pod asks whose shape is not known, and puts it where that leads.
         """
         self.ledger: Final = Ledger(catalog, tables, settings)
-        self.life: Final = Lifecycle()
+        self.books: Final = Books(groups)
+        self.lines: Final = Lines(groups, self.books, self.ledger, clock)
+        self.life: Final = Lifecycle(self.lines.of, self.lines.rank)
+        self.lines.follow(self.life)
         self.handoff: Final = HandOff(catalog, tables, settings)
         self.chores: Final[list[Chore]] = [self.handoff]
         self.locks: Final = Locks(catalog, settings)
         self.deeds: Final[deque[Deed]] = deque()
         self.untold: Final[dict[PodUid, None]] = {}
         self.wakes: Final = Wakes(self._takes)
-        self.books: Final = Books(groups)
         self.units: Final = Units(groups, self.life, self.books, self._room_on)
         self.keeping_free: Final = KeepingFree(
             self.life, settings, find=self._nodes_for, began=self._keeps_free, ended=self._keeps_no_more
         )
-        self.chores.append(self.keeping_free)
+        self.chores.extend((self.keeping_free, self.lines))
         self.settings = settings
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
@@ -382,16 +386,18 @@ class Planner:
         self.ledger.reserve(placement)
         self.life.reserve(entry, placement)
         self.keeping_free.placed(entry, self._clock())
-        self.book(entry.pod, placement.dialect, placement.assignment)
+        self.book(entry.pod, placement.dialect, placement.assignment, placement.amounts)
         shape = entry.shape
         if shape is not None and entry.woken is None and self.life.refuses(shape):
             self.life.wake(shape)  # the next of them may fit as well
 
-    def book(self, pod: Pod, dialect: DialectName | None, assignment: object) -> None:
-        """Count on its group's queue what *pod* is promised, or holds."""
+    def book(self, pod: Pod, dialect: DialectName | None, assignment: object, amounts: Amounts) -> None:
+        """Count on its group's queue what *pod* is promised, or holds; *amounts*: of its node, beside cards."""
         key = group_of(pod)
         if key is not None:
             self.books.note(pod.uid, key, taken(self.ledger, pod, dialect, assignment))
+        else:
+            self.books.note(pod.uid, None, also_taken(self.ledger, dialect, assignment, amounts))
 
     def send(self, entry: Entry, placement: Placement, keys: Keys) -> None:
         """Have a reserved pod's node locked, if that is needed, and its Binding sent."""

@@ -13,6 +13,7 @@ from core.errors import InvalidRequestError
 from core.groups import QueueSpec
 from core.ledger import Ledger
 from core.model import Pod
+from core.nodefit import Amounts
 from core.port import Metering
 from core.settings import DialectName
 
@@ -27,6 +28,15 @@ def taken(ledger: Ledger, pod: Pod, dialect: DialectName | None, assignment: obj
     if isinstance(protocol, Metering) and assignment is not None:
         amounts.update(protocol.metered(assignment, ledger.tables))
     return amounts
+
+
+def also_taken(ledger: Ledger, dialect: DialectName | None, assignment: object, amounts: Amounts) -> Mapping[str, int]:
+    """The same of a pod of no queue, which is only compared with others: *amounts* of its node, and what is metered."""
+    protocol = ledger.catalog.dialects[dialect] if dialect is not None else None
+    found = dict(amounts)
+    if isinstance(protocol, Metering) and assignment is not None:
+        found.update(protocol.metered(assignment, ledger.tables))
+    return found
 
 
 class Over(NamedTuple):

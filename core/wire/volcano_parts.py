@@ -60,15 +60,18 @@ PLUGINS: Final[Mapping[str, Part]] = {
     ),
     "proportion": Part(
         Effect.PARTLY,
-        "a queue's `capability` limits what is admitted, whether or not the plugin is there; queues get no shares by "
-        "`weight`",
+        "a queue's `capability` limits what its pods hold; where several queues wait, the one that holds the smallest "
+        "part of what it deserves by `weight` and `guarantee` comes first, whether or not the plugin is there; a queue "
+        "may hold more than it deserves where others do not want it",
     ),
     "capacity": Part(
         Effect.PARTLY,
-        "a queue's `capability` limits what is admitted, whether or not the plugin is there; `deserved` is not looked "
-        "at, and nothing is reclaimed",
+        "a queue's `capability` limits what its pods hold, and what a queue deserves follows from `weight` and "
+        "`guarantee`, whether or not the plugin is there; `deserved` is not looked at, and nothing is reclaimed",
     ),
-    "drf": Part(Effect.NONE, "PodGroups are not ordered by their dominant shares"),
+    "drf": Part(
+        Effect.PARTLY, "queues are ordered by their dominant shares, PodGroups of one queue by priority and age"
+    ),
     "sla": Part(Effect.NONE, "`sla-waiting-time` is not looked at: no PodGroup is admitted because it waited long"),
     "predicates": Part(Effect.DONE, "nodes are judged by the rules of kube-scheduler, for every pod"),
 }

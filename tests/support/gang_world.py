@@ -21,8 +21,11 @@ CARD_MIB: Final = 10_000
 CPUS: Final = 6
 GROUP: Final = "scheduling.k8s.io/group-name"
 IDS: Final = "volcano.sh/vgpu-ids-new"
-QUEUES: Final = ("small", "open")
+# Of "within" the other two are limits too: it is below "small".
+QUEUES: Final = ("small", "within", "open")
+_ABOVE: Final = {"small": ("small",), "within": ("within", "small"), "open": ("open",)}
 _MOST_PODS: Final = 40
+_AFTER_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -42,7 +45,10 @@ class GangWorld:
         self.nodes: Final[dict[str, Node]] = {}
         self.asked: Final[dict[str, Asked]] = {}
         self.specs: Final[dict[str, GroupSpec]] = {}
-        self.limits: Final = {"small": {NUMBER: 4, "cpu": 9000}, "open": {}}
+        self.limits: Final = {"small": {NUMBER: 4, "cpu": 9000}, "within": {"cpu": 5000}, "open": {}}
+        self.shares: Final = {name: QueueSpec(name=name) for name in QUEUES}
+        # In some lives nodes are kept free for who waits long.
+        self.keep_free_for_s: Final = self.chance.choice((0.0, 20.0))
         # Who was promised a place and not bound when last looked at: a device plugin that falls silent takes it away.
         self.promised: Final[set[str]] = set()
         # Gangs from which something was taken, and queues that were made smaller, since they were last whole.
@@ -50,7 +56,7 @@ class GangWorld:
         self.counts: Final = Counter[str]()
         self.faults: Final[list[str]] = []
         self.number = 0
-        self.world = World()
+        self.world = World(keep_free_after_s=_AFTER_S, keep_free_for_s=self.keep_free_for_s)
         for _ in range(3):
             self.add_node()
         self._show_groups()
@@ -173,13 +179,26 @@ class GangWorld:
             self.world.owner.groups.changed(self.specs[name])
 
     def change_queue(self) -> None:
-        """The small queue may hold more, or less."""
-        cards = self.chance.choice((2, 4, 6))
-        if cards < self.limits["small"][NUMBER]:
-            self.broken.add("queue small")
-        self.limits["small"] = {NUMBER: cards, "cpu": 9000}
+        """A queue may hold more, or less; or it has another weight, guarantee or priority."""
+        name = self.chance.choice(QUEUES)
+        if self.chance.random() < 0.5:
+            chance = self.chance
+            guarantee = chance.choice(({}, {NUMBER: 2}, {"cpu": 3000}))
+            self.shares[name] = QueueSpec(
+                name=name, weight=chance.randint(1, 4), priority=chance.choice((0, 0, 1)), guarantee=guarantee
+            )
+        elif name == "small":
+            cards = self.chance.choice((2, 4, 6))
+            if cards < self.limits["small"][NUMBER]:
+                self.broken.add("queue small")
+            self.limits["small"] = {NUMBER: cards, "cpu": 9000}
+        elif name == "within":
+            cpu = self.chance.choice((3000, 5000, 7000))
+            if cpu < self.limits["within"]["cpu"]:
+                self.broken.add("queue within")
+            self.limits["within"] = {"cpu": cpu}
         self.number += 1
-        self.world.owner.groups.queue_changed(self._queue("small"))
+        self.world.owner.groups.queue_changed(self._queue(name))
 
     def restart(self) -> None:
         """Another process begins with what the API server has; what was sent and not answered was not written."""
@@ -187,7 +206,7 @@ class GangWorld:
             if not one.node_name and self.world.ledger.node_of(one.uid):
                 self._break(one.name)
         before = self.world
-        self.world = World(*self.nodes.values())
+        self.world = World(*self.nodes.values(), keep_free_after_s=_AFTER_S, keep_free_for_s=self.keep_free_for_s)
         self.world.version, self.world.now_s = before.version, before.now_s
         shown = sorted(before.pods.values(), key=lambda _: self.chance.random())
         if self.chance.random() < 0.5:
@@ -203,7 +222,8 @@ class GangWorld:
         self.world.groups_are(*self.specs.values(), queues=[self._queue(name) for name in QUEUES])
 
     def _queue(self, name: str) -> QueueSpec:
-        return QueueSpec(name=name, resource_version=str(self.number), capability=self.limits[name])
+        above = _ABOVE[name][1] if name == "within" else ""
+        return replace(self.shares[name], resource_version=str(self.number), capability=self.limits[name], parent=above)
 
     def _break(self, name: str) -> None:
         group = self.asked[name].group
@@ -221,7 +241,6 @@ class GangWorld:
     def look(self) -> None:
         """Note all that must not be."""
         taken = Counter[tuple[str, str]]()
-        queued = Counter[tuple[str, str]]()
         placed, least = Counter[str](), {name: spec.min_member for name, spec in self.specs.items()}
         ids = Counter[str]()
         for name in self.promised & self.asked.keys():
@@ -238,19 +257,41 @@ class GangWorld:
             placed[asked.group] += 1
             for resource, amount in ((NUMBER, asked.cards), ("cpu", asked.cpu * 1000)):
                 taken[where, resource] += amount
-                if asked.group:
-                    queued[self.specs[asked.group].queue, resource] += amount
             ids.update(entry.split(",")[0] for entry in one.annotations.get(IDS, "").split(":") if entry)
         self.faults.extend(f"card {card} is held {many} times" for card, many in ids.items() if many > 1)
         for (where, resource), amount in taken.items():
             if amount > self._has(where, resource):
                 self.faults.append(f"{where}: {amount} of {self._has(where, resource)} {resource}")
         self._look_at_gangs(placed, least)
-        over = [one for one, most in self.limits["small"].items() if queued["small", one] > most]
-        if not over:
-            self.broken.discard("queue small")
-        elif "queue small" not in self.broken:
-            self.faults.append(f"queue small holds more than it may: {over}")
+        queued = self._queued()
+        for name, limits in self.limits.items():
+            over = [one for one, most in limits.items() if queued[name, one] > most]
+            if not over:
+                self.broken.discard(f"queue {name}")
+            elif f"queue {name}" not in self.broken:
+                self.faults.append(f"queue {name} holds more than it may: {over}")
+
+    def _queued(self) -> Counter[tuple[str, str]]:
+        """What each queue holds with those below it, by queue and resource."""
+        found = Counter[tuple[str, str]]()
+        for one in self.world.pods.values():
+            asked = self.asked[one.name]
+            if asked.group and self._node_of(one):
+                for name in _ABOVE[self.specs[asked.group].queue]:
+                    found[name, NUMBER] += asked.cards
+                    found[name, "cpu"] += asked.cpu * 1000
+        return found
+
+    def _queue_takes(self, name: str, asked: Asked, count: int) -> bool:
+        """Whether queue *name*, and the one above it, have room for *count* more."""
+        queued = self._queued()
+        more = {NUMBER: asked.cards * count, "cpu": asked.cpu * 1000 * count}
+        return all(
+            queued[one, resource] + more[resource] <= most
+            for one in _ABOVE[name]
+            for resource, most in self.limits[one].items()
+            if more[resource]
+        )
 
     def _has(self, name: str, resource: str) -> int:
         have = self.nodes[name].allocatable if name in self.nodes else {}
@@ -280,10 +321,16 @@ class GangWorld:
         self.look_at_waiting()
 
     def look_at_waiting(self) -> None:
-        """Nobody waits who fits: members of one shape, by counting what is free; in queues without a limit."""
-        free = {name: [self._has(name, NUMBER), self._has(name, "cpu") // 1000] for name in self.nodes}
+        """Nobody waits who fits: members of one shape, by counting what is free on nodes and in queues.
+
+        Nodes that are kept free for somebody are nobody else's.
+        """
+        kept = self.world.owner.planner.keeping_free.barred(None)
+        free = {
+            name: [self._has(name, NUMBER), self._has(name, "cpu") // 1000] for name in self.nodes if name not in kept
+        }
         for one in self.world.pods.values():
-            if where := self._node_of(one):
+            if (where := self._node_of(one)) in free:
                 free[where][0] -= self.asked[one.name].cards
                 free[where][1] -= self.asked[one.name].cpu
         waiting: dict[str, list[Asked]] = {}
@@ -297,10 +344,13 @@ class GangWorld:
         for name, some in waiting.items():
             self.counts["waiting"] += 1
             spec = self.specs.get(name)
-            if spec is not None and (spec.queue == "small" or len({(one.cards, one.cpu) for one in some}) > 1):
+            if spec is not None and len({(one.cards, one.cpu) for one in some}) > 1:
                 continue
             asked, needed = some[0], 1 if spec is None else max(spec.min_member - held[name], 1)
             room = sum(_times(cards, cpu, asked) for cards, cpu in free.values())
+            if spec is not None and not self._queue_takes(spec.queue, asked, needed):
+                self.counts["waiting for a queue"] += 1
+                continue
             if min(room, len(some)) >= needed:
                 self.faults.append(f"{name} waits for {needed} of {asked}, and {room} fit")
 
