@@ -1,35 +1,44 @@
 """A device protocol in one file: what docs/maintainers/adding-a-dialect.md walks through, and a probe of the port.
 
+It stands as it is in a folder of core/dialects of a copy of the tree (tests/unit/test_toy_folder.py).
+
 A toy node carries ``toy.example/cards: "type:total,type:total"``; a pod asks ``toy.example/memory: "7"`` on
 ``toy.example/cards`` different cards (default 1), with ``toy.example/cores`` percent on each; ``toy.example/type``
 restricts the type. One card takes any number of shares.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
+    DialectSpec,
     Held,
     InFlight,
+    Modes,
+    NodeDocuments,
     NodeRoom,
     Offer,
+    Place,
     Placed,
     Progress,
     Reason,
     Room,
+    Series,
     Shortfall,
     Stamp,
     Tally,
     Violation,
     Want,
 )
+from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 MEMORY = "toy.example/memory"
 HELD = "toy.example/held"
+MODE = "toy.example/mode"
 
 
 class ToyCard(NamedTuple):
@@ -52,9 +61,9 @@ class ToyRequest(NamedTuple):
 
 
 class Toy:
-    """The toy dialect; it stands in for the name of one that is not under test."""
+    """The toy dialect."""
 
-    name = DialectName("whole_gpu")
+    name = DialectName("toy")
 
     def resources(self, tables: Tables) -> frozenset[str]:
         return frozenset({MEMORY})
@@ -195,3 +204,46 @@ class Toy:
 
     def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
         return tuple(CardShare(str(index), f"{memory} MiB", memory) for index, memory, _ in assignment)
+
+    def card_series(self) -> tuple[Series, ...]:
+        return (Series("toy_memory_used", "The memory in use on this card."),)
+
+    def pod_series(self) -> tuple[Series, ...]:
+        return ()
+
+    def card_figures(self, card: ToyCard) -> tuple[str, tuple[int, ...]]:
+        return str(card.at), (card.memory,)
+
+    def pod_figures(self, assignment: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+        return iter(())
+
+
+class ToyWithMode(Toy):
+    """The same, with annotations of users."""
+
+    def wishes(self, tables: Tables) -> frozenset[str]:
+        return frozenset({MODE, "toy.example/type"})
+
+    def heeded(self, request: Any, tables: Tables) -> frozenset[str]:
+        return self.wishes(tables)
+
+    def remarks(self, pod: Pod, request: Any, tables: Tables) -> Iterator[Notice]:
+        return iter(())
+
+
+def _documents(name: str, texts: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    if name.startswith("toy-"):
+        yield name.removeprefix("toy-"), "toy", texts.get("state", "")
+
+
+DIALECT: Final = DialectSpec(
+    port=ToyWithMode(),
+    cards="toy",
+    switch="ToyEnable",
+    plugin_accounts=("system:serviceaccount:kube-system:toy-plugin",),
+    time_lock="toy",
+    modes=Modes(MODE, ("gentle", "rough")),
+    machine_keys=frozenset({"toy.example/state"}),
+    key_prefixes=("toy.example/",),
+    documents=NodeDocuments((Place("toy-states", "toy-system", "toy=true"),), _documents),
+)

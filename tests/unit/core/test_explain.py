@@ -54,7 +54,7 @@ def fill(ledger, name, *entries, uid="x"):
 def test_the_sentence_counts_reasons_names_the_nearest_card_and_what_to_do(ledger):
     fill(ledger, "n1", (1, 10, 0))
     assert explain.sentence(refused(ledger, shape(12, kind="a"))) == (
-        "0/4 nodes are available: 1 no card of a type that the pod accepts, 1 no cards for whole_gpu, "
+        "0/4 nodes are available: 1 no card of a type that the pod accepts, 1 no cards for toy, "
         "1 too little free memory on every card, 1 unschedulable (cordoned). "
         "Nearest: n1 0: 8 of 12 MiB free. "
         "Ask for at most 8 MiB of memory, or wait until a card empties, or until n4 is uncordoned."
@@ -166,7 +166,7 @@ def test_all_that_keeps_a_pod_off_a_node_is_told_once(about, said):
 def test_a_tainted_node_without_cards_is_told_as_one_without_cards():
     made = Ledger(catalog_of(Toy()), Tables(), Settings())
     made.set_node(node("master", None, taints=(Taint(key="control-plane", effect="NoSchedule"),)))
-    assert "1 no cards for whole_gpu" in told(made, shape(8))
+    assert "1 no cards for toy" in told(made, shape(8))
 
 
 def test_a_selector_that_no_node_meets_is_told_the_labels_that_are_there(ledger):

@@ -227,7 +227,7 @@ def test_of_protocols_that_sell_the_same_cards_a_node_serves_the_one_in_use():
 def test_a_promise_of_cards_that_the_node_does_not_offer_is_named(ledger):
     ledger.set_node(Node(name=NodeName("bare"), allocatable={"pods": "9"}))
     with pytest.raises(
-        InvariantError, match=r"node bare: cards of whole_gpu are promised \(it offers no such cards\) to pod d/p"
+        InvariantError, match=r"node bare: cards of toy are promised \(it offers no such cards\) to pod d/p"
     ):
         ledger.reserve(promise("p", (0, 5, 0), on="bare"))
     assert ledger.node_of(PodUid("p")) is None

@@ -1,0 +1,30 @@
+"""Lists of keys, resources and accounts in deploy/base are those that follow from the dialects."""
+
+import pytest
+
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.settings import Settings, Tables
+from tests.support.manifest_lists import BASE, written
+
+BOOK = rulebook(Settings(), Tables(), standard_catalog())
+
+
+@pytest.mark.parametrize("path", sorted(BASE.glob("*.yaml")), ids=lambda path: path.name)
+def test_lists_are_as_the_dialects_say(path):
+    text = path.read_text(encoding="utf-8")
+    assert written(text, BOOK) == text, "run scripts/manifests"
+
+
+def test_a_list_that_lacks_an_entry_is_completed_and_one_too_many_is_taken_out():
+    text = (BASE / "admission.yaml").read_text(encoding="utf-8")
+    changed = text.replace("              'volcano.sh/gpu-number',\n", "").replace(
+        "            'predicate-time',\n", "            'predicate-time',\n            'predicate-times',\n"
+    )
+    assert changed != text
+    assert written(changed, BOOK) == text
+
+
+def test_a_list_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="follows from the dialects"):
+        written("  x: [\n    'a',\n    'b'\n  ]\n", BOOK)
