@@ -78,7 +78,7 @@ NODES_PATHS: Final = (
     "/var/run/nvidia",
 )
 # Of these, all names that begin so.
-_DEVICE_FILES: Final = ("/dev/nvidia", "/dev/davinci", "/dev/hisi_hdc", "/dev/devmm_svm")
+_DEVICE_FILES: Final = ("/dev/nvidia", "/dev/davinci", "/dev/vdavinci", "/dev/hisi_hdc", "/dev/devmm_svm")
 _DEVICES: Final = re.compile(
     "|".join([*map(re.escape, _DEVICE_FILES), *(f"{re.escape(path)}(/|$)" for path in NODES_PATHS)]), re.ASCII
 )

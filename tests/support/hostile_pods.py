@@ -87,6 +87,7 @@ NODES = (
     "/dev/nvidiactl",
     "/dev/davinci3",
     "/dev/davinci_manager",
+    "/dev/vdavinci105",
     "/dev/hisi_hdc",
     "/dev/devmm_svm",
     "/dev/dri/card0",

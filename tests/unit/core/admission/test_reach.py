@@ -167,6 +167,7 @@ def debugged(cards, fields, **admission):
         "/dev/nvidia-caps",
         "/dev/davinci3",
         "/dev/davinci_manager",
+        "/dev/vdavinci105",
         "/dev/devmm_svm",
         "/dev/hisi_hdc",
         "/dev/dri/renderD128",
