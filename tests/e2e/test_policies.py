@@ -228,8 +228,10 @@ async def test_a_binding_assigns_cards_only_if_a_scheduler_makes_it(cluster: Clu
             await user.made(cluster.pods, pod(name))
         for key in KEYS:
             for annotations in ({key: "x"}, {key: "x", **large}):
-                denied = await user.post(f"{cluster.pods}/a/binding", binding("a", cluster.node, annotations))
-                assert (denied.status, "CS301" in denied.message) == (403, True), (key, denied)
+                # A Binding may also be made by itself, beside pods.
+                for where in (f"{cluster.pods}/a/binding", f"{cluster.pods.removesuffix('pods')}bindings"):
+                    denied = await user.post(where, binding("a", cluster.node, annotations))
+                    assert (denied.status, "CS301" in denied.message) == (403, True), (key, where, denied)
         plain, assigning = ({"example.com/a": "b"}, {ASSIGNMENT: "x"})
         assert (await user.post(f"{cluster.pods}/a/binding", binding("a", cluster.node, plain))).status == 201
         assert (await controller.post(f"{cluster.pods}/b/binding", binding("b", cluster.node, assigning))).status == 201
