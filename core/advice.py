@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
 from core.nodefit import NodeFacts
-from core.port import Judging, Reason, Shortfall
+from core.port import AnyJudging, Reason, Shortfall
 from core.settings import Policy
 from core.shape import Shape
 from core.units import counted
@@ -81,12 +81,12 @@ class Room(NamedTuple):
     own: frozenset[str]
 
 
-def shortfalls(cards: Sequence[Any], request: Any, dialect: Judging, policy: Policy) -> tuple[Shortfall, ...]:
+def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: Policy) -> tuple[Shortfall, ...]:
     """Why *cards* do not take *request*; none if they do."""
     return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
 
 
-def eased(shape: Shape, room: Room, dialect: Judging, policy: Policy) -> Advice | None:
+def eased(shape: Shape, room: Room, dialect: AnyJudging, policy: Policy) -> Advice | None:
     """What *shape* must ask less of to be placed in *room*; None if asking for less is no help."""
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
@@ -116,7 +116,7 @@ class _Search(NamedTuple):
     """The cards for which a request is lowered."""
 
     cards: Sequence[Any]
-    dialect: Judging
+    dialect: AnyJudging
     policy: Policy
 
     def parts(self, request: Any, short: Sequence[Shortfall], figures: int) -> tuple[Less, ...] | None:

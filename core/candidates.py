@@ -14,7 +14,7 @@ is always that of `core.shape.scan`.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from core import names
 from core.errors import NodeInvariantError
@@ -22,7 +22,7 @@ from core.indices import Index, Indices
 from core.ledger import Ledger
 from core.model import NodeName
 from core.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
-from core.port import Judging, Placed, Want
+from core.port import AnyJudging, Placed, Want
 from core.score import NodePolicy, Rank
 from core.shape import Found, Shape, judge, ranked
 
@@ -44,7 +44,7 @@ class _Verdict(NamedTuple):
     """What a shape gets on a node at one version of its state: nothing, or a placement and how good it is."""
 
     version: int
-    placed: Placed | None
+    placed: Placed[Any] | None
     rank: Rank | None
 
 
@@ -68,7 +68,7 @@ class _Memory:
     """
 
     shape: Shape
-    dialect: Judging
+    dialect: AnyJudging
     index: Index
     width: int
     family: Windows | Levels | None = None

@@ -60,7 +60,7 @@ def request_of(amounts: Amounts) -> Request:
 class Cardless:
     """What a pod without cards gets: nothing, of whichever node is best."""
 
-    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed[Any] | None:
         """Nothing is placed on a card; how good the node is, is what counts."""
         (card,) = cards
         if policy is Policy.BINPACK:

@@ -18,12 +18,12 @@ from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import Complaint, Counting, Dialect, DialectSpec, Judging, Marking, NodeDocuments, Offer, Violation
+from core.port import AnyDialect, AnyJudging, AnySpec, Complaint, Counting, Marking, NodeDocuments, Offer, Violation
 from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 
 # In the order in which they are asked.
-_ALL: Final[tuple[DialectSpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI)
+_ALL: Final[tuple[AnySpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Asked:
 class Catalog:
     """The dialects in the order in which they are asked; specs: all that is known of each."""
 
-    specs: tuple[DialectSpec, ...]
-    dialects: Mapping[DialectName, Dialect] = field(init=False, compare=False)
+    specs: tuple[AnySpec, ...]
+    dialects: Mapping[DialectName, AnyDialect] = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Catalog:
         """The user names of all device plugins, each once; a trailing ``*`` is a prefix."""
         return tuple(dict.fromkeys(name for one in self.specs for name in one.plugin_accounts))
 
-    def judging(self, name: DialectName | None) -> Judging:
+    def judging(self, name: DialectName | None) -> AnyJudging:
         """Who judges requests of dialect *name*; None: those of pods without cards."""
         return CARDLESS if name is None else self.dialects[name]
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
-from core.port import Choosing, Complaint, Dialect, Reason, Shortfall, Typical, Violation
+from core.port import AnyDialect, Choosing, Complaint, Reason, Shortfall, Typical, Violation
 from core.settings import DialectName, NodeKind, Policy, Tables
 from core.units import counted, parse_amount
 
@@ -87,7 +87,9 @@ class Stock:
 
     by_dialect: Mapping[DialectName, Sold]
 
-    def never_fits(self, dialect: Dialect, request: Any, pod: Pod, tables: Tables, resource: str) -> Violation | None:
+    def never_fits(
+        self, dialect: AnyDialect, request: Any, pod: Pod, tables: Tables, resource: str
+    ) -> Violation | None:
         """Why no node could ever take *pod*, which asks *request*, were it empty; None = one could, or who knows.
 
         resource: by which the pod asks, for people.
@@ -111,11 +113,11 @@ class Stock:
                 return _unknown_ids(asked)
         return _unknown_type(asked) or _too_many(asked) or _beyond(asked) or _too_large(asked)
 
-    def types(self, dialect: Dialect) -> frozenset[str]:
+    def types(self, dialect: AnyDialect) -> frozenset[str]:
         """What the cluster's cards are called."""
         return frozenset(type_.label for type_ in self.by_dialect.get(dialect.name, _NOTHING).nodes)
 
-    def takes(self, dialect: Dialect, request: Any) -> bool | None:
+    def takes(self, dialect: AnyDialect, request: Any) -> bool | None:
         """Whether an empty node of this cluster takes *request*; None where that is not certain."""
         sold = self.by_dialect.get(dialect.name, _NOTHING)
         if not sold.read or len(sold.layouts) > _WORK_MAX:
@@ -129,7 +131,7 @@ _NOTHING: Final = Sold()
 class _Asked(NamedTuple):
     """What no node takes: *request* of *pod*, its ids of cards left out."""
 
-    dialect: Dialect
+    dialect: AnyDialect
     request: Any
     pod: Pod
     tables: Tables
@@ -159,7 +161,7 @@ class Inventory:
         name: NodeName,
         offers: Mapping[DialectName, tuple[Any, ...]],
         complaints: Sequence[Complaint],
-        dialects: Mapping[DialectName, Dialect],
+        dialects: Mapping[DialectName, AnyDialect],
     ) -> None:
         """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster."""
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
@@ -184,7 +186,7 @@ class Inventory:
         for name in [name for name in self._offered if name not in there and not name.startswith(_KIND)]:
             self.remove(name)
 
-    def _offered_alike(self, dialect: Dialect, cards: tuple[Any, ...]) -> _Offered:
+    def _offered_alike(self, dialect: AnyDialect, cards: tuple[Any, ...]) -> _Offered:
         if isinstance(dialect, Typical):
             cards = dialect.at_best(cards)
         known = self._shared.get((dialect.name, cards))

@@ -4,6 +4,10 @@ To add a protocol, write one folder in core/dialects that exports a `DialectSpec
 nothing else knows what a card of that protocol looks like. A dialect is a stateless object: every method is a
 pure function of its arguments.
 
+What every dialect answers stands in six roles: it reads nodes and pods (`Reads`), places (`Places`), bounds how good a
+node could be (`Bounds`), accounts (`Accounts`), hands over (`HandsOver`) and shows (`Shows`). What only some have are
+roles of their own, and the others have nothing of them.
+
 Three values belong to the dialect alone and are opaque to everybody else (frozen, hashable, compared by value):
 its *card* (one accelerator with what is in use on it), its *request* (all that a pod asks of it, selectors and
 wishes included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
@@ -12,11 +16,20 @@ wishes included, already parsed) and its *assignment* (which cards a pod holds, 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from core.model import AnyPod, Node, NodeName, Pod, PodUid
 from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
+
+CardT = TypeVar("CardT")
+RequestT = TypeVar("RequestT")
+AssignmentT = TypeVar("AssignmentT")
+RequestT_co = TypeVar("RequestT_co", covariant=True)
+# Of roles that are given such values and hand none back.
+CardT_contra = TypeVar("CardT_contra", contravariant=True)
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
+AssignmentT_contra = TypeVar("AssignmentT_contra", contravariant=True)
 
 
 class Reason(StrEnum):
@@ -129,10 +142,10 @@ class NodeRoom(NamedTuple):
     rooms: tuple[Room, ...]
 
 
-class Placed(NamedTuple):
+class Placed(NamedTuple, Generic[AssignmentT]):
     """A placement on one node: the dialect's assignment, and the raw device score (upstream's, before rounding)."""
 
-    assignment: Any
+    assignment: AssignmentT
     score: float
 
 
@@ -163,18 +176,18 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Generic[CardT]):
     """The cards that a node offers in one dialect, nothing in use; complaints name single cards left out."""
 
-    cards: tuple[Any, ...]
+    cards: tuple[CardT, ...]
     complaints: tuple[Complaint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Generic[AssignmentT]):
     """What a bound pod holds. closes: why the node may take nothing new until this pod is gone, or ""."""
 
-    assignment: Any
+    assignment: AssignmentT
     closes: str = ""
 
 
@@ -268,7 +281,7 @@ class CardStock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DialectSpec:
+class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     """All of one dialect: its folder exports one, and the catalog lists them.
 
     port: what it answers. cards: whose they are; dialects of one maker sell the same cards of a node, each by its own
@@ -281,7 +294,7 @@ class DialectSpec:
     documents: what ConfigMaps say of its nodes, None where none does.
     """
 
-    port: "Dialect"
+    port: "Dialect[CardT, RequestT, AssignmentT]"
     cards: str
     switch: str = ""
     old_switch: bool = False
@@ -299,48 +312,8 @@ class DialectSpec:
         return self.port.name
 
 
-class Judging(Protocol):
-    """Which cards of a node a request gets, and how nodes compare: what is asked of pods without cards too."""
-
-    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
-        """The cards of one node that *request* gets under *policy*, or None; reads only, deterministic."""
-        ...
-
-    def shortfalls(self, cards: Sequence[Any], request: Any) -> tuple[Shortfall, ...]:
-        """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
-        ...
-
-    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
-        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
-
-        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
-        would be placed is for the caller to judge.
-        """
-        ...
-
-    def room(self, cards: Sequence[Any]) -> NodeRoom:
-        """What the shared indices need to know of a node's cards."""
-        ...
-
-    def width(self, request: Any) -> int:
-        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
-        ...
-
-    def want(self, request: Any, kind: Hashable, policy: Policy) -> Want | None:
-        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
-        ...
-
-    def bounded(self, request: Any, policy: Policy) -> bool:
-        """Whether `Want` bounds the score by free amounts; False: `idle_score` does, by idle cards alone."""
-        ...
-
-    def idle_score(self, request: Any, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
-        ...
-
-
-class Dialect(Judging, Protocol):
-    """One device protocol. Cards, requests and assignments are its own; see the module's text."""
+class Reads(Protocol[CardT, RequestT_co, AssignmentT]):
+    """What a dialect reads of nodes and pods."""
 
     name: DialectName
 
@@ -356,35 +329,83 @@ class Dialect(Judging, Protocol):
         """Pod annotations that only schedulers and device plugins write."""
         ...
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[CardT] | Complaint | None:
         """The cards of *node*; None if it does not speak this protocol; a complaint if its data cannot be used."""
         ...
 
-    def request(self, pod: AnyPod, tables: Tables) -> Any | tuple[Violation, ...] | None:
+    def request(self, pod: AnyPod, tables: Tables) -> RequestT_co | tuple[Violation, ...] | None:
         """What *pod* asks in this protocol; None if nothing; violations if it may not be asked so."""
         ...
 
-    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[CardT], tables: Tables) -> Held[AssignmentT] | None:
         """What bound *pod* holds by its annotations, whoever bound it; None if nothing of this protocol."""
         ...
 
-    def take(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+
+class Places(Protocol[CardT_contra, RequestT, AssignmentT]):
+    """Which cards of a node a request gets, and why it gets none."""
+
+    def place(self, cards: Sequence[CardT_contra], request: RequestT, policy: Policy) -> Placed[AssignmentT] | None:
+        """The cards of one node that *request* gets under *policy*, or None; reads only, deterministic."""
+        ...
+
+    def shortfalls(self, cards: Sequence[CardT_contra], request: RequestT) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
+        ...
+
+    def eased(self, cards: Sequence[CardT_contra], request: RequestT, reason: Reason, amount: int) -> RequestT | None:
+        """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
+
+        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
+        would be placed is for the caller to judge.
+        """
+        ...
+
+
+class Bounds(Protocol[CardT_contra, RequestT_contra]):
+    """How good a node could be at best, so that not every node has to be looked at."""
+
+    def room(self, cards: Sequence[CardT_contra]) -> NodeRoom:
+        """What the shared indices need to know of a node's cards."""
+        ...
+
+    def width(self, request: RequestT_contra) -> int:
+        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
+        ...
+
+    def want(self, request: RequestT_contra, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+        ...
+
+    def bounded(self, request: RequestT_contra, policy: Policy) -> bool:
+        """Whether `Want` bounds the score by free amounts; False: `idle_score` does, by idle cards alone."""
+        ...
+
+    def idle_score(self, request: RequestT_contra, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
+        ...
+
+
+class Accounts(Protocol[CardT, AssignmentT_contra]):
+    """What is in use on cards."""
+
+    def take(self, cards: tuple[CardT, ...], assignment: AssignmentT_contra) -> tuple[CardT, ...]:
         """The cards after *assignment* is in use on them; order of takes does not matter."""
         ...
 
-    def give_back(self, cards: tuple[Any, ...], assignment: Any) -> tuple[Any, ...]:
+    def give_back(self, cards: tuple[CardT, ...], assignment: AssignmentT_contra) -> tuple[CardT, ...]:
         """The cards after *assignment* is given back; undoes `take` exactly."""
         ...
 
-    def overcommitted(self, cards: Sequence[Any]) -> tuple[str, ...]:
+    def overcommitted(self, cards: Sequence[CardT]) -> tuple[str, ...]:
         """The cards that hold more than they have, each as a sentence with numbers."""
         ...
 
-    def tally(self, cards: Sequence[Any]) -> tuple[Tally, ...]:
-        """Every card with how much of it is in use, for people; card ids as in `describe`."""
-        ...
 
-    def annotations(self, assignment: Any, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+class HandsOver(Protocol[RequestT_contra, AssignmentT_contra]):
+    """What becomes of a placement until the device plugin has served it."""
+
+    def annotations(self, assignment: AssignmentT_contra, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
         ...
 
@@ -392,7 +413,7 @@ class Dialect(Judging, Protocol):
         """The ordering stamp that is above that of every pod of the node that is still to be served."""
         ...
 
-    def confusable(self, request: Any) -> frozenset[Hashable]:
+    def confusable(self, request: RequestT_contra) -> frozenset[Hashable]:
         """What the device plugin could mistake a pod with *request* by (see `InFlight`)."""
         ...
 
@@ -400,9 +421,42 @@ class Dialect(Judging, Protocol):
         """*pod* as the plugin sees it, bound or not, whoever wrote its annotations; None if it never serves it."""
         ...
 
-    def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
+
+class Shows(Protocol[CardT_contra, AssignmentT_contra]):
+    """What people see of cards and of what is held of them."""
+
+    def tally(self, cards: Sequence[CardT_contra]) -> tuple[Tally, ...]:
+        """Every card with how much of it is in use, for people; card ids as in `describe`."""
+        ...
+
+    def describe(self, assignment: AssignmentT_contra, cards: Sequence[CardT_contra]) -> tuple[CardShare, ...]:
         """What *assignment* holds, card by card, for people."""
         ...
+
+
+class Judging(
+    Places[CardT_contra, RequestT, AssignmentT],
+    Bounds[CardT_contra, RequestT],
+    Protocol[CardT_contra, RequestT, AssignmentT],
+):
+    """Which cards of a node a request gets, and how nodes compare: what is asked of pods without cards too."""
+
+
+class Dialect(
+    Reads[CardT, RequestT, AssignmentT],
+    Judging[CardT, RequestT, AssignmentT],
+    Accounts[CardT, AssignmentT],
+    HandsOver[RequestT, AssignmentT],
+    Shows[CardT, AssignmentT],
+    Protocol[CardT, RequestT, AssignmentT],
+):
+    """One device protocol, in its roles. Cards, requests and assignments are its own; see the module's text."""
+
+
+# Where it does not matter which dialect it is: its values are handed on, and never looked into.
+AnyDialect: TypeAlias = Dialect[Any, Any, Any]
+AnyJudging: TypeAlias = Judging[Any, Any, Any]
+AnySpec: TypeAlias = DialectSpec[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """All of a pod that decides where it fits, and the exact verdict of one node, or of every node, on it."""
 
 from collections.abc import Hashable, Set
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from core import nodefit
 from core.ledger import Ledger, NodeState
 from core.model import NodeConstraints, NodeName
 from core.nodefit import Amounts
-from core.port import Judging, Placed
+from core.port import AnyJudging, Placed
 from core.score import NodePolicy, Rank, resource_score
 from core.settings import DialectName, Policy
 
@@ -47,11 +47,11 @@ class Found(NamedTuple):
     """The best node, what would be placed there, and how good that is."""
 
     node: NodeName
-    placed: Placed
+    placed: Placed[Any]
     rank: Rank
 
 
-def judge(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> Placed | None:
+def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> Placed[Any] | None:
     """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
@@ -61,7 +61,7 @@ def judge(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> P
     return dialect.place(cards, shape.request, policy)
 
 
-def takes(shape: Shape, state: NodeState, dialect: Judging, policy: Policy) -> bool:
+def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> bool:
     """Whether the node of *state* takes *shape*, its static rules included."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
@@ -96,7 +96,7 @@ def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, b
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 
 
-def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed, tie_ppm: int) -> Rank:
+def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], tie_ppm: int) -> Rank:
     """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
     rank = policy.rank(placed.score, tie_ppm, state.facts.name)
     if not policy.others:

@@ -11,7 +11,7 @@ from core.catalog import Asked
 from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
-from core.port import Advising, Dialect
+from core.port import Advising, AnyDialect
 from core.remarks import Notice
 
 
@@ -58,7 +58,7 @@ class _Stock(NamedTuple):
     """`core.port.CardStock` of one dialect."""
 
     stock: Stock
-    dialect: Dialect
+    dialect: AnyDialect
 
     def types(self) -> frozenset[str]:
         return self.stock.types(self.dialect)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from core.dialects.ascend_hami.usage import Assignment
 from core.port import Placed
 from core.settings import AscendChip, Policy, Tables
 from sandbox.conform.records import Record, demand, same, same_score
@@ -101,7 +102,7 @@ class Answer:
     """What the core says; text None = refused."""
 
     request: Any
-    placed: Placed | None
+    placed: Placed[Assignment] | None
     text: str | None
     cards: tuple[Any, ...] = field(default=())
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from core.catalog import standard_catalog
 from core.dialects.gpushare import grammar
-from core.dialects.gpushare.cards import Card, cards_of, held, take
+from core.dialects.gpushare.cards import Assignment, Card, cards_of, held, take
 from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.errors import InvalidRequestError
@@ -156,7 +156,7 @@ def _request(pod: Mapping[str, Any], mode: str) -> grammar.Request | None:
     return grammar.readable_request(pod_of(pod), resource)
 
 
-def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) -> Placed | None:
+def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) -> Placed[Assignment] | None:
     request = _request(pod, mode)
     if cards is None or request is None:
         return None
@@ -170,7 +170,7 @@ def _place(cards: tuple[Card, ...] | None, pod: Mapping[str, Any], mode: str) ->
     return placed
 
 
-def _text(placed: Placed) -> str:
+def _text(placed: Placed[Assignment]) -> str:
     stamp = Stamp(node=NodeName(_NODE), now_s=1, order=2)
     return _MEMORY.annotations(placed.assignment, stamp, _NO_TABLES)[GPU_INDEX]
 
@@ -196,7 +196,7 @@ def _properties(
     pods: Sequence[Mapping[str, Any]],
     pod: Mapping[str, Any],
     mode: str,
-    placed: Placed | None,
+    placed: Placed[Assignment] | None,
 ) -> None:
     """Chosen cards are healthy and have room; a pod is refused only if none has."""
     cards = _used(node, pods, mode)

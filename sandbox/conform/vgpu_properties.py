@@ -13,6 +13,7 @@ from typing import Any, Final
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
+from core.dialects.vgpu.usage import Assignment
 from core.port import Placed
 from core.settings import Policy
 from sandbox.conform.records import Record, demand, same, same_score
@@ -67,7 +68,7 @@ class Answer:
     """What the core says of a pod on a node; ids None = refused, request None = not a pod of this protocol."""
 
     request: Any
-    placed: Placed | None
+    placed: Placed[Assignment] | None
     ids: str | None
     cards: tuple[Card, ...]
 

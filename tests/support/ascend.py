@@ -7,6 +7,7 @@ from typing import Any
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.ascend_hami.requests import Request, readable_request
+from core.dialects.ascend_hami.usage import Assignment
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Offer, Placed, Stamp
 from core.settings import AscendChip, Policy, Tables
@@ -90,24 +91,24 @@ def request(found: Pod, tables: Tables = TABLES) -> Request:
     return asked
 
 
-def after(cards: tuple[Card, ...], answer: Placed | None) -> dict[str, list[int]]:
+def after(cards: tuple[Card, ...], answer: Placed[Assignment] | None) -> dict[str, list[int]]:
     """[shares, MiB, cores] by device once *answer* is in use."""
     assert answer is not None
     return usage(DIALECT.take(cards, answer.assignment))
 
 
-def placed(cards: Sequence[Card], found: Pod, policy: Policy = Policy.BINPACK) -> Placed | None:
+def placed(cards: Sequence[Card], found: Pod, policy: Policy = Policy.BINPACK) -> Placed[Assignment] | None:
     """What a pod gets on *cards*."""
     return DIALECT.place(cards, request(found), policy)
 
 
-def notes(answer: Placed | None, now_s: int = 1787303731) -> Mapping[str, str]:
+def notes(answer: Placed[Assignment] | None, now_s: int = 1787303731) -> Mapping[str, str]:
     """What the Binding carries."""
     assert answer is not None
     return DIALECT.annotations(answer.assignment, Stamp(node=NodeName("node-a"), now_s=now_s, order=now_s), TABLES)
 
 
-def text(answer: Placed | None, word: str) -> str | None:
+def text(answer: Placed[Assignment] | None, word: str) -> str | None:
     """The devices that a pod got, as the wire has them; None if it got none."""
     return None if answer is None else notes(answer)[f"hami.io/{word}-devices-allocated"]
 

@@ -1,9 +1,9 @@
 """Catalogs of some dialects only."""
 
 from core.catalog import Catalog
-from core.port import Dialect, DialectSpec
+from core.port import AnyDialect, DialectSpec
 
 
-def catalog_of(*ports: Dialect) -> Catalog:
+def catalog_of(*ports: AnyDialect) -> Catalog:
     """These dialects, which sell the same cards; nothing else is known of them."""
     return Catalog(tuple(DialectSpec(port=port, cards="some") for port in ports))

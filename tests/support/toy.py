@@ -74,7 +74,7 @@ class Toy:
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         return frozenset({HELD})
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Any] | Complaint | None:
         text = node.annotations.get("toy.example/cards")
         if text is None:
             return None
@@ -97,7 +97,7 @@ class Toy:
             pod.annotations.get("toy.example/type", ""),
         )
 
-    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held[Any] | None:
         text = pod.annotations.get(HELD)
         if text is None:
             return None
@@ -110,7 +110,7 @@ class Toy:
             return sorted(cards, key=lambda c: (c.memory > 0, c.at))
         return sorted(cards, key=lambda c: -c.at)
 
-    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Any], request: Any, policy: Policy) -> Placed[Any] | None:
         picked = [c for c in self._order(cards, policy) if self._lack(c, request) is None][: request.cards]
         if len(picked) < request.cards:
             return None

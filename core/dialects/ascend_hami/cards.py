@@ -105,7 +105,7 @@ def chips_of(tables: Tables) -> tuple[AscendChip, ...]:
     return tables.ascend.chips
 
 
-def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
+def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     """The chips that *node* registers, of all types, each in the order of its register's index."""
     cards: list[Card] = []
     complaints: list[Complaint] = []

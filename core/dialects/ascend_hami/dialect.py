@@ -62,7 +62,7 @@ class AscendHami:
             *((keys.to_allocate(w), keys.allocated(w), keys.runtime_info(w)) for w in words),
         )
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The chips that *node* registers; None without a register, a complaint if none can be used."""
         return _cards.offer(node, tables)
 
@@ -70,7 +70,7 @@ class AscendHami:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request(pod, tables)
 
-    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
@@ -90,7 +90,7 @@ class AscendHami:
         """*cards* if all were well, named by their places."""
         return tuple(_cards.unnamed(_cards.healed(card), at) for at, card in enumerate(cards))
 
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The chips that *request* gets under *policy*, or None."""
         return fit.place(cards, request, policy)
 

@@ -22,7 +22,7 @@ _NONE_TAKEN: Final[frozenset[int]] = frozenset()
 _RING_BONUS: Final = 10
 
 
-def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
     """The chips that *request* gets under *policy*, or None; all containers or none."""
     asks = request.asks
     if len(asks) == 1:
@@ -130,7 +130,7 @@ def _shares(cards: Sequence[Card], slots: list[int], ask: Ask, request: Request)
     return entries, charges
 
 
-def _placed(cards: Sequence[Card], picks: Sequence[_Pick], request: Request, policy: Policy) -> Placed:
+def _placed(cards: Sequence[Card], picks: Sequence[_Pick], request: Request, policy: Policy) -> Placed[Assignment]:
     entries: list[Entry] = []
     charges: list[Charge] = []
     paid: list[list[int]] = []

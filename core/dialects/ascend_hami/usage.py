@@ -60,7 +60,7 @@ def charge_of(slot: int, uuid: str, cut: Cut, cores: int, *, soft: bool) -> Char
     return Charge(slot, uuid, 1, cut.memory_mib, cores, cut.ai_core, cut.ai_cpu, 0 if soft else 1)
 
 
-def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
     """What bound *pod* holds by its annotations, whoever bound it; None if they name no device.
 
     A device that the node does not have is kept and counts on no card, as do those of a chip type that nobody

@@ -70,7 +70,7 @@ def cards_of(capacity: Capacity, mode: str) -> tuple[Card, ...]:
     )
 
 
-def held(pod: Pod, cards: Sequence[Card], resource: str) -> Held | None:
+def held(pod: Pod, cards: Sequence[Card], resource: str) -> Held[Assignment] | None:
     """What bound *pod* holds by its ``gpu-index``; on a node without cards only if it asks for *resource*.
 
     On the cards of one mode a pod of the other is counted too, which then closes them: see `core.ledger`. A piece that

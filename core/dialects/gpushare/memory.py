@@ -25,7 +25,7 @@ class GpuMemory(Mode):
         """A node with memory to share."""
         return bool(capacity.memory)
 
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The card that *request* gets under *policy*, or None: one card per pod, always."""
         memory, selection = request.total, request.selection
         best: Card | None = None

@@ -57,7 +57,7 @@ class Mode(ABC):
         """What tells how far the plugin is: `held` reads the cards alone."""
         return frozenset({grammar.PREDICATE_TIME, grammar.ASSIGNED, names.SEGMENT_QUEUE})
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The cards of a node; None if it has none, or sells them in the other mode: no card is sold twice."""
         del tables
         try:
@@ -111,7 +111,7 @@ class Mode(ABC):
         del request, tables
         return grammar.remarks(pod)
 
-    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         del tables
         return _cards.held(pod, cards, self.resource)

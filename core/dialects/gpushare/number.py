@@ -32,7 +32,7 @@ class GpuNumber(Mode):
         """Why *pod* may not ask what it asks, an index list of another length included."""
         return (*super().violations(asked, pod), *_miscounted(asked, pod))
 
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The idle cards that *request* gets, lowest index first whatever the policy, or None."""
         del policy
         chosen: list[int] = []

@@ -56,7 +56,7 @@ class MindCluster:
         del tables
         return keys.ASSIGNMENT_KEYS
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
         """The chips of a node; None if its plugin offers no AI cores."""
         return offer.offer(node, tables)
 
@@ -111,12 +111,12 @@ class MindCluster:
             ]
         )
 
-    def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Chip], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         del cards, tables
         return holding.held(pod)
 
-    def place(self, cards: Sequence[Chip], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Chip], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The chips that *request* gets, or None."""
         del policy
         return fit.place(cards, request)

@@ -19,7 +19,7 @@ _SCALE: Final = 1 << 16
 _UNIT: Final = "AI cores"
 
 
-def place(chips: Sequence[Chip], request: Request) -> Placed | None:
+def place(chips: Sequence[Chip], request: Request) -> Placed[Assignment] | None:
     """The chips that *request* gets, or None: nodes with few idle AI cores score high, downgrades half."""
     choice = request.choice
     flight = idle = 0

@@ -51,7 +51,7 @@ def encode_assigned(assignment: Assignment) -> str:
     return chips if assignment.share.template == WHOLE else f"{chips}-{assignment.share.template}"
 
 
-def held(pod: Pod) -> Held | None:
+def held(pod: Pod) -> Held[Assignment] | None:
     """What bound *pod* holds; None if nothing of this protocol."""
     text = pod.annotations.get(keys.ASSIGNED)
     if text is None or not any(_asks(one) for one in (*pod.containers, *pod.init_containers)):

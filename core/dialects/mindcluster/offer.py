@@ -32,7 +32,7 @@ class NodeDataError(ValueError):
         super().__init__(problem)
 
 
-def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
+def offer(node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
     """The chips of *node*; None if its plugin does not offer AI cores."""
     if keys.CORES not in node.capacity:
         return None

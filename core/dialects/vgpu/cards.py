@@ -82,7 +82,7 @@ class Card(NamedTuple):
     unread: int = 0
 
 
-def offer(node: Node, tables: Tables) -> Offer | Complaint | None:
+def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     """The cards that *node* registers; None without a register.
 
     The register counts only while the plugin's three resources are allocatable (nvidia 2.4 step 3), by the names

@@ -67,7 +67,7 @@ class Vgpu:
         """What tells how far the plugin is: `held` reads the cards alone."""
         return keys.MARKS | {names.SEGMENT_QUEUE}
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         """The cards that *node* registers; None without a register, a complaint if it cannot be used."""
         return _cards.offer(node, tables)
 
@@ -93,7 +93,7 @@ class Vgpu:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request(pod, tables)
 
-    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
@@ -129,7 +129,7 @@ class Vgpu:
         """*cards* if all were well, named by their positions."""
         return tuple(_cards.unnamed(_cards.healed(card)) for card in cards)
 
-    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The cards that *request* gets under *policy*, or None."""
         return fit.place(cards, request, policy)
 

@@ -25,7 +25,7 @@ class _Picked(NamedTuple):
     score: float
 
 
-def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed | None:
+def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
     """The cards that *request* gets under *policy*, or None; all containers or none."""
     asks = request.asks
     if len(asks) == 1:

@@ -52,7 +52,7 @@ class Assignment(NamedTuple):
     rules: tuple[int, ...] = ()
 
 
-def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held | None:
+def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
     """What bound *pod* holds by its annotations, whoever bound it; None if they name no card.
 
     An entry that cannot be read takes the whole card it names. One that names no card of the node counts nowhere,

@@ -65,7 +65,7 @@ class WholeGpu:
         del tables
         return frozenset()
 
-    def offer(self, node: Node, tables: Tables) -> Offer | Complaint | None:
+    def offer(self, node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
         """The GPUs of a node, as one pool; None if NVIDIA's plugin does not run there."""
         return None if _is_taken(tables) else offer(node)
 
@@ -107,7 +107,7 @@ class WholeGpu:
         del pod, request, tables
         return iter(())
 
-    def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held | None:
+    def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held[int] | None:
         """How many GPUs bound *pod* has, whoever bound it."""
         del cards
         if _is_taken(tables):
@@ -118,7 +118,7 @@ class WholeGpu:
             return None
         return Held(assignment=gpus) if gpus else None
 
-    def place(self, cards: Sequence[Pool], request: Request, policy: Policy) -> Placed | None:
+    def place(self, cards: Sequence[Pool], request: Request, policy: Policy) -> Placed[int] | None:
         """The count, if the node has so many GPUs of a model that *request* accepts."""
         for kind, _, used in cards:
             if kind.total - used >= request.gpus and accepts(request.selection, kind.models):

@@ -44,7 +44,7 @@ class Pool(NamedTuple):
         return self.kind.total - self.used
 
 
-def offer(node: Node) -> Offer | Complaint | None:
+def offer(node: Node) -> Offer[Pool] | Complaint | None:
     """The pool of *node*; None if NVIDIA's plugin does not run there."""
     text = node.allocatable.get(RESOURCE)
     if text is None:

@@ -3,7 +3,7 @@
 import pytest
 
 from core.dialects.vgpu import keys
-from core.dialects.vgpu.cards import offer
+from core.dialects.vgpu.cards import Card, offer
 from core.model import Node, NodeName
 from core.port import Complaint, Offer, Reason
 from core.settings import Tables
@@ -11,7 +11,7 @@ from core.settings import Tables
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
 
 
-def offered(register: str) -> Offer:
+def offered(register: str) -> Offer[Card]:
     found = offer(Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=HAVE), Tables())
     assert isinstance(found, Offer)
     return found
