@@ -756,6 +756,21 @@ def test_the_image_holds_the_packages_that_the_manifests_run_and_runs_them_as_th
     assert "PYTHONSAFEPATH=1" in text
 
 
+def test_the_image_is_built_from_nothing_that_is_kept_out_of_its_build():
+    text = (DEPLOY.parent / "Dockerfile").read_text()
+    let_in = {line[1:] for line in (DEPLOY.parent / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert set(re.findall(r"^COPY ([^-]\S*) ", text, re.MULTILINE)) == let_in
+
+
+def test_the_image_holds_all_rooms_that_its_commands_import():
+    copied = set(re.findall(r"^COPY (\S+) /app/", (DEPLOY.parent / "Dockerfile").read_text(), re.MULTILINE))
+    rooms = "|".join(("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox"))
+    for room in copied:
+        for path in (DEPLOY.parent / room).rglob("*.py"):
+            used = re.findall(rf"^\s*(?:from|import) ({rooms})\b", path.read_text(), re.MULTILINE)
+            assert set(used) <= copied, path
+
+
 def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
     role, *bindings = yaml.safe_load_all((DEPLOY / "mindcluster.yaml").read_text())
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["configmaps"], ["list", "watch"])]
