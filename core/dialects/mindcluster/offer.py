@@ -45,8 +45,8 @@ def offer(node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
         listed, ill, strange = _chip_ids(node, tables, count)
     except NodeDataError as error:
         return Complaint(dialect=_NAME, field=error.field, problem=str(error))
-    except InvalidRequestError as error:
-        return Complaint(dialect=_NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    except InvalidRequestError as unread:
+        return Complaint(dialect=_NAME, field=unread.field, problem=f"found {unread.found}; {unread.remedy}")
     chips: tuple[Chip, ...] = tuple(
         chip(Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in ill else None, at in listed))
         for at in range(count)

@@ -24,7 +24,7 @@ def pod(annotations=(), limits=(), requests=()):
 
 
 def told(asked, before=None):
-    return [one.text for one in strange(asked, before, BOOK)]
+    return [one.text for one in strange(reviewed(asked), reviewed(before) if before is not None else None, BOOK)]
 
 
 @pytest.mark.parametrize(
