@@ -19,7 +19,7 @@ from tests.support.fault_proxy import FaultProxy
 _RESTARTED_AFTER_S: Final = (0.5, 4.0)
 _LOOK_S: Final = 0.2
 _MEASURED_EVERY_S: Final = 2.0
-# Samples: of a life that lasted, until it is warm, and at its end.
+# Samples from when it was first ready: of a life that lasted, until it is warm, and at its end.
 _LASTED: Final = 30
 _COLD, _WARM, _LAST = 5, 15, 5
 _TASKS: Final = re.compile(r"^cardshare_tasks (\S+)$", re.MULTILINE)
@@ -73,7 +73,9 @@ class Service:
         assert self._running is not None
         text = self._running.log.read_text(encoding="utf-8", errors="replace")
         new, self._read = text[self._read :], len(text)
-        if code not in _ON_PURPOSE or "Traceback" in new:
+        # Whoever is asked to end before it has said a word has not come to what it does then.
+        early = code == -signal.SIGTERM and not new.strip()
+        if not (code in _ON_PURPOSE or early) or "Traceback" in new:
             self.wrong.append(f"{self.name} ended with {code}: {new[-2000:]}")
 
     def hit(self, number: signal.Signals) -> None:
@@ -130,6 +132,8 @@ class Service:
             if running is None or running.process.returncode is not None:
                 continue
             life, pid = self.lives, running.process.pid
+            if life not in self._samples and not await self.is_ready():
+                continue
             try:
                 rss_mib, files = _held(pid)
             except OSError:
