@@ -258,8 +258,8 @@ class Groups:
                 self._look_at(key)
                 self._changed(key)
 
-    def pod_changed(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+    def pod_changed(self, pod: Pod, *, has_place: bool = False) -> None:
+        """A pod appeared or changed; has_place: it was seen before, and has its place or is promised one."""
         key = group_of(pod)
         known = self._key_of.get(pod.uid)
         if known is not None and known != key:
@@ -275,7 +275,8 @@ class Groups:
             members.odd[pod.uid] = pod.name, what
         else:
             members.odd.pop(pod.uid, None)
-        if was_odd is not bool(members.odd):
+        if was_odd is not bool(members.odd) or (has_place and known != key):
+            # Who has its place already, and names its group late (groups 3), counts for those that wait for it.
             self._changed(key)
         self._note(key)
 

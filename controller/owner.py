@@ -129,7 +129,7 @@ class Owner:
             if pod.uid in self._on_nodes and not pod.node_name:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
         self._seen[pod.uid] = pod.resource_version
-        self.groups.pod_changed(pod)
+        self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
         cleanup = self.handoff.observe(pod, self._clock())
         if cleanup is not None:
             self.planner.deeds.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
@@ -152,6 +152,11 @@ class Owner:
         """Whether *pod* is not known, or only in an older version."""
         known = self._seen.get(pod.uid)
         return known is None or is_newer(pod.resource_version, known)
+
+    def _has_place(self, pod: Pod) -> bool:
+        """Whether *pod* is on a node, or on its way to one."""
+        entry = self.life.get(pod.uid)
+        return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))
 
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""

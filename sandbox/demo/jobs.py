@@ -29,25 +29,31 @@ Json = dict[str, Any]
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "examples" / "volcano-jobs"
 _OUTCOMES: Final = "outcomes.yaml"
 _KEYS: Final = frozenset({"phases", "pods", "node"})
+_MORE_KEYS: Final = frozenset({"apart"})
 _ENDS_AFTER_S: Final = "1.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What becomes of one Job: its phases in order, and how many pods run on which nodes (patterns)."""
+    """What becomes of one Job: its phases in order, and how many pods run on which nodes (patterns).
+
+    apart: a Job of which no pod runs while one of this does, or "".
+    """
 
     job: str
     phases: tuple[str, ...]
     pods: int
     nodes: tuple[str, ...]
+    apart: str = ""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of one Job: its phases in order, and the nodes of its pods once it ran."""
+    """What was seen of one Job: its phases in order, the nodes of its pods once it ran, and whose pods ran beside."""
 
     phases: list[str] = field(default_factory=list)
     nodes: tuple[str, ...] = ()
+    beside: frozenset[str] = frozenset()
 
 
 def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]:
@@ -64,14 +70,17 @@ def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]
     path = folder / _OUTCOMES
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
     jobs = {one["metadata"]["name"] for one in manifests if one["kind"] == "Job"}
-    if entries.keys() != jobs or any(set(entry) != _KEYS for entry in entries.values()):
+    if entries.keys() != jobs or any(entry.keys() - _MORE_KEYS != _KEYS for entry in entries.values()):
         raise ExampleError(f"{path}: write phases, pods and node of {', '.join(sorted(jobs))}, and of no other")
+    if any(entry.get("apart", name) not in jobs for name, entry in entries.items()):
+        raise ExampleError(f"{path}: apart: name one of {', '.join(sorted(jobs))}")
     return tuple(manifests), tuple(_declared(name, entry) for name, entry in entries.items())
 
 
 def _declared(name: str, entry: Mapping[str, Any]) -> Declared:
     nodes = entry["node"] if isinstance(entry["node"], list) else [entry["node"]]
-    return Declared(job=name, phases=tuple(entry["phases"]), pods=entry["pods"], nodes=tuple(nodes))
+    phases, pods = tuple(entry["phases"]), entry["pods"]
+    return Declared(job=name, phases=phases, pods=pods, nodes=tuple(nodes), apart=entry.get("apart", ""))
 
 
 @asynccontextmanager
@@ -157,9 +166,15 @@ async def _note(client: ApiClient, job: Json, seen: _Seen, tell: Callable[[str],
     seen.phases.append(phase)
     name = job["metadata"]["name"]
     if phase == "Running":
-        pods = await client.list("/api/v1/namespaces/default/pods", label_selector=f"{protocol.JOB_NAME}={name}")
-        seen.nodes = tuple(sorted(pod["spec"].get("nodeName", "") for pod in pods))
+        pods = await client.list("/api/v1/namespaces/default/pods", label_selector=protocol.JOB_NAME)
+        seen.nodes = tuple(sorted(pod["spec"].get("nodeName", "") for pod in pods if _job_of(pod) == name))
+        running = frozenset(_job_of(pod) for pod in pods if pod["status"]["phase"] == "Running")
+        seen.beside = running if name in running else frozenset()
     tell(f"Job {name}: {phase}{f' on {_shown(seen.nodes)}' if phase == 'Running' else ''}")
+
+
+def _job_of(pod: Json) -> str:
+    return str(pod["metadata"]["labels"][protocol.JOB_NAME])
 
 
 def _shown(nodes: tuple[str, ...]) -> str:
@@ -174,5 +189,7 @@ def _verdict(declared: Declared, seen: _Seen) -> Verdict:
         problems.append(f"{len(seen.nodes)} pods ran, not {declared.pods}")
     if odd := [node for node in seen.nodes if not any(fnmatchcase(node, one) for one in declared.nodes)]:
         problems.append(f"pods ran on {', '.join(odd)}, not on {' or '.join(declared.nodes)}")
+    if declared.apart in seen.beside:
+        problems.append(f"its pods ran beside those of {declared.apart}")
     claim = f"Job {declared.job} goes through {', '.join(declared.phases)}"
     return Verdict(example="volcano-jobs", claim=claim, problems=tuple(problems))

@@ -1,5 +1,6 @@
 """Members that are placed together, from the object to their containers: all of them, or none."""
 
+from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.support import volcano
 from tests.support.controller_rig import PODS, pod
@@ -28,11 +29,11 @@ async def nodes_of(world, name):
     )
 
 
-async def reaches(world, name, state):
+async def reaches(world, name, state, within_s=40.0):
     async def asked():
         return shown_job(await world.client.get(path_of("Job", name))).startswith(state)
 
-    await world.until(asked, 40.0)
+    await world.until(asked, within_s)
 
 
 async def test_servers_without_cards_and_workers_with_them_run_together(rig):
@@ -78,3 +79,110 @@ async def test_two_gangs_that_each_fit_alone_run_one_after_the_other(rig):
                 await volcano.create(world.client, training(name, 3, seconds=2.0))
             for name in ("one", "two"):
                 await reaches(world, name, "Completed")
+
+
+EIGHT = {**CARDS, "count": 8}
+FULL = tuple({"name": f"t4-{at}", "plugin": EIGHT} for at in range(8))
+
+
+async def test_a_gang_of_64_on_64_cards_of_which_one_is_taken_starts_nothing(rig):
+    async with rig(nodes=FULL) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await world.add(pod("holds", WHOLE))
+            await world.phase("holds")
+            await volcano.create(world.client, training("gang", 64))
+
+            async def told():
+                said = [condition_of(one) for one in await members(world, "gang")]
+                return len(said) == 64 and all("63 of the 64 members" in one for one in said)
+
+            await world.until(told, 60.0)
+            assert {one["spec"].get("nodeName", "") for one in await members(world, "gang")} == {""}
+            await world.client.delete(f"{PODS}/holds")
+            await reaches(world, "gang", "Running {running:64}", 60.0)
+
+
+async def test_a_member_that_fails_comes_back_in_the_group_that_goes_on(rig):
+    async with rig(nodes=NODES) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            made = training("gang", 4)
+            made["spec"]["policies"] = [{"event": "PodFailed", "action": "RestartPod"}]
+            await volcano.create(world.client, made)
+            await reaches(world, "gang", "Running {running:4}")
+            before = {one["metadata"]["name"]: one for one in await members(world, "gang")}
+            failed = {"status": {"phase": "Failed"}}
+            await world.client.patch(f"{PODS}/gang-worker-2/status", failed, PatchKind.STRATEGIC)
+            await reaches(world, "gang", "Running {running:4,retryCount:1}")
+            after = {one["metadata"]["name"]: one for one in await members(world, "gang")}
+            new = {name for name, one in after.items() if one["metadata"]["uid"] != before[name]["metadata"]["uid"]}
+            assert new == {"gang-worker-2"}
+            groups = {one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for one in after.values()}
+            assert groups == {one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for one in before.values()}
+
+
+async def test_a_gang_whose_queue_has_too_few_cards_left_is_told_and_starts_when_it_has_them(rig):
+    async with rig(nodes=NODES) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            spec = {"capability": {"volcano.sh/vgpu-memory": str(3 * 15360)}}
+            queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "spec": spec}
+            await volcano.create(world.client, {**queue, "metadata": {"name": "small"}})
+            await volcano.create(world.client, queued(training("first", 2)))
+            await reaches(world, "first", "Running {running:2}")
+            await volcano.create(world.client, queued(training("second", 2)))
+
+            async def told():
+                return [said for one in await members(world, "second") if "CS530" in (said := condition_of(one))]
+
+            said = await world.until(told)
+            assert "queue small" in said[0]
+            assert "of 46080 left" in said[0]
+            assert {node for _, node in await nodes_of(world, "second")} == {""}
+            await world.client.delete(path_of("Job", "first"))
+            for name in ("first-worker-0", "first-worker-1"):
+                await world.client.delete(f"{PODS}/{name}")
+            await reaches(world, "second", "Running {running:2}")
+
+
+async def test_members_whose_gates_are_lifted_one_by_one_start_together(rig):
+    async with rig(nodes=NODES) as world:
+        await world.controller()
+        for name in ("a", "b", "c"):
+            made = pod(name, WHOLE, annotations=TOGETHER)
+            made["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+            await world.add(made)
+        lifted = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        for name in ("a", "b"):
+            await world.client.patch(f"{PODS}/{name}", lifted, PatchKind.JSON)
+            await world.waits(name, "until 3 members")
+        assert "nodeName" not in (await world.get("a"))["spec"]
+        await world.client.patch(f"{PODS}/c", lifted, PatchKind.JSON)
+        for name in ("a", "b", "c"):
+            await world.phase(name)
+
+
+# No kind PodGroup is installed: the pods say themselves how many belong together.
+TOGETHER = {"scheduling.k8s.io/group-name": "g", "scheduling.volcano.sh/group-min-member": "3"}
+
+
+def queued(made):
+    """Of queue small; what is a limit alone is not in its group's minResources (groups G5), so that pods are made."""
+    made["spec"]["queue"] = "small"
+    for each in made["spec"]["tasks"]:
+        del each["template"]["spec"]["containers"][0]["resources"]["requests"]
+    return made
+
+
+async def members(world, name):
+    found = (await world.client.get(PODS))["items"]
+    return [one for one in found if one["metadata"].get("annotations", {}).get("volcano.sh/job-name") == name]
+
+
+def condition_of(one):
+    conditions = one["status"].get("conditions") or ()
+    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")

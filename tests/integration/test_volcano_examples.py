@@ -1,14 +1,14 @@
-"""The Volcano Jobs of the guides, as docs/examples/volcano-jobs has them, from their creation to their end."""
+"""The Volcano Jobs of docs/examples/volcano-jobs, the guides' and others, from their creation to their end."""
 
 from sandbox.demo import jobs
 from sandbox.demo.stage import NODES
 from tests.support import volcano
 
 # Those of the demo's nodes that the Jobs are declared to go to.
-_NODES = tuple(node for node in NODES if node["name"].startswith(("share-", "t4-a", "gpu-", "mind-a")))
+_NODES = tuple(node for node in NODES if node["name"].startswith(("share-", "t4-a", "gpu-", "mind-a", "number-a")))
 
 
-async def test_the_jobs_of_the_guides_run_and_complete(rig):
+async def test_the_jobs_of_the_examples_run_and_complete(rig):
     manifests, declared = jobs.read()
     async with rig(nodes=_NODES) as world:
         await volcano.install(world.client)
@@ -16,4 +16,4 @@ async def test_the_jobs_of_the_guides_run_and_complete(rig):
         async with jobs.controllers(world.client):
             verdicts = await jobs.play(world.client, manifests, declared, within_s=60.0)
     assert [(verdict.claim, problem) for verdict in verdicts for problem in verdict.problems] == []
-    assert len(verdicts) == 5
+    assert len(verdicts) == 10

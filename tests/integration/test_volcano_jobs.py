@@ -2,6 +2,7 @@
 
 from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
+from sandbox.players.volcano_protocol import JobAction
 from tests.support import volcano
 from tests.support.controller_rig import NODES, PODS
 from tests.support.volcano import NAMES, job, path_of, shown_group, shown_job, task
@@ -183,3 +184,71 @@ async def test_a_pod_of_volcanos_scheduler_that_no_job_made_has_a_group_of_its_o
                 return await shown() == ["Completed {succeeded:1} Scheduled"]
 
             await world.until(completed, 30.0)
+
+
+def member(name, *, owner=None, annotations=None):
+    limits = {"cpu": "1", "volcano.sh/gpu-memory": "1000"}
+    container = {"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}
+    metadata = {"name": name, "annotations": annotations or {}} | ({"ownerReferences": [owner]} if owner else {})
+    return {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": [container]}}
+
+
+async def test_pods_of_an_owner_that_come_before_their_group_run_and_count_for_it(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            made = await world.client.create(
+                "/apis/apps/v1/namespaces/default/replicasets",
+                {
+                    "metadata": {"name": "rs1", "annotations": {"scheduling.volcano.sh/group-min-member": "2"}},
+                    "spec": {
+                        "replicas": 2,
+                        "selector": {"matchLabels": {"a": "b"}},
+                        "template": {"metadata": {"labels": {"a": "b"}}, "spec": member("t")["spec"]},
+                    },
+                },
+            )
+            uid = made["metadata"]["uid"]
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs1", "uid": uid, "controller": True}
+            await world.add(*(member(name, owner=owner) for name in ("rs1-1", "rs1-2")))
+            # Whichever is seen first with its annotation, and whichever without.
+            for name in ("rs1-1", "rs1-2"):
+                await world.phase(name)
+
+            async def running():
+                return (
+                    shown_group(await world.client.get(f"{GROUPS}/podgroup-{uid}")) == "Running {running:2} Scheduled"
+                )
+
+            await world.until(running)
+
+
+async def test_a_group_that_is_there_before_its_pods_is_admitted_and_waits_for_as_many_as_it_wants(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 2}}
+            await world.client.create(GROUPS, {**group, "metadata": {"name": "set-0-1"}})
+            named = {"scheduling.k8s.io/group-name": "set-0-1"}
+            await world.add(member("set-0", annotations=named))
+            await world.waits("set-0", "until 2 members")
+            await world.add(member("set-0-1", annotations=named))
+            for name in ("set-0", "set-0-1"):
+                await world.phase(name)
+
+
+async def test_a_job_that_is_aborted_and_resumed_has_another_group_and_runs_again(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client) as controllers:
+            await volcano.create(world.client, queue("training"))
+            await volcano.create(world.client, sharing_job("j", seconds=0))
+            await reaches(world, "j", "Running {running:2}")
+            before = (await group_of(world, "j"))["metadata"]["uid"]
+            for action, state in ((JobAction.ABORT, "Aborted"), (JobAction.RESUME, "Running {running:2")):
+                await controllers.command("default", "j", action)
+                await reaches(world, "j", state)
+            assert (await group_of(world, "j"))["metadata"]["uid"] != before

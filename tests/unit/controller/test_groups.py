@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import Phase
+from core.model import Phase, PodUid
 from core.settings import GroupSettings
 from core.waiting import Cause
 from tests.support.world import World, node, pod
@@ -223,6 +223,20 @@ def test_a_members_group_can_be_named_later():
     assert status(world)[2] == {}
     world.shows(shown, annotations=IN_G)
     assert status(world)[2] == {"bound": 1}
+
+
+def test_a_member_that_was_placed_before_it_named_its_group_counts_for_those_that_wait():
+    world = ours()
+    world.groups_are(group(min_member=2), queues=[DEFAULT])
+    world.adds(member("early"))
+    assert world.binds() == []
+    late = world.shows(member("late", annotations={}))
+    assert [one.pod.name for one in world.binds()] == ["late"]
+    world.shows(late, annotations=IN_G)
+    world.plan()
+    early = world.owner.life.get(PodUid("uid-early"))
+    assert early is not None
+    assert early.placement is not None
 
 
 def test_groups_of_volcano_are_anothers_to_admit_while_its_name_is():
