@@ -31,11 +31,14 @@ _SLICE: Final = 256
 class _Members:
     """The pods that name one group, how many stand where, and what those on nodes ask of them.
 
-    odd: of those that ask what is not honoured, name and what that is.
+    odd: of those that ask what is not honoured, name and what that is. said: how many are placed together, as members
+    say it themselves. implied: the group as they say it, made when somebody asks.
     """
 
     pods: dict[PodUid, Pod] = field(default_factory=dict)
     odd: dict[PodUid, tuple[str, str]] = field(default_factory=dict)
+    said: dict[PodUid, int] = field(default_factory=dict)
+    implied: GroupSpec | None = None
     tally: Tally = field(default_factory=Tally)
     held: dict[str, int] = field(default_factory=dict)
 
@@ -166,11 +169,12 @@ class Groups:
 
     def _implied(self, key: GroupKey) -> GroupSpec | None:
         """What the members of *key* say of it, where no object can."""
-        said = [parse_int64(text) for pod in self.members(key).values() if (text := pod.annotations.get(MIN_MEMBER))]
-        counts = [count for count in said if count is not None and count >= 0]
-        if not counts:
+        members = self._members.get(key)
+        if members is None or not members.said:
             return None
-        return GroupSpec(key=key, min_member=max(counts), queue="")
+        if members.implied is None:
+            members.implied = GroupSpec(key=key, min_member=max(members.said.values()), queue="")
+        return members.implied
 
     def _is_ours(self, spec: GroupSpec) -> bool:
         """Whether it is admitted and written here."""
@@ -270,6 +274,7 @@ class Groups:
         members = self._members.setdefault(key, _Members())
         self._count(members, members.pods.get(pod.uid), pod)
         members.pods[pod.uid] = pod
+        self._say(members, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
         was_odd = bool(members.odd)
         if what := unsupported_in(pod):
             members.odd[pod.uid] = pod.name, what
@@ -287,11 +292,20 @@ class Groups:
             return
         members = self._members[key]
         self._count(members, members.pods.pop(uid), None)
+        self._say(members, uid, None)
         if members.odd.pop(uid, None) is not None and not members.odd:
             self._changed(key)
         if not members.pods:
             del self._members[key]
         self._note(key)
+
+    def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
+        """A member says that *count* are placed together; None: nothing that can be read."""
+        before = members.said.pop(uid, None)
+        if count is not None and count >= 0:
+            members.said[uid] = count
+        if members.said.get(uid) != before:
+            members.implied = None
 
     def _count(self, members: _Members, before: Pod | None, now: Pod | None) -> None:
         for pod, times in ((before, -1), (now, 1)):

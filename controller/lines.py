@@ -16,7 +16,6 @@ from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
 from core.ledger import Ledger
 from core.model import NodeName, Pod
 from core.nodefit import NodeFacts
-from core.port import Metering
 from core.shape import Shape
 from core.shares import Deserved, Wants, deserved
 
@@ -104,9 +103,9 @@ class Lines:
             return
         for resource, amount in amounts.items():
             asked[resource] = asked.get(resource, 0) + count * amount
-        dialect = self._ledger.catalog.dialects[shape.dialect] if shape.dialect is not None else None
-        if isinstance(dialect, Metering):
+        if shape.dialect is not None and shape.dialect in self._ledger.metering:
             # What it comes to is known of a placement alone: it is as much as can be had.
+            dialect = self._ledger.catalog.dialects[shape.dialect]
             for resource in dialect.resources(self._ledger.tables) & self._ledger.uncounted:
                 asked[resource] = self._total.get(resource, 0)
 

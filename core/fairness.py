@@ -14,7 +14,6 @@ from core.groups import QueueSpec
 from core.ledger import Ledger
 from core.model import Pod
 from core.nodefit import Amounts
-from core.port import Metering
 from core.settings import DialectName
 
 
@@ -24,17 +23,17 @@ def taken(ledger: Ledger, pod: Pod, dialect: DialectName | None, assignment: obj
         amounts = dict(nodefit.amounts_of(pod))
     except InvalidRequestError:
         amounts = {}
-    protocol = ledger.catalog.dialects[dialect] if dialect is not None else None
-    if isinstance(protocol, Metering) and assignment is not None:
+    protocol = ledger.metering.get(dialect) if dialect is not None else None
+    if protocol is not None and assignment is not None:
         amounts.update(protocol.metered(assignment, ledger.tables))
     return amounts
 
 
 def also_taken(ledger: Ledger, dialect: DialectName | None, assignment: object, amounts: Amounts) -> Mapping[str, int]:
     """The same of a pod of no queue, which is only compared with others: *amounts* of its node, and what is metered."""
-    protocol = ledger.catalog.dialects[dialect] if dialect is not None else None
+    protocol = ledger.metering.get(dialect) if dialect is not None else None
     found = dict(amounts)
-    if isinstance(protocol, Metering) and assignment is not None:
+    if protocol is not None and assignment is not None:
         found.update(protocol.metered(assignment, ledger.tables))
     return found
 

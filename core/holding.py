@@ -12,7 +12,7 @@ from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.nodefit import Amounts
-from core.port import Scaled
+from core.port import Metering, Scaled
 from core.settings import DialectName, Tables
 
 
@@ -67,8 +67,9 @@ class Reader:
 
     def __init__(self, catalog: Catalog, tables: Tables) -> None:
         self.catalog: Final = catalog
-        # Which dialects are scaled: asked for every pod, and slow to find out.
+        # Which dialects are scaled, and which meter: asked for every pod, and slow to find out.
         self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
+        self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
         self.card_resources: Final = catalog.resources(tables) | catalog.resources(Tables())

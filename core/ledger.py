@@ -16,7 +16,7 @@ from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
 from core.model import Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts
-from core.port import Complaint, Healing, Stamp
+from core.port import Complaint, Healing, Metering, Stamp
 from core.settings import DialectName, Settings, Tables
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
@@ -139,6 +139,11 @@ class Ledger:
     def uncounted(self) -> frozenset[str]:
         """Resources of shares that are never compared with what a node has."""
         return self._reader.uncounted
+
+    @property
+    def metering(self) -> Mapping[DialectName, Metering]:
+        """The dialects that say themselves what an assignment takes of their resources in all."""
+        return self._reader.metering
 
     @property
     def card_resources(self) -> frozenset[str]:
