@@ -133,12 +133,20 @@ class ApiClient:
         return await self._call("PATCH", path, body=body, params=params, content_type=kind.value)
 
     async def delete(
-        self, path: str, *, grace_s: int | None = None, uid: str = "", params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        grace_s: int | None = None,
+        uid: str = "",
+        propagation: str = "",
+        params: Mapping[str, str] | None = None,
     ) -> Json:
         """Delete the object at *path*; with *uid*, only if it is still that object."""
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
+        if propagation:
+            options["propagationPolicy"] = propagation
         if uid:
             options["preconditions"] = {"uid": uid}
         return await self._call("DELETE", path, body=options, params=params)

@@ -46,6 +46,17 @@ _STARTS: Final = 3
 # while finds its port free again.
 _PORTS: Final = range(20_000, 32_000)
 _DISABLED_ADMISSION: Final = "TaintNodesByCondition,ServiceAccount"
+# Of kube-controller-manager: what makes and ends pods, counts them for quotas, and clears up after its owners.
+_CONTROLLERS: Final = (
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "resourcequota-controller",
+)
 
 
 def admission_configuration(kubeconfig: str) -> dict[str, Any]:
@@ -186,6 +197,17 @@ class RealApi:
         """
         return await asyncio.to_thread(self._start_scheduler, requests_per_s)
 
+    async def start_controller_manager(self, *flags: str) -> Child:
+        """Start kube-controller-manager as an administrator, which runs workloads, quotas, garbage and namespaces.
+
+        What judges nodes is left out: nobody here beats as kubelets do. Ends with the server, or by `stop_child`.
+
+        Raises:
+            RealApiUnavailable: there is no kube-controller-manager.
+            RuntimeError: it did not become ready.
+        """
+        return await asyncio.to_thread(self._start_controller_manager, flags)
+
     async def stop_child(self, child: Child) -> None:
         """End a process that runs beside the server."""
         await asyncio.to_thread(self.children.stop, child)
@@ -320,7 +342,6 @@ class RealApi:
     def _start_scheduler(self, requests_per_s: int) -> Child:
         if self.binaries.kube_scheduler is None:
             raise RealApiUnavailable("kube-scheduler not found; name it with KUBE_SCHEDULER")
-        (port,) = _free_ports(1)
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -333,22 +354,42 @@ class RealApi:
         }
         config_file = self._folder / "scheduler.json"
         config_file.write_text(json.dumps(config), encoding="utf-8")
-        scheduler = self.children.start(
-            "kube-scheduler",
+        flags = (f"--config={config_file}",)
+        return self._start_component("kube-scheduler", self.binaries.kube_scheduler, flags, "/readyz")
+
+    def _start_controller_manager(self, flags: tuple[str, ...]) -> Child:
+        if self.binaries.kube_controller_manager is None:
+            raise RealApiUnavailable("kube-controller-manager not found; name it with KUBE_CONTROLLER_MANAGER")
+        ours = (
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={','.join(_CONTROLLERS)}",
+            "--leader-elect=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=500",
+            *flags,
+        )
+        binary = self.binaries.kube_controller_manager
+        return self._start_component("kube-controller-manager", binary, ours, "/healthz")
+
+    def _start_component(self, name: str, binary: Path, flags: tuple[str, ...], ready: str) -> Child:
+        """Start what is a client of the server and serves its own health at *ready*, and wait for that."""
+        (port,) = _free_ports(1)
+        child = self.children.start(
+            name,
             [
-                self.binaries.kube_scheduler,
-                f"--config={config_file}",
+                binary,
                 f"--authentication-kubeconfig={self.kubeconfig}",
                 f"--authorization-kubeconfig={self.kubeconfig}",
                 f"--bind-address={_HOST}",
                 f"--secure-port={port}",
                 f"--tls-cert-file={self._folder / 'tls.crt'}",
                 f"--tls-private-key-file={self._folder / 'tls.key'}",
+                *flags,
             ],
             env=_environment(self._folder),
         )
-        until("kube-scheduler", lambda: self._not_ready(port), deadline_s=READY_WITHIN_S, children=(scheduler,))
-        return scheduler
+        until(name, lambda: self._not_ready(port, ready), deadline_s=READY_WITHIN_S, children=(child,))
+        return child
 
     def _etcd_not_ready(self) -> str:
         try:
@@ -364,10 +405,10 @@ class RealApi:
         status, _ = self._exchange(self._port, "GET", "/api/v1/namespaces/default", None, self.admin_token)
         return "" if status == 200 else "the namespace default is not there"
 
-    def _not_ready(self, port: int) -> str:
+    def _not_ready(self, port: int, path: str = "/readyz") -> str:
         """Ask as anybody may: that the answer is not 403 shows RBAC's own rules to be in place too."""
         try:
-            status, text = self._exchange(port, "GET", "/readyz", None, None)
+            status, text = self._exchange(port, "GET", path, None, None)
         except (OSError, http.client.HTTPException) as e:
             return str(e) or repr(e)
         return "" if status == 200 else text[-1000:].decode(errors="replace")
@@ -442,7 +483,7 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def _print_binaries(binaries: Binaries) -> None:
-    for name in ("etcd", "kube_apiserver", "kube_scheduler", "kubectl"):
+    for name in ("etcd", "kube_apiserver", "kube_scheduler", "kube_controller_manager", "kubectl"):
         path = getattr(binaries, name)
         size = f"{path.stat().st_size / 1e6:.0f} MB" if path else ""
         sys.stdout.write(f"{name.replace('_', '-')}: {path or 'not found'} {size}\n")

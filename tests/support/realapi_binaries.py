@@ -1,8 +1,8 @@
-"""Finds or builds kube-apiserver, etcd, kube-scheduler and kubectl.
+"""Finds or builds kube-apiserver, etcd, kube-scheduler, kube-controller-manager and kubectl.
 
-Who names a binary is obeyed (`KUBE_APISERVER`, `ETCD`, `KUBE_SCHEDULER`, `KUBECTL`, then the folder
-`KUBEBUILDER_ASSETS`); otherwise they come from the Go module in `tests/realapi/`, built once into a cache outside the
-tree. Running them is left to `tests.support.realapi`.
+Who names a binary is obeyed (`KUBE_APISERVER`, `ETCD`, `KUBE_SCHEDULER`, `KUBE_CONTROLLER_MANAGER`, `KUBECTL`, then the
+folder `KUBEBUILDER_ASSETS`); otherwise they come from the Go module in `tests/realapi/`, built once into a
+cache outside the tree. Running them is left to `tests.support.realapi`.
 """
 
 import fcntl
@@ -30,12 +30,14 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 _VARIABLES: Final[Mapping[str, str]] = {
     "etcd": "ETCD",
     "kube-apiserver": "KUBE_APISERVER",
     "kube-scheduler": "KUBE_SCHEDULER",
+    "kube-controller-manager": "KUBE_CONTROLLER_MANAGER",
     "kubectl": "KUBECTL",
 }
 _PROGRESS_EVERY_S: Final = 30.0
@@ -57,6 +59,7 @@ class Binaries:
     etcd: Path
     kube_apiserver: Path
     kube_scheduler: Path | None
+    kube_controller_manager: Path | None
     kubectl: Path | None
 
 
@@ -77,7 +80,13 @@ def find(environ: Mapping[str, str]) -> Binaries:
     assert etcd is not None
     assert kube_apiserver is not None
     kubectl = found["kubectl"] or _on_path("kubectl", environ)
-    return Binaries(etcd=etcd, kube_apiserver=kube_apiserver, kube_scheduler=found["kube-scheduler"], kubectl=kubectl)
+    return Binaries(
+        etcd=etcd,
+        kube_apiserver=kube_apiserver,
+        kube_scheduler=found["kube-scheduler"],
+        kube_controller_manager=found["kube-controller-manager"],
+        kubectl=kubectl,
+    )
 
 
 def find_or_build(environ: Mapping[str, str]) -> Binaries:
