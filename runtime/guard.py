@@ -162,8 +162,10 @@ class Guarded(HttpToolsProtocol):
             self._look_at_head()
             if self._is_over:
                 return
-            self._is_direct = self._may_be_direct()
-            if not self._is_direct:
+            # Blank lines before a call are none.
+            has_call = self._is_answering or self._is_in_body
+            self._is_direct = has_call and self._may_be_direct()
+            if has_call and not self._is_direct:
                 self._hand_over(self.app)
         if self._left and not self._is_over:
             body = data[at : at + self._left]

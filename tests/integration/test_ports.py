@@ -147,6 +147,17 @@ async def test_an_answer_says_what_http_wants_of_it(serve, path):
         assert await reader.read() == b"0\n"
 
 
+async def test_blank_lines_before_a_call_are_no_call(serve):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        for path in ("/", "/later", "/"):
+            writer.write(b"\r\n\r\n")
+            await asyncio.sleep(0.02)
+            writer.write(call(b"abc", path=path))
+            assert await answer(reader) == (200, b"3\n")
+        assert served.echo.begun == 3
+
+
 async def test_a_call_may_come_byte_by_byte(serve):
     served = await serve()
     async with served.connection() as (reader, writer):
