@@ -4,7 +4,7 @@ A large cluster has 100,000 of them: they are written as text in slices, not kep
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from core.errors import escaped
 from core.holding import Holding
@@ -39,7 +39,7 @@ def _head(one: Series) -> str:
     return f"# HELP {one.name} {one.text}\n# TYPE {one.name} gauge\n"
 
 
-def _of_cards(name: str, at: int, state: NodeState, dialect: Exposing, which: DialectName) -> str:
+def _of_cards(name: str, at: int, state: NodeState, dialect: Exposing[Any, Any], which: DialectName) -> str:
     node = _escaped(state.facts.name)
     cards = [dialect.card_figures(card) for card in reversed(state.offers.get(which, ()))]
     # A card that is named twice has one series, as every set of labels has.
@@ -47,7 +47,7 @@ def _of_cards(name: str, at: int, state: NodeState, dialect: Exposing, which: Di
     return "".join(f'{name}{{devID="{card}",NodeName="{node}"}} {figure}\n' for card, figure in reversed(told.items()))
 
 
-def _of_pods(name: str, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing) -> str:
+def _of_pods(name: str, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing[Any, Any]) -> str:
     node = _escaped(on)
     lines = []
     for holding in held:

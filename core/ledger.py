@@ -141,7 +141,7 @@ class Ledger:
         return self._reader.uncounted
 
     @property
-    def metering(self) -> Mapping[DialectName, Metering]:
+    def metering(self) -> Mapping[DialectName, Metering[Any]]:
         """The dialects that say themselves what an assignment takes of their resources in all."""
         return self._reader.metering
 

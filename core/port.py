@@ -25,6 +25,7 @@ from core.settings import DialectName, Policy, Tables
 CardT = TypeVar("CardT")
 RequestT = TypeVar("RequestT")
 AssignmentT = TypeVar("AssignmentT")
+ScaleT = TypeVar("ScaleT")
 RequestT_co = TypeVar("RequestT_co", covariant=True)
 # Of roles that are given such values and hand none back.
 CardT_contra = TypeVar("CardT_contra", contravariant=True)
@@ -268,14 +269,14 @@ class Series(NamedTuple):
     text: str
 
 
-class CardStock(Protocol):
+class CardStock(Protocol[RequestT_contra]):
     """What is known of a dialect's cards in the whole cluster, nothing in use."""
 
     def types(self) -> frozenset[str]:
         """What they are called."""
         ...
 
-    def takes(self, request: Any) -> bool | None:
+    def takes(self, request: RequestT_contra) -> bool | None:
         """Whether an empty node takes *request*; None where that is not certain."""
         ...
 
@@ -568,48 +569,48 @@ class Marking(Protocol):
 
 
 @runtime_checkable
-class Scaled(Protocol):
+class Scaled(Protocol[CardT_contra, AssignmentT_contra, ScaleT]):
     """What a dialect adds whose assignments hold figures in a unit that is the node's; the others have nothing of it.
 
     The unit is kept beside what is counted, and written with the Binding. A node whose unit has changed since takes
     nothing new of the dialect until everything that was counted in the other one is gone.
     """
 
-    def scale(self, node: Node | None, cards: Sequence[Any], tables: Tables) -> object:
+    def scale(self, node: Node | None, cards: Sequence[CardT_contra], tables: Tables) -> ScaleT:
         """What figures mean on *node*, which is gone if None, with *cards*: none where it offers none just now."""
         ...
 
-    def rescaled(self, assignment: Any, since: object, now: object) -> tuple[object, str]:
+    def rescaled(self, assignment: AssignmentT_contra, since: ScaleT, now: ScaleT) -> tuple[ScaleT, str]:
         """(the scale to keep beside *assignment*, which was counted by *since*; why it cannot be counted by *now*)."""
         ...
 
-    def scale_told(self, assignment: Any, scale: object) -> Mapping[str, str]:
+    def scale_told(self, assignment: AssignmentT_contra, scale: ScaleT) -> Mapping[str, str]:
         """What the Binding carries of *scale*, so that another process knows it."""
         ...
 
-    def scale_read(self, pod: Pod, assignment: Any, now: object) -> object | None:
+    def scale_read(self, pod: Pod, assignment: AssignmentT_contra, now: ScaleT) -> ScaleT | None:
         """The scale that bound *pod* tells of, *now* if that says the same of its cards; None if it tells of none."""
         ...
 
 
 @runtime_checkable
-class Choosing(Protocol):
+class Choosing(Protocol[CardT_contra, RequestT, AssignmentT_contra]):
     """What a dialect adds whose cards serve one request in several ways, of which a pod may leave the choice open."""
 
-    def ways(self, request: Any) -> tuple[tuple[str, Any], ...]:
+    def ways(self, request: RequestT) -> tuple[tuple[str, RequestT], ...]:
         """Every way by its word, with *request* held to it; () where the request itself names one."""
         ...
 
-    def way(self, assignment: Any, cards: Sequence[Any]) -> str:
+    def way(self, assignment: AssignmentT_contra, cards: Sequence[CardT_contra]) -> str:
         """The way in which *assignment* is served, "" where its cards are gone."""
         ...
 
 
 @runtime_checkable
-class Identifying(Protocol):
+class Identifying(Protocol[CardT_contra]):
     """What a dialect adds whose cards have ids that no other card in the world has; the others have nothing of it."""
 
-    def identities(self, cards: Sequence[Any]) -> tuple[str, ...]:
+    def identities(self, cards: Sequence[CardT_contra]) -> tuple[str, ...]:
         """The ids of *cards*: two nodes that offer the same one cannot both be right."""
         ...
 
@@ -628,46 +629,46 @@ class Counting(Protocol):
 
 
 @runtime_checkable
-class Furnishing(Protocol):
+class Furnishing(Protocol[RequestT_contra]):
     """What a dialect adds whose pods need more than they ask for; the others have nothing of it."""
 
     def labels(self) -> frozenset[str]:
         """The labels that are read of its pods, and of no others."""
         ...
 
-    def furnished(self, pod: Pod, request: Any, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+    def furnished(self, pod: Pod, request: RequestT_contra, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
         """*pod* with what it needs besides, whoever places it; done twice it changes nothing more."""
         ...
 
 
 @runtime_checkable
-class Reading(Protocol):
+class Reading(Protocol[RequestT_contra]):
     """What a dialect adds that reads more of a pod than its resources; the others have nothing of it."""
 
     def wishes(self, tables: Tables) -> frozenset[str]:
         """The annotations by which users say which cards they want, and how: free until it is bound."""
         ...
 
-    def heeded(self, request: Any, tables: Tables) -> frozenset[str]:
+    def heeded(self, request: RequestT_contra, tables: Tables) -> frozenset[str]:
         """Of all dialects' wishes those that are read, or refused by name, of a pod with *request*."""
         ...
 
-    def remarks(self, pod: Pod, request: Any, tables: Tables) -> Iterator[Notice]:
+    def remarks(self, pod: Pod, request: RequestT_contra, tables: Tables) -> Iterator[Notice]:
         """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
         ...
 
 
 @runtime_checkable
-class Advising(Protocol):
+class Advising(Protocol[RequestT]):
     """What a dialect adds that may give more, or less, than a request says; the others have nothing of it."""
 
-    def advice(self, request: Any, tables: Tables, stock: CardStock | None) -> Iterator[Notice]:
+    def advice(self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None) -> Iterator[Notice]:
         """What the owner of a pod with *request* should know of what it would get from *stock*, None if unknown."""
         ...
 
 
 @runtime_checkable
-class Exposing(Protocol):
+class Exposing(Protocol[CardT_contra, AssignmentT_contra]):
     """What a dialect adds whose cards have series of metrics that others know; the others have nothing of it."""
 
     def card_series(self) -> tuple[Series, ...]:
@@ -678,45 +679,45 @@ class Exposing(Protocol):
         """Those with one figure for each card of a pod."""
         ...
 
-    def card_figures(self, card: Any) -> tuple[str, tuple[int, ...]]:
+    def card_figures(self, card: CardT_contra) -> tuple[str, tuple[int, ...]]:
         """The id of *card*, and its figures in the order of `card_series`."""
         ...
 
-    def pod_figures(self, assignment: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def pod_figures(self, assignment: AssignmentT_contra) -> Iterator[tuple[str, tuple[int, ...]]]:
         """What *assignment* takes of cards by their ids, in the order of `pod_series`; several of one card add up."""
         ...
 
 
 @runtime_checkable
-class Healing(Protocol):
+class Healing(Protocol[CardT]):
     """What a dialect adds whose nodes tell of cards that are unhealthy."""
 
-    def healed(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
+    def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
         """*cards*, nothing in use, as they would be if the unhealthy and unsteady ones were well."""
         ...
 
-    def well(self, cards: tuple[Any, ...]) -> frozenset[str]:
+    def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
         """The names of those of *cards* that are not said to be unhealthy; unsteady ones are well."""
         ...
 
-    def unsteady(self, cards: tuple[Any, ...], names: frozenset[str]) -> tuple[Any, ...]:
+    def unsteady(self, cards: tuple[CardT, ...], names: frozenset[str]) -> tuple[CardT, ...]:
         """*cards*, nothing in use, with nothing new for those of *names* that could be used."""
         ...
 
 
 @runtime_checkable
-class Typical(Protocol):
+class Typical(Protocol[CardT]):
     """What a dialect adds whose cards have names, or can be unwell: nodes are compared without that."""
 
-    def at_best(self, cards: tuple[Any, ...]) -> tuple[Any, ...]:
+    def at_best(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
         """*cards*, nothing in use, every one there and well, and named alike wherever they are alike."""
         ...
 
 
 @runtime_checkable
-class Metering(Protocol):
+class Metering(Protocol[AssignmentT_contra]):
     """What a dialect adds of whose resources a pod names what it wants of each card; of all others, sums are known."""
 
-    def metered(self, assignment: Any, tables: Tables) -> Mapping[str, int]:
+    def metered(self, assignment: AssignmentT_contra, tables: Tables) -> Mapping[str, int]:
         """What *assignment* takes of these resources in all, in their units: what queues count."""
         ...

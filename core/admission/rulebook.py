@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from core import names
 from core.catalog import Catalog
@@ -42,8 +42,8 @@ class Rulebook:
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
     wishes: frozenset[str]
-    reading: Mapping[DialectName, Reading]
-    furnishing: Mapping[DialectName, Furnishing]
+    reading: Mapping[DialectName, Reading[Any]]
+    furnishing: Mapping[DialectName, Furnishing[Any]]
     labels: Mapping[DialectName, frozenset[str]]
     counts: Mapping[str, str]
     memories: Mapping[str, str]

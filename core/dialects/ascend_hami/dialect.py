@@ -12,18 +12,25 @@ from core.model import AnyPod, Node, Pod
 from core.port import (
     CardShare,
     Complaint,
+    Counting,
     DialectSpec,
+    Furnishing,
+    Healing,
     Held,
     InFlight,
+    Locking,
     LockStep,
     LockWait,
+    Metering,
     NodeRoom,
     Offer,
     Placed,
+    Reading,
     Reason,
     Shortfall,
     Stamp,
     Tally,
+    Typical,
     Violation,
     Want,
 )
@@ -31,7 +38,9 @@ from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 
-class AscendHami:
+class AscendHami(
+    Locking, Counting, Furnishing[Request], Reading[Request], Healing[Card], Typical[Card], Metering[Assignment]
+):
     """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
 
     name: DialectName = DialectName("ascend_hami")

@@ -16,6 +16,8 @@ from core.port import (
     CardShare,
     Complaint,
     DialectSpec,
+    Furnishing,
+    Healing,
     Held,
     InFlight,
     NodeDocuments,
@@ -23,10 +25,12 @@ from core.port import (
     Offer,
     Place,
     Placed,
+    Reading,
     Reason,
     Shortfall,
     Stamp,
     Tally,
+    Typical,
     Violation,
     Want,
 )
@@ -36,7 +40,7 @@ from core.units import counted
 from core.wire.mindcluster import node_documents
 
 
-class MindCluster:
+class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip]):
     """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
     name: DialectName = DialectName("mindcluster")

@@ -27,7 +27,7 @@ class Grant(NamedTuple):
     model: str
 
 
-def slices(request: Request, table: VgpuTable, stock: CardStock | None) -> Iterator[Notice]:
+def slices(request: Request, table: VgpuTable, stock: CardStock[Request] | None) -> Iterator[Notice]:
     """CS113: MIG gives whole slices, which may be larger than what was asked for.
 
     Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
@@ -45,7 +45,7 @@ def slices(request: Request, table: VgpuTable, stock: CardStock | None) -> Itera
         yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
 
 
-def _is_for_mig(request: Request, stock: CardStock | None) -> bool:
+def _is_for_mig(request: Request, stock: CardStock[Request] | None) -> bool:
     """Whether, of this cluster's cards, certainly none but those in mode mig take *request*."""
     if stock is None:
         return False

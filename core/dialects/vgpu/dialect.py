@@ -14,22 +14,35 @@ from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import AnyPod, Node, Pod
 from core.port import (
+    Advising,
+    Beating,
     CardLists,
     CardShare,
     CardStock,
+    Choosing,
     Complaint,
+    Counting,
     DialectSpec,
+    Exposing,
+    Healing,
     Held,
+    Identifying,
     InFlight,
+    Marking,
+    Metering,
     Modes,
     NodeRoom,
     Offer,
     Placed,
+    Reading,
     Reason,
+    Rotating,
+    Scaled,
     Series,
     Shortfall,
     Stamp,
     Tally,
+    Typical,
     Violation,
     Want,
 )
@@ -37,7 +50,21 @@ from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 
 
-class Vgpu:
+class Vgpu(
+    Rotating,
+    Beating,
+    Marking,
+    Scaled[Card, Assignment, Scale],
+    Choosing[Card, Request, Assignment],
+    Identifying[Card],
+    Counting,
+    Reading[Request],
+    Advising[Request],
+    Exposing[Card, Assignment],
+    Healing[Card],
+    Typical[Card],
+    Metering[Assignment],
+):
     """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
@@ -230,7 +257,7 @@ class Vgpu:
         """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)
 
-    def advice(self, request: Request, tables: Tables, stock: CardStock | None) -> Iterator[Notice]:
+    def advice(self, request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[Notice]:
         """That MIG gives whole slices."""
         return advice.slices(request, tables.vgpu, stock)
 

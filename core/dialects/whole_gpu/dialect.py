@@ -23,6 +23,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Placed,
+    Reading,
     Reason,
     Room,
     Shortfall,
@@ -46,7 +47,7 @@ class Request(NamedTuple):
     selection: CardSelection
 
 
-class WholeGpu:
+class WholeGpu(Reading[Request]):
     """`core.port.Dialect` for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
