@@ -1,5 +1,7 @@
 """Members that are placed together, from the object to their containers: all of them, or none."""
 
+import pytest
+
 from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.support import volcano
@@ -85,6 +87,7 @@ EIGHT = {**CARDS, "count": 8}
 FULL = tuple({"name": f"t4-{at}", "plugin": EIGHT} for at in range(8))
 
 
+@pytest.mark.timeout(300)
 async def test_a_gang_of_64_on_64_cards_of_which_one_is_taken_starts_nothing(rig):
     async with rig(nodes=FULL) as world:
         await volcano.install(world.client)
@@ -98,10 +101,10 @@ async def test_a_gang_of_64_on_64_cards_of_which_one_is_taken_starts_nothing(rig
                 said = [condition_of(one) for one in await members(world, "gang")]
                 return len(said) == 64 and all("63 of the 64 members" in one for one in said)
 
-            await world.until(told, 60.0)
+            await world.until(told, 120.0)
             assert {one["spec"].get("nodeName", "") for one in await members(world, "gang")} == {""}
             await world.client.delete(f"{PODS}/holds")
-            await reaches(world, "gang", "Running {running:64}", 60.0)
+            await reaches(world, "gang", "Running {running:64}", 120.0)
 
 
 async def test_a_member_that_fails_comes_back_in_the_group_that_goes_on(rig):

@@ -23,6 +23,7 @@ _HOSTILE: Final = "its client does what no API server does; e2e calls the webhoo
 _NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 
 ONLY_HERE: Final[Mapping[str, str]] = {
+    "test_budgets": "e2e/test_workloads does it with the quotas that Kubernetes itself counts",
     "test_cards_page::test_each_command_is_shown": _NO_SERVER,
     "test_cards_page::test_every_field_is_listed_and_no_other": _NO_SERVER,
     "test_cards_page::test_the_schema_is_that_of_the_fields": _NO_SERVER,
