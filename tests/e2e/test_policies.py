@@ -476,7 +476,7 @@ async def _writes_its_own(cluster: Cluster, admin: Rest, account: str) -> None:
         for body in (*FOREIGN_NODE_WRITES, *theirs):
             path = f"{node_path(cluster, body)}?dryRun=All"
             denied = await own.patch(path, body, STRATEGIC_PATCH)
-            assert (denied.status, "CS317" in denied.message) == (403, True), (account, body, denied)
+            assert (denied.status, "CS318" in denied.message) == (403, True), (account, body, denied)
             for writer in (admin, kubelet):
                 assert (await writer.patch(path, body, STRATEGIC_PATCH)).status == 200, body
 
@@ -487,7 +487,7 @@ async def test_of_a_node_with_hundreds_of_annotations_a_device_plugin_changes_no
     async with cluster.user(USER) as admin, cluster.user(PLUGIN, node=cluster.node) as own:
         await admin.patch(path, {"metadata": {"annotations": many}})
         told = await own.patch(path, OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH)
-        assert (told.status, "CS317" in " ".join(told.warnings)) == (200, True), told
+        assert (told.status, "CS318" in " ".join(told.warnings)) == (200, True), told
         plain = await own.patch(f"{path}/status", OWN_NODE_WRITES[PLUGIN][-1], STRATEGIC_PATCH)
         assert (plain.status, plain.warnings) == (200, ()), plain
 
