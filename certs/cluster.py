@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from certs.files import CA_FILE, CA_KEY_FILE, CERT_FILE, KEY_FILE
-from certs.pair import State, Stored, Verdict, Wanted, authority_due, judge, merged_bundle, renewed
+from certs.pair import PairVerdict, State, Stored, Wanted, authority_due, judge, merged_bundle, renewed
 from kube.calls import JSON_PATCH, MERGE_PATCH, Body
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 
@@ -81,7 +81,7 @@ class Kept:
         problems: a line for each webhook configuration that cannot be made to trust the pair.
     """
 
-    found: Verdict
+    found: PairVerdict
     stored: Stored
     written: bool
     new_authority: bool

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from certs.pair import State, Stored, Verdict, Wanted, authority_due, judge, renewed
+from certs.pair import PairVerdict, State, Stored, Wanted, authority_due, judge, renewed
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -32,8 +32,8 @@ _OWNER_ONLY: Final = 0o600
 class Ensured:
     """What `ensure` found and what stands now; *written* is false where a good pair was kept."""
 
-    found: Verdict
-    stands: Verdict
+    found: PairVerdict
+    stands: PairVerdict
     written: bool
     new_authority: bool
 

@@ -72,7 +72,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PairVerdict:
     """How a stored pair stands, and a sentence for people that begins with it."""
 
     state: State
@@ -86,7 +86,7 @@ class Verdict:
 
 def judge(
     stored: Stored, now: datetime, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
-) -> Verdict:
+) -> PairVerdict:
     """How *stored* stands at *now* for the names given; the first obstacle is told, in the order of `State`."""
     if stored.complaints:
         return _verdict(State.UNREADABLE, "; ".join(stored.complaints))
@@ -174,11 +174,11 @@ def describe(cert_pem: bytes) -> str:
     return f"names {', '.join((*dns_names, *addresses)) or '(none)'}; until {leaf.not_valid_after_utc.isoformat()}"
 
 
-def _verdict(state: State, detail: str) -> Verdict:
-    return Verdict(state=state, text=f"{state}: {detail}")
+def _verdict(state: State, detail: str) -> PairVerdict:
+    return PairVerdict(state=state, text=f"{state}: {detail}")
 
 
-def _age(leaf: x509.Certificate, now: datetime) -> Verdict:
+def _age(leaf: x509.Certificate, now: datetime) -> PairVerdict:
     if now > leaf.not_valid_after_utc:
         return _verdict(State.EXPIRED, f"tls.crt ended at {leaf.not_valid_after_utc.isoformat()}")
     if now < leaf.not_valid_before_utc:
@@ -186,7 +186,7 @@ def _age(leaf: x509.Certificate, now: datetime) -> Verdict:
     days = (leaf.not_valid_after_utc - now) // timedelta(days=1)
     expires = f"expires in {days} {'day' if days == 1 else 'days'}"
     if now >= renewal_time(leaf):
-        return Verdict(state=State.DUE, text=f"{expires}: two thirds of its life are over, renew it")
+        return PairVerdict(state=State.DUE, text=f"{expires}: two thirds of its life are over, renew it")
     return _verdict(State.GOOD, expires)
 
 

@@ -48,9 +48,9 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
         rows += _totals(found.totals, "TOTAL")
     shown = [*((_HEADER,) if headers else ()), *rows] if rows else []
     lines = list(_aligned([[*row] if wide else [c for i, c in enumerate(row) if i not in _WIDE] for row in shown]))
-    remarks = [f"{node.name}: {remark}" for node in found.nodes for remark in (*_taints(node), *node.remarks)]
-    remarks += [f"node {name}: there is none of that name" for name in found.missing]
-    lines += map(escaped, remarks)
+    warnings = [f"{node.name}: {warning}" for node in found.nodes for warning in (*_taints(node), *node.warnings)]
+    warnings += [f"node {name}: there is none of that name" for name in found.missing]
+    lines += map(escaped, warnings)
     lines = lines or [escaped(_no_cards(() if all_nodes else found.nodes, all_nodes=all_nodes))]
     return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])
 

@@ -71,7 +71,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node with its cards; remarks: what of its data cannot be used, and what it takes no pods of.
+    """One node with its cards; warnings: what of its data cannot be used, and what it takes no pods of.
 
     ready, schedulable, taints: as the node says, a taint as ``key=value:effect``. totals: one for each protocol.
     """
@@ -82,7 +82,7 @@ class Node:
     taints: tuple[str, ...]
     cards: tuple[Card, ...]
     totals: tuple[Total, ...]
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ def _node(ledger: Ledger, state: NodeState) -> Node:
         ),
         cards=cards,
         totals=_totals(cards),
-        remarks=tuple(_remarks(state)),
+        warnings=tuple(_warnings(state)),
     )
 
 
@@ -256,7 +256,7 @@ def _holders(ledger: Ledger, state: NodeState, dialect: DialectName) -> dict[str
     return held
 
 
-def _remarks(state: NodeState) -> Iterator[str]:
+def _warnings(state: NodeState) -> Iterator[str]:
     for complaint in state.complaints:
         yield f"{complaint.field}: {complaint.problem}"
     for name, why in state.closed.items():

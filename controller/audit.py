@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from controller.deeds import Announce, Subject
+from controller.actions import Announce, Subject
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -193,7 +193,7 @@ class Audit:
             if reason is not None and about is not None and (one.node, one.event) not in told:
                 told.add((one.node, one.event))
                 subject = Subject(kind="Node", name=about.name, uid=about.uid)
-                self._owner.planner.deeds.append(Announce(about=subject, reason=reason, message=one.event))
+                self._owner.planner.actions.append(Announce(about=subject, reason=reason, message=one.event))
         self._inbox.filled.set()
 
     # ------------------------------------------------------------------ what others see

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from controller.actions import Announce, Subject
 from controller.config import PodName
-from controller.deeds import Announce, Subject
 from controller.metrics import Metrics
 from core.names import CONFIGURATION_ACCEPTED
 from kube.calls import Calls, Condition
@@ -31,7 +31,7 @@ _EVENT_MAX: Final = 900
 _LOOK_S: Final = 1.0
 
 
-class Reason(StrEnum):
+class ConfigurationReason(StrEnum):
     """What can be said of the configuration; all but REFUSED say that it is in force."""
 
     ACCEPTED = "Accepted"
@@ -40,27 +40,29 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ConfigurationVerdict:
     """Whether the configuration as it was last edited is in force; in one word and for people."""
 
-    reason: Reason
+    reason: ConfigurationReason
     message: str
 
     @property
     def accepted(self) -> bool:
         """Whether it is in force."""
-        return self.reason is not Reason.REFUSED
+        return self.reason is not ConfigurationReason.REFUSED
 
 
-def verdict(active: ActiveConfiguration) -> Verdict:
+def verdict(active: ActiveConfiguration) -> ConfigurationVerdict:
     """Whether all that was written is in force."""
     if active.refused:
         told = "; ".join(f"{name}: {why}" for name, why in sorted(active.refused.items()))
         since = ", from before this process began" if active.from_before else ""
-        return Verdict(reason=Reason.REFUSED, message=f"{told}; {LAST_GOOD}{since}")
+        return ConfigurationVerdict(reason=ConfigurationReason.REFUSED, message=f"{told}; {LAST_GOOD}{since}")
     if active.notes:
-        return Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(active.notes))
-    return Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
+        return ConfigurationVerdict(
+            reason=ConfigurationReason.ACCEPTED_WITH_NOTES, message="in force; " + "; ".join(active.notes)
+        )
+    return ConfigurationVerdict(reason=ConfigurationReason.ACCEPTED, message="the whole configuration is in force")
 
 
 def refusal(name: str, why: str) -> Announce:
@@ -104,7 +106,7 @@ class OwnCondition:
         self,
         calls: Calls,
         pod: PodName,
-        verdict: Callable[[], Verdict],
+        verdict: Callable[[], ConfigurationVerdict],
         metrics: Metrics,
         *,
         wall: Callable[[], float] = time.time,
@@ -123,7 +125,7 @@ class OwnCondition:
     async def run(self) -> None:
         """Write whenever there is something else to say, until cancelled."""
         backoff = Backoff(first_s=1.0, cap_s=60.0, jitter=lambda: 0.0)
-        written: Verdict | None = None
+        written: ConfigurationVerdict | None = None
         told = ""
         while True:
             verdict = self._verdict()
@@ -142,7 +144,7 @@ class OwnCondition:
             written, told = verdict, ""
             backoff.reset()
 
-    async def _write(self, verdict: Verdict) -> None:
+    async def _write(self, verdict: ConfigurationVerdict) -> None:
         if not self._uid:
             await self._read()
         status = "True" if verdict.accepted else "False"

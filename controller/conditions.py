@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from controller.deeds import Announce, about_pod
+from controller.actions import Announce, about_pod
+from controller.events import Recorder
 from controller.inbox import Inbox
 from controller.lifecycle import Entry, Told
 from controller.metrics import Metrics
 from controller.owner import Owner
-from controller.record import Recorder
 from core.errors import escaped
 from core.model import PodUid
 from core.waiting import Wait, code_in

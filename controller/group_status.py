@@ -49,7 +49,7 @@ def state_of(pod: Pod) -> MemberState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class GroupVerdict:
     """What was decided on a group.
 
     admitted: its pods may be made and placed. why: why it is not admitted, or why its members found no place; "" where
@@ -92,7 +92,7 @@ class Tally:
         return self.of(MemberState.BOUND, MemberState.RUNNING) + self.finished
 
 
-def status_of(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupStatus:
+def status_of(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus:
     """The status that *spec* should have; times of conditions that did not change are kept, of others empty.
 
     What is written of conditions of other types stays.
@@ -112,7 +112,7 @@ def status_of(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupStatus:
     )
 
 
-def _phase(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupPhase:
+def _phase(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupPhase:
     before = spec.status.phase
     if not verdict.admitted:
         return before
@@ -123,7 +123,7 @@ def _phase(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupPhase:
     return GroupPhase.INQUEUE if before is GroupPhase.PENDING else before
 
 
-def _conditions(spec: GroupSpec, tally: Tally, verdict: Verdict) -> dict[str, GroupCondition]:
+def _conditions(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> dict[str, GroupCondition]:
     """What we say of the group, by type; nothing before there is anything to say."""
     if verdict.why:
         return {
@@ -147,7 +147,7 @@ def _dated(condition: GroupCondition, known: GroupCondition | None) -> GroupCond
     return replace(condition, changed_at="")
 
 
-def native_condition(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupCondition | None:
+def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupCondition | None:
     """PodGroupScheduled as a native group should have it; it never goes back from True. None: nothing to say."""
     known = next((one for one in spec.status.conditions if one.type == NATIVE_SCHEDULED), None)
     if known is not None and known.status:

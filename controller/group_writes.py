@@ -14,13 +14,13 @@ from urllib.parse import quote
 import structlog
 
 from controller import group_status
+from controller.actions import Announce, Subject
 from controller.admitting import shown
-from controller.deeds import Announce, Subject
-from controller.group_status import Tally, Verdict
+from controller.events import Recorder
+from controller.group_status import GroupVerdict, Tally
 from controller.groups import Groups
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.record import Recorder
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.wire.podgroups import DECODERS
@@ -88,7 +88,7 @@ class GroupWrites:
         """Until something changed, or a write that was put off is due."""
         self.wake.clear()
         try:
-            async with asyncio.timeout(_LOOK_S if self._due or self._groups.queues_untold else _QUEUES_S):
+            async with asyncio.timeout(_LOOK_S if self._due or self._groups.queues_unreported else _QUEUES_S):
                 await self.wake.wait()
         except TimeoutError:
             pass
@@ -97,9 +97,9 @@ class GroupWrites:
 
     async def _write_groups(self) -> None:
         now_s = self._clock()
-        for key in self._groups.untold:
+        for key in self._groups.unreported:
             self._due.setdefault(key, 0.0)
-        self._groups.untold.clear()
+        self._groups.unreported.clear()
         due = [key for key, due_s in self._due.items() if due_s <= now_s]
         for at in range(0, len(due), _AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
@@ -109,7 +109,7 @@ class GroupWrites:
                     if judged is not None:
                         tasks.create_task(self._write_group(*judged), name=f"write {key}")
 
-    async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: Verdict) -> None:
+    async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
         status = _wanted(spec, tally, verdict)
         if status is None or status == spec.status:
             return
@@ -189,12 +189,12 @@ class GroupWrites:
 
     async def _write_queues(self) -> None:
         groups = self._groups
-        if not (groups.governs and groups.queues_untold and groups.queues_served):
+        if not (groups.governs and groups.queues_unreported and groups.queues_served):
             return
         if self._clock() < self._queues_s + _QUEUES_S:
             return
         self._queues_s = self._clock()
-        groups.queues_untold = False
+        groups.queues_unreported = False
         for name, amounts in groups.allocated().items():
             queue = groups.queue(name)
             said = {one: shown(one, amount) for one, amount in amounts.items()}
@@ -211,7 +211,7 @@ class GroupWrites:
             return
         except (ApiError, InvalidRequestError) as e:
             self._failed("write queue", f"queue {queue.name}", e)
-            self._groups.queues_untold = True
+            self._groups.queues_unreported = True
             return
         self._failing.discard("write queue")
         self._inbox.put(partial(self._groups.queue_changed, found))
@@ -232,7 +232,7 @@ def _path(key: GroupKey) -> str:
     return f"{NATIVE_API}/namespaces/{namespace}/podgroups/{name}/status"
 
 
-def _wanted(spec: GroupSpec, tally: Tally, verdict: Verdict) -> GroupStatus | None:
+def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus | None:
     """What *spec* should say; None if nothing is to be said."""
     if spec.key.kind is GroupKind.VOLCANO:
         return group_status.status_of(spec, tally, verdict)

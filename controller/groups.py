@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller import admitting
-from controller.group_status import NOT_ENOUGH_RESOURCES, NOT_SUPPORTED, MemberState, Tally, Verdict, state_of
+from controller.group_status import NOT_ENOUGH_RESOURCES, NOT_SUPPORTED, GroupVerdict, MemberState, Tally, state_of
 from core.errors import InvalidRequestError, quoted
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
 from core.model import Pod, PodUid
@@ -60,8 +60,8 @@ class Groups:
         queues: by name.
         served: whether each kind is installed; None while that is not known.
         governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
-        untold: groups whose status may be another one now.
-        queues_untold: whether what queues hold may be another amount now.
+        unreported: groups whose status may be another one now.
+        queues_unreported: whether what queues hold may be another amount now.
         wanting: groups that wait to be admitted.
         version: another one after every change that could help one of those.
     """
@@ -73,8 +73,8 @@ class Groups:
         self.queues_served: bool | None = None
         self.governs = False
         self.settings = settings
-        self.untold: Final[dict[GroupKey, None]] = {}
-        self.queues_untold = False
+        self.unreported: Final[dict[GroupKey, None]] = {}
+        self.queues_unreported = False
         self.wanting: Final[dict[GroupKey, None]] = {}
         self.version = 0
         self._changed: Final = changed
@@ -190,7 +190,7 @@ class Groups:
         self.version += 1
         for key in self._specs:
             self._look_at(key)
-        self.queues_untold = True
+        self.queues_unreported = True
 
     def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool) -> Iterator[None]:
         """These groups of *kind*, and no others, exist. Yields where others may have their turn."""
@@ -230,8 +230,8 @@ class Groups:
         if self._specs.pop(key, None) is not None:
             self._judged.pop(key, None)
             self.wanting.pop(key, None)
-            self.untold.pop(key, None)
-            self.queues_untold = True
+            self.unreported.pop(key, None)
+            self.queues_unreported = True
             self.version += 1
             self._changed(key)
 
@@ -255,7 +255,7 @@ class Groups:
         self._queues_changed(name)
 
     def _queues_changed(self, name: str | None) -> None:
-        self.queues_untold = True
+        self.queues_unreported = True
         self.version += 1
         for key, spec in self._specs.items():
             if name is None or spec.queue == name or name in self._ancestry(spec.queue):
@@ -315,16 +315,16 @@ class Groups:
             members.tally.add(state, times)
             if state in _HOLDING and pod.node_name:
                 admitting.add(members.held, dict(_amounts(pod)), times)
-                self.queues_untold = True
+                self.queues_unreported = True
 
     def _note(self, key: GroupKey) -> None:
         if key in self._specs:
-            self.untold[key] = None
+            self.unreported[key] = None
 
     def _look_at(self, key: GroupKey) -> None:
         """Something else is known of group *key*: it may be admitted now, and its status may be another one."""
         spec = self._specs[key]
-        self.untold[key] = None
+        self.unreported[key] = None
         if self._is_ours(spec) and not spec.problems and not self._verdict(spec).admitted:
             self.wanting[key] = None
         else:
@@ -353,7 +353,7 @@ class Groups:
                 self._changed(spec.key)
             if why != judged.waits or not why:
                 judged.waits = why
-                self.untold[spec.key] = None
+                self.unreported[spec.key] = None
                 self._changed(spec.key)
         return found
 
@@ -383,7 +383,7 @@ class Groups:
         spec = self._specs.get(key)
         if spec is not None and self._judgement(spec).refused != why:
             self._judgement(spec).refused = why
-            self.untold[key] = None
+            self.unreported[key] = None
 
     def placed(self, key: GroupKey) -> None:
         """The members of *key* that were tried have their places."""
@@ -395,19 +395,19 @@ class Groups:
             found = self._judged[spec.key] = _Judged(spec.uid)
         return found
 
-    def _verdict(self, spec: GroupSpec) -> Verdict:
+    def _verdict(self, spec: GroupSpec) -> GroupVerdict:
         judged = self._judged.get(spec.key)
         if spec.problems:
-            return Verdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
+            return GroupVerdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
         # What was written is what was decided before this process began.
         admitted = spec.status.phase is not GroupPhase.PENDING or (judged is not None and judged.admitted)
         if judged is None:
-            return Verdict(admitted=admitted)
+            return GroupVerdict(admitted=admitted)
         if not admitted:
-            return Verdict(admitted=False, why=judged.waits, reason=NOT_ENOUGH_RESOURCES)
-        return Verdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
+            return GroupVerdict(admitted=False, why=judged.waits, reason=NOT_ENOUGH_RESOURCES)
+        return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
 
-    def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, Verdict] | None:
+    def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, GroupVerdict] | None:
         """What a status of group *key* is made of; None where none is to be written here."""
         spec = self._specs.get(key)
         if spec is None or not (self._is_ours(spec) or key.kind is GroupKind.NATIVE):

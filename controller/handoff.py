@@ -239,7 +239,7 @@ class HandOff:
         found = self._nodes.get(node)
         pods = [flight.pod for flight in found.flights.values() if flight.pod is not None] if found else []
         orders = self._orders.setdefault(node, {})
-        order = max(self._catalog.dialects[name].next_order(pods, now_s), orders.get(name, 0) + 1)
+        order = max(self._catalog.dialects[name].next_stamp(pods, now_s), orders.get(name, 0) + 1)
         orders[name] = order
         return order
 

@@ -62,7 +62,7 @@ class Metrics:
             "pods_turned_away", "Pods that kubelet did not admit for want of their cards, by protocol.", ("dialect",)
         )
         self.cards_unsteady: Final = self._gauge(
-            "cards_unsteady", "Cards that take nothing new because they fall ill again and again.", ("dialect",)
+            "cards_unsteady", "Cards that take nothing new because they become unhealthy again and again.", ("dialect",)
         )
         self.nodes_resting: Final = self._gauge(
             "nodes_resting", "Nodes that rest after a pod was turned away, or a plugin came back.", ("dialect",)

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from controller.deeds import Announce, Subject, about_pod
+from controller.actions import Announce, Subject, about_pod
 from controller.inbox import Inbox
 from controller.owner import Owner
 from controller.volcano_name import VolcanoName
@@ -186,7 +186,7 @@ def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
         _log.warning("a pod cannot be read", pod=pod.key, reason=str(error))
         rest = "its node takes no new shares of what it names" if pod.node_name else "it is not placed"
         message = f"cannot be read by cardshare, and {rest}: {error}"
-        owner.planner.deeds.append(Announce(about=about_pod(pod), reason="ObjectUnreadable", message=message))
+        owner.planner.actions.append(Announce(about=about_pod(pod), reason="ObjectUnreadable", message=message))
 
     return Forgiving(decode_pod, salvage, tell)
 
@@ -198,7 +198,7 @@ def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
         _log.warning("a node cannot be read", node=node.name, reason=str(error))
         about = Subject(kind="Node", name=node.name, uid=node.uid)
         message = f"cannot be read by cardshare, and nothing is placed there: {error}"
-        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
 
     return Forgiving(decode_node, salvage_node, tell)
 
@@ -247,7 +247,7 @@ def forgiving_groups(kind: GroupKind, owner: Owner) -> Forgiving[GroupSpec]:
         _log.warning("a PodGroup cannot be read", group=str(spec.key), reason=str(error))
         about = Subject(kind="PodGroup", namespace=spec.key.namespace, name=spec.key.name, uid=spec.uid)
         message = f"cannot be read by cardshare, and none of its members is placed: {error}"
-        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
 
     return Forgiving(DECODERS[kind], partial(salvage_group, kind), tell)
 
@@ -259,7 +259,7 @@ def forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
         _log.warning("a Queue cannot be read", queue=queue.name, reason=str(error))
         about = Subject(kind="Queue", name=queue.name, uid=queue.uid)
         message = f"cannot be read by cardshare, and takes no groups: {error}"
-        owner.planner.deeds.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
 
     return Forgiving(decode_queue, salvage_queue, tell)
 

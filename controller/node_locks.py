@@ -7,7 +7,7 @@ What was sent and not answered may be on the node now or later: the rules by whi
 from collections.abc import Callable
 from typing import Final
 
-from controller.deeds import Lock
+from controller.actions import Lock
 from controller.lifecycle import Entry, Stage
 from controller.pending import FIRST_REST_S, Pending
 from controller.planner import Planner
@@ -51,18 +51,18 @@ class NodeLocks:
         self._sent: Final[Attempts[_Key]] = Attempts()
         self._steps: Final[dict[_Key, list[LockStep]]] = {}
 
-    def step(self, deed: Lock, node: Node, named: Pod | None) -> LockStep | LockWait | None:
+    def step(self, action: Lock, node: Node, named: Pod | None) -> LockStep | LockWait | None:
         """What is to be written to the lock of *node*, read just now; *named*: the pod that it names, if it exists.
 
         A step counts as sent; what became of it is told by `written`, `refused` or `lost`.
         """
-        entry = self._locking(deed)
-        if deed.pod is not None and entry is None:
+        entry = self._locking(action)
+        if action.pod is not None and entry is None:
             return LockWait(reason="")
-        key = node.name, deed.dialect
+        key = node.name, action.dialect
         if node.resource_version != self._sent.version(key):
             self._settle(key, node)
-        found = self._step(deed.dialect, node, entry.pod if entry is not None else None, named)
+        found = self._step(action.dialect, node, entry.pod if entry is not None else None, named)
         if isinstance(found, LockStep):
             self._send(key, node.resource_version, found)
         return found
@@ -85,30 +85,30 @@ class NodeLocks:
         if ours is not None:
             self._planner.locks.written(key[1], node.name, ours)
 
-    def owner_of(self, deed: Lock, node: Node) -> str:
+    def owner_of(self, action: Lock, node: Node) -> str:
         """namespace/name of the pod that the lock of *node* names, or ""."""
-        lock = self._planner.locks.of(deed.dialect)
+        lock = self._planner.locks.of(action.dialect)
         return lock.lock_owner(node) if lock is not None else ""
 
-    def written(self, deed: Lock, step: LockStep) -> None:
+    def written(self, action: Lock, step: LockStep) -> None:
         """*step* was written to the node, and nothing that was sent before it can be any more."""
-        key = deed.node, deed.dialect
+        key = action.node, action.dialect
         self._sent.hear(key, News.ACCEPTED if self._sent.state(key) is State.SENT else News.PASSED)
         self._steps.pop(key, None)
-        self._planner.locks.written(deed.dialect, deed.node, step)
+        self._planner.locks.written(action.dialect, action.node, step)
 
-    def refused(self, deed: Lock) -> None:
+    def refused(self, action: Lock) -> None:
         """The step that was sent last was certainly not written."""
-        key = deed.node, deed.dialect
+        key = action.node, action.dialect
         self._steps[key].pop()
         if self._sent.hear(key, News.REFUSED if self._sent.state(key) is State.SENT else News.LOST) is State.DEAD:
             del self._steps[key]
 
-    def lost(self, deed: Lock) -> None:
+    def lost(self, action: Lock) -> None:
         """The step that was sent last was perhaps written."""
-        self._sent.hear((deed.node, deed.dialect), News.LOST)
+        self._sent.hear((action.node, action.dialect), News.LOST)
         # The node may have been seen to change before the answer was lost.
-        self.tend(deed.node)
+        self.tend(action.node)
 
     def gone(self, name: NodeName) -> None:
         """A node is deleted, and its locks with it."""
@@ -116,15 +116,15 @@ class NodeLocks:
             self._sent.close(key)
             del self._steps[key]
 
-    def locked(self, deed: Lock) -> None:
+    def locked(self, action: Lock) -> None:
         """The node is locked for the pod, or its lock is as it should be."""
-        if deed.pod is None:
-            if self._tending.pop((deed.node, deed.dialect), False):
-                self.tend(deed.node)
+        if action.pod is None:
+            if self._tending.pop((action.node, action.dialect), False):
+                self.tend(action.node)
             return
-        entry = self._locking(deed)
+        entry = self._locking(action)
         if entry is None or entry.placement is None:
-            self.tend(deed.node)
+            self.tend(action.node)
         elif entry.newest is not None or not self._pending.is_ours(entry.pod):
             # A Binding would name a version that is past, or is not ours to send any more.
             self.withdraw(entry)
@@ -133,29 +133,29 @@ class NodeLocks:
         else:
             self._planner.bind(entry, entry.placement)
 
-    def not_locked(self, deed: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
+    def not_locked(self, action: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
         """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""
-        if deed.pod is None:
-            self._tending.pop((deed.node, deed.dialect), None)
+        if action.pod is None:
+            self._tending.pop((action.node, action.dialect), None)
             return
-        entry = self._locking(deed)
+        entry = self._locking(action)
         if entry is None or entry.shape is None:
-            self.tend(deed.node)
+            self.tend(action.node)
             return
         self.withdraw(entry)
         self._planner.take_back(entry)
-        self._planner.handoff.crowd(deed.node, self._planner.keys(entry.shape))
-        wait = Wait(Cause.NODE_LOCKED, f"has its place on {deed.node} and waits: {reason}")
+        self._planner.handoff.crowd(action.node, self._planner.keys(entry.shape))
+        wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
         )
         if entry.stage is Stage.RESTING:
-            self._planner.wakes.wait_for(entry.pod.uid, Happening(What.LOCK, deed.node))
+            self._planner.wakes.wait_for(entry.pod.uid, Happening(What.LOCK, action.node))
 
-    def _locking(self, deed: Lock) -> Entry | None:
-        """The entry for which *deed* still is."""
-        entry = self._planner.life.get(deed.pod.uid) if deed.pod is not None else None
-        if entry is None or entry.attempt != deed.attempt or entry.stage is not Stage.LOCKING:
+    def _locking(self, action: Lock) -> Entry | None:
+        """The entry for which *action* still is."""
+        entry = self._planner.life.get(action.pod.uid) if action.pod is not None else None
+        if entry is None or entry.attempt != action.attempt or entry.stage is not Stage.LOCKING:
             return None
         return entry
 
@@ -204,7 +204,7 @@ class NodeLocks:
                 self._tending[name, dialect] = True
             elif isinstance(self._step(dialect, node, None, None), LockStep):
                 self._tending[name, dialect] = False
-                self._planner.deeds.append(Lock(node=name, dialect=dialect))
+                self._planner.actions.append(Lock(node=name, dialect=dialect))
 
     def let_in(self, name: NodeName) -> None:
         """A node's lock may have changed: whoever waits for it is judged again."""

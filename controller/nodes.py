@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from controller.actions import Announce, Subject
 from controller.beats import Beats
-from controller.deeds import Announce, Subject
 from controller.documents import Documents
 from controller.flaps import Flaps
 from controller.node_locks import NodeLocks
@@ -25,7 +25,7 @@ class Nodes:
 
     Attributes:
         complaints: what is wrong with the nodes set aside, wholly or in part.
-        flaps: the cards that fall ill again and again.
+        flaps: the cards that becomes unhealthy again and again.
     """
 
     def __init__(self, planner: Planner, locks: NodeLocks, clock: Callable[[], float]) -> None:
@@ -128,9 +128,9 @@ class Nodes:
                 self._announce(node, one)
 
     def _announce(self, node: Node, one: Complaint) -> None:
-        message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is mended"
+        message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is repaired"
         about = Subject(kind="Node", name=node.name, uid=node.uid)
-        self._planner.deeds.append(Announce(about=about, reason="CardsUnusable", message=message))
+        self._planner.actions.append(Announce(about=about, reason="CardsUnusable", message=message))
 
     def announce_anew(self) -> None:
         """Tell of all complaints, whether or not they were told."""

@@ -6,7 +6,7 @@ Source of the rules: `settling`.
 from collections.abc import Callable
 from typing import Final
 
-from controller.deeds import Fence, ReadPod, target_of
+from controller.actions import Fence, ReadPod, target_of
 from controller.lifecycle import Entry, Stage, Told
 from controller.node_locks import NodeLocks
 from controller.pending import FIRST_REST_S, Pending
@@ -83,7 +83,7 @@ class Outcomes:
 
     def _read(self, entry: Entry, delay_s: float) -> None:
         delay_s = max(delay_s, self._pending.rest_s(entry))
-        self._planner.deeds.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
+        self._planner.actions.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
 
     def mistrust(self, entry: Entry) -> None:
         """We are wrong about a pod: it is read, and what was sent for it is over when that is settled."""
@@ -142,7 +142,7 @@ class Outcomes:
 
     def _fence(self, entry: Entry, pod: Pod) -> None:
         wait = entry.wait or Wait(Cause.SCHEDULER_ERROR, _NOT_SAID)
-        self._planner.deeds.append(
+        self._planner.actions.append(
             Fence(
                 pod=target_of(pod),
                 attempt=entry.attempt,

@@ -1,7 +1,7 @@
 """Takes what the mirror shows of pods and what calls answered, and keeps ledger, queue and hand-off true to it.
 
 Pods that are on no node, nodes and their locks have files of their own. Everything in them and here is synchronous and
-belongs to one task. What needs the outside is a deed, which `act` performs, and its outcome comes back as a call. No
+belongs to one task. What needs the outside is a action, which `act` performs, and its outcome comes back as a call. No
 decision is taken on a pod of which something was written and not yet settled.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from controller import volcano_name
+from controller.actions import Announce, Clear, Subject, about_pod, target_of
 from controller.changes import holds_the_same
-from controller.deeds import Announce, Clear, Subject, about_pod, target_of
 from controller.enqueue import Enqueue
 from controller.groups import Groups
 from controller.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
@@ -132,7 +132,7 @@ class Owner:
         self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
         cleanup = self.handoff.observe(pod, self._clock())
         if cleanup is not None:
-            self.planner.deeds.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
+            self.planner.actions.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
         if pod.node_name:
             self._on_nodes.add(pod.uid)
             self._bound_pod(pod)
@@ -205,7 +205,7 @@ class Owner:
         self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
         if not as_bound:
             self._metrics.assignments_changed.inc()
-            self.planner.deeds.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
 
     def _heed_kubelet(self, pod: Pod) -> None:
         """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
@@ -228,7 +228,7 @@ class Owner:
             )
             node = self.ledger.node(NodeName(pod.node_name))
             about = Subject(kind="Node", name=pod.node_name, uid=node.uid if node is not None else "")
-            self.planner.deeds.append(Announce(about=about, reason="PodTurnedAway", message=message))
+            self.planner.actions.append(Announce(about=about, reason="PodTurnedAway", message=message))
 
     def _warn_of(self, pod: Pod, closes: str) -> None:
         if pod.node_name not in self.ledger.states:
@@ -236,10 +236,10 @@ class Owner:
                 f"is bound to node {pod.node_name}, which does not exist; its cards are counted nowhere; "
                 "delete the pod, or bring the node back"
             )
-            self.planner.deeds.append(Announce(about=about_pod(pod), reason="NodeMissing", message=message))
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="NodeMissing", message=message))
         if closes:
             message = f"node {pod.node_name} takes no new shares while this pod is there: {closes}"
-            self.planner.deeds.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
 
     def announce_anew(self) -> Iterator[None]:
         """Tell of all that is wrong now, whether or not it was told. Yields where others may have their turn."""
@@ -296,8 +296,8 @@ class Owner:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.planner.configure(tables, settings)
         self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
-        unsettled = [entry for entry in self.life if entry.stage not in UNSETTLED]
-        for at, entry in enumerate(unsettled, start=1):
+        nothing_sent = [entry for entry in self.life if entry.stage not in UNSETTLED]
+        for at, entry in enumerate(nothing_sent, start=1):
             self._guarded(self._reread, entry)
             if at % SLICE == 0:
                 yield

@@ -86,7 +86,7 @@ class Pending:
         if wait is not None and entry.stage is Stage.RESTING:
             self._planner.life.hold_up(entry, wait)
             if tell:
-                self._planner.untold[pod.uid] = None
+                self._planner.unreported[pod.uid] = None
 
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
@@ -95,14 +95,14 @@ class Pending:
         if isinstance(wish, Wait):
             self._planner.life.asks(entry, None, wish)
             self._planner.life.hold(entry)
-            self._planner.untold[entry.pod.uid] = None
+            self._planner.unreported[entry.pod.uid] = None
             return
         key = group_of(entry.pod)
         wait = self._groups.wait(key) if key is not None else None
         if wait is not None:
             self._planner.life.asks(entry, None, wait)
             self._planner.life.hold(entry)
-            self._planner.untold[entry.pod.uid] = None
+            self._planner.unreported[entry.pod.uid] = None
             return
         self._planner.life.asks(entry, wish)
         delay_s = max(rest_s, self.rest_s(entry))
@@ -133,7 +133,7 @@ class Pending:
     def forget(self, uid: PodUid) -> Entry | None:
         """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
         self._strangers.pop(uid, None)
-        self._planner.untold.pop(uid, None)
+        self._planner.unreported.pop(uid, None)
         self._planner.sent.close(uid)
         self._planner.wakes.leave(uid)
         return self._planner.life.leave(uid)

@@ -9,9 +9,9 @@ from math import isinf
 from typing import Final, Protocol
 
 from controller import plan as steps
+from controller.actions import Action, Announce, Bind, Lock, Subject, about_pod, target_of
 from controller.asks import Ask, Capped
 from controller.books import Books
-from controller.deeds import Announce, Bind, Deed, Lock, Subject, about_pod, target_of
 from controller.groups import Groups
 from controller.handoff import HandOff
 from controller.keeping_free import End, KeepingFree, Kept
@@ -77,8 +77,8 @@ class Planner:
     """Ledger, queue and hand-off, and what is decided on them.
 
     Attributes:
-        deeds: what is to be done outside, oldest first; the reader takes them out.
-        untold: pods that wait for a reason of their own which the user may not know.
+        actions: what is to be done outside, oldest first; the reader takes them out.
+        unreported: pods that wait for a reason of their own which the user may not know.
         wakes: who waits for what.
         life: the pending pods.
         sent: the Bindings of which the outcome is not known.
@@ -116,8 +116,8 @@ class Planner:
         self.handoff: Final = HandOff(catalog, tables, settings)
         self.chores: Final[list[Chore]] = [self.handoff]
         self.locks: Final = Locks(catalog, settings)
-        self.deeds: Final[deque[Deed]] = deque()
-        self.untold: Final[dict[PodUid, None]] = {}
+        self.actions: Final[deque[Action]] = deque()
+        self.unreported: Final[dict[PodUid, None]] = {}
         self.wakes: Final = Wakes(self._takes)
         self.units: Final = Units(groups, self.life, self.books, self._room_on)
         self.keeping_free: Final = KeepingFree(
@@ -233,7 +233,7 @@ class Planner:
             return True
         if entry.woken != shape and self.life.refuses(shape):
             self.life.refuse(entry, shape, self._clock())
-            self.untold[entry.pod.uid] = None
+            self.unreported[entry.pod.uid] = None
             return True
         cap = self.units.cap(entry)
         if cap is not None and entry.woken != cap and self.life.refuses(cap):
@@ -353,7 +353,7 @@ class Planner:
         """Let a pod wait for a reason of its own."""
         self.life.hold(entry)
         self.life.hold_up(entry, wait)
-        self.untold[entry.pod.uid] = None
+        self.unreported[entry.pod.uid] = None
 
     def _refuse_gang(self, found: Gang) -> None:
         """Let all who wait of a gang that does not fit wait until it could."""
@@ -367,19 +367,19 @@ class Planner:
             if entry.stage is not Stage.READY:
                 self.life.ready(entry)
             self.life.refuse(entry, found.asks, self._clock(), wait)
-            self.untold[entry.pod.uid] = None
+            self.unreported[entry.pod.uid] = None
         self.units.tell(found)
 
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
         """Let a pod wait of which its queue has too little left."""
         refusal = self.units.refusal(cap)
         self.life.refuse(entry, cap, self._clock(), refusal.wait if refusal is not None else None)
-        self.untold[entry.pod.uid] = None
+        self.unreported[entry.pod.uid] = None
 
     def _refuse(self, entry: Entry, shape: Shape, silent: tuple[NodeName, ...]) -> None:
         self.life.refuse(entry, shape, self._clock())
         self.wakes.refused(shape, silent)
-        self.untold[entry.pod.uid] = None
+        self.unreported[entry.pod.uid] = None
 
     def reserve(self, entry: Entry, placement: Placement) -> None:
         """Promise *placement*, at once and in memory."""
@@ -413,14 +413,14 @@ class Planner:
             self.bind(entry, placement)
             return
         self.life.lock(entry)
-        deed = Lock(node=placement.node, dialect=placement.dialect, pod=target_of(pod), attempt=entry.attempt)
-        self.deeds.append(deed)
+        action = Lock(node=placement.node, dialect=placement.dialect, pod=target_of(pod), attempt=entry.attempt)
+        self.actions.append(action)
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
         self.life.bind(entry)
         self.sent.send(entry.pod.uid, entry.version)
-        self.deeds.append(
+        self.actions.append(
             Bind(
                 pod=target_of(entry.pod),
                 attempt=entry.attempt,
@@ -514,7 +514,7 @@ class Planner:
             self.life.ready(entry)
         elif now_s >= entry.turn_s + _TELL_TURN_S and entry.wait is None:
             self.life.hold_up(entry, self.turn_wait(node, keys))
-            self.untold[entry.pod.uid] = None
+            self.unreported[entry.pod.uid] = None
 
     def turn_wait(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
         """Why a pod with *keys* that has its place on *node* is not bound yet; *in_full*: for operators."""
@@ -555,10 +555,10 @@ class Planner:
             "that one is sent there until it answers; see the plugin's log, or delete the pod"
         )
         about = Subject(kind="Node", name=node, uid=found.uid if found is not None else "")
-        self.deeds.append(Announce(about=about, reason="DevicePluginSilent", message=message))
+        self.actions.append(Announce(about=about, reason="DevicePluginSilent", message=message))
         if pod is not None:
             message = f"the device plugin of node {node} has not served this pod for {waited_s:.0f} s; see its log"
-            self.deeds.append(Announce(about=about_pod(pod), reason="DevicePluginSilent", message=message))
+            self.actions.append(Announce(about=about_pod(pod), reason="DevicePluginSilent", message=message))
 
     def _ask_refused(self, now_s: float) -> bool:
         """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
@@ -644,13 +644,13 @@ class Planner:
         return keeping_free.nodes_for(self.ledger.fork(), self.policy, unit, answer)
 
     def _keeps_free(self, kept: Kept) -> None:
-        self.wakes.untold[kept.ask] = None
+        self.wakes.unreported[kept.ask] = None
 
     def _keeps_no_more(self, kept: Kept, how: End) -> None:
         self._metrics.kept_free.labels(how.value).inc()
         self.wakes.hear(kept.nodes)
         if self.life.refuses(kept.ask):
-            self.wakes.untold[kept.ask] = None
+            self.wakes.unreported[kept.ask] = None
 
     # ------------------------------------------------------------------ keeping
 
@@ -705,7 +705,7 @@ class Planner:
         )
         self.ledger.set_aside(name, why)
         about = Subject(kind="Node", name=name, uid=node.uid)
-        self.deeds.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
+        self.actions.append(Announce(about=about, reason="NodeSetAside", message=f"node {name}: {why}"))
 
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""

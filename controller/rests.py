@@ -2,8 +2,8 @@
 
 A dead plugin makes its node a black hole: nothing is in use there, so that it looks best, and kubelet tells for up to
 10 s what the plugin had. Every replacement would be bound there and fail. So a node rests, for the protocol at hand,
-after kubelet has turned away a pod of it. It does so, too, when cards come back that were not there or were ill: a
-restart of the plugin is behind that, and of its lists of devices some reach kubelet later. What fails again and again
+after kubelet has turned away a pod of it. It does so, too, when cards come back that were not there or were unhealthy:
+a restart of the plugin is behind that, and of its lists of devices some reach kubelet later. What fails again and again
 rests longer each time, and so does a node of which all cards come and go. One card that does: `controller.flaps`.
 Source: protocol reference, nvidia 1.3, 4.3, 5.2 (P16); Kubernetes, pkg/kubelet/cm/devicemanager.
 """
@@ -73,7 +73,7 @@ class Rests:
         return self._rest((node, dialect), Cause.FAILED, pod.status_message[:_TOLD_MAX], now_s)
 
     def returned(self, node: NodeName, dialect: DialectName, now_s: float, *, longer: bool) -> float:
-        """Cards are back that were not there, or ill: for how long their node rests now; 0 where it rests already.
+        """Cards are back that were missing or unhealthy: how long their node rests now; 0 where it rests already.
 
         longer: each time.
         """

@@ -22,15 +22,15 @@ import structlog
 from certs import serving
 from controller import volcano_name
 from controller.act import Actor
+from controller.actions import Announce
 from controller.answers import Explain, answer
 from controller.audit import Audit
 from controller.callers import Callers
 from controller.cards import card_series
 from controller.condition import OwnCondition, refusal, verdict
 from controller.config import Config
-from controller.deeds import Announce
+from controller.events import Recorder
 from controller.failpoints import Reached, go_on
-from controller.following import Following, age_s
 from controller.garbage import Garbage
 from controller.group_writes import GroupWrites
 from controller.inbox import Inbox
@@ -41,11 +41,11 @@ from controller.metrics import Metrics, show
 from controller.mirror import pods_on
 from controller.owner import Owner
 from controller.preview import preview
-from controller.record import Recorder
 from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from controller.status import StatusWriter
 from controller.takeover import Kept, derive
-from controller.tell import Teller
 from controller.volcano_name import VolcanoName
+from controller.watches import Watches, age_s
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid
@@ -63,7 +63,7 @@ from runtime.calls import Plain
 from runtime.configuration import ActiveConfiguration
 from runtime.figures import ServingFigures
 from runtime.process import connections_of, raise_file_limit
-from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
+from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 
 _log: Final = structlog.get_logger()
 
@@ -123,18 +123,18 @@ class Controller:
         self._configuration: Final = Follower(
             self._active, config.files, trusted=config.trusted, changed=self._take_configuration
         )
-        self._following: Final = Following(self._owner, self._inbox, self._configuration, config.trusted, self._volcano)
+        self._watches: Final = Watches(self._owner, self._inbox, self._configuration, config.trusted, self._volcano)
         self._actor: Actor | None = None
-        self._teller: Teller | None = None
+        self._status_writer: StatusWriter | None = None
         self._group_writes: GroupWrites | None = None
         self._audit: Audit | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
-        self._plain = Port(
+        self._plain = HttpListener(
             "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
         self._context = serving.server_context()
-        self._trusted = Port(
+        self._trusted = HttpListener(
             "trusted",
             Trusted(lambda: self._callers, preview=self._preview, explain=self._answer, audit=self._audited).answer,
             self._context,
@@ -214,7 +214,7 @@ class Controller:
         )
 
     def _reflectors(self) -> Mapping[str, Reflector[Any]]:
-        return {**self._configuration.reflectors, **self._following.reflectors}
+        return {**self._configuration.reflectors, **self._watches.reflectors}
 
     async def _end_writes(self) -> None:
         """Begin nothing more, and let what is under way end, within less than a pod is given to end in."""
@@ -242,19 +242,19 @@ class Controller:
             calls = Calls(self._gated)
             recorder = Recorder(calls, self._metrics, instance=self._config.identity)
             actor = Actor(calls, self._owner, self._inbox, recorder, self._metrics, reached=self._reached)
-            teller = Teller(self._owner, calls, self._inbox, recorder, self._metrics)
-            self._actor, self._teller, self._transport = actor, teller, transport
+            status_writer = StatusWriter(self._owner, calls, self._inbox, recorder, self._metrics)
+            self._actor, self._status_writer, self._transport = actor, status_writer, transport
             self._callers = Callers(Calls(transport), self._config.audience)
             # Last of all, once nothing here can write any more.
             stack.push_async_callback(self._release, leading)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._own(tasks, actor, teller, leading), name="own")
+                tasks.create_task(self._own(tasks, actor, status_writer, leading), name="own")
                 tasks.create_task(self._mirror(tasks, transport), name="mirror")
                 tasks.create_task(self._lead(leading), name="lead")
                 await leading.began.wait()
                 await self._inbox.put_and_wait(self._derive)
                 tasks.create_task(recorder.run(), name="record")
-                tasks.create_task(teller.run(), name="tell")
+                tasks.create_task(status_writer.run(), name="tell")
                 writes = GroupWrites(self._owner.groups, calls, self._inbox, recorder, self._metrics)
                 self._group_writes = writes
                 tasks.create_task(writes.run(), name="write groups")
@@ -276,8 +276,8 @@ class Controller:
         return Leading(
             self._lease(transport, *config.lease) if config.lease is not None else None,
             settle_s=config.start_delay_s,
-            is_current=self._following.is_current,
-            catch_up=partial(self._following.catch_up, Calls(transport)),
+            is_current=self._watches.is_current,
+            catch_up=partial(self._watches.catch_up, Calls(transport)),
             changed=self._inbox.filled.set,
         )
 
@@ -315,8 +315,8 @@ class Controller:
             return transport
 
     async def _mirror(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        await self._following.configuration(tasks, transport)
-        await self._following.cluster(tasks, transport)
+        await self._watches.configuration(tasks, transport)
+        await self._watches.cluster(tasks, transport)
         self._synced.set()
         gc.set_threshold(*_GC_THRESHOLDS)
         _keep()
@@ -329,7 +329,7 @@ class Controller:
         )
         self._inbox.filled.set()
 
-    async def _own(self, tasks: asyncio.TaskGroup, actor: Actor, teller: Teller, leading: Leading) -> None:
+    async def _own(self, tasks: asyncio.TaskGroup, actor: Actor, status_writer: StatusWriter, leading: Leading) -> None:
         """The one task in which ledger, queue and hand-off change."""
         owner, inbox = self._owner, self._inbox
         while True:
@@ -348,12 +348,12 @@ class Controller:
             if leading.phase in (Phase.STANDBY, Phase.SETTLING):
                 due_s = self._stand_by(actor, tasks)
             else:
-                owner.planner.deeds.extend(self._kept.take())
-                while owner.planner.deeds:
-                    actor.perform(owner.planner.deeds.popleft(), tasks)
-            if owner.wakes.untold or owner.planner.untold:
-                teller.wake.set()
-            if self._group_writes is not None and owner.groups.untold:
+                owner.planner.actions.extend(self._kept.take())
+                while owner.planner.actions:
+                    actor.perform(owner.planner.actions.popleft(), tasks)
+            if owner.wakes.unreported or owner.planner.unreported:
+                status_writer.wake.set()
+            if self._group_writes is not None and owner.groups.unreported:
                 self._group_writes.wake.set()
             if more:
                 await asyncio.sleep(0)
@@ -362,9 +362,9 @@ class Controller:
 
     def _stand_by(self, actor: Actor, tasks: asyncio.TaskGroup) -> float:
         """Keep everything warm and write nothing; when to look again, monotonic."""
-        deeds = self._owner.planner.deeds
-        while deeds:
-            now = self._kept.keep(deeds.popleft())
+        actions = self._owner.planner.actions
+        while actions:
+            now = self._kept.keep(actions.popleft())
             if now is not None:
                 actor.perform(now, tasks)
         if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
@@ -411,7 +411,7 @@ class Controller:
             _keep()
 
     def _announce(self, event: Announce) -> None:
-        self._owner.planner.deeds.append(event)
+        self._owner.planner.actions.append(event)
         self._inbox.filled.set()
 
     # ------------------------------------------------------------------ what others see
@@ -419,7 +419,7 @@ class Controller:
     def reasons(self) -> list[str]:
         """Why this process is not ready, a line each."""
         found = [self._connection] if self._connection else []
-        found += self._following.reasons()
+        found += self._watches.reasons()
         found += self._leading.reasons() if self._leading is not None else []
         if self._actor is not None and self._actor.state:
             found.append(self._actor.state)
@@ -444,7 +444,7 @@ class Controller:
         return wanted and bool(self._volcano.given_up)
 
     def _explain(self) -> Explain | None:
-        return self._teller.explain if self._teller is not None else None
+        return self._status_writer.explain if self._status_writer is not None else None
 
     async def _preview(self, text: bytes) -> dict[str, Any] | None:
         explain_shape = self._explain()
@@ -462,7 +462,7 @@ class Controller:
                 self._inbox,
                 explain_shape,
                 key,
-                explain_unit=self._teller.explain_unit if self._teller is not None else None,
+                explain_unit=self._status_writer.explain_unit if self._status_writer is not None else None,
                 idle=self._idle(),
                 given_up=volcano_name.NAME if self._volcano.given_up else "",
             )
@@ -548,12 +548,12 @@ class Controller:
             for fault, count in self._audit.counts().items():
                 metrics.audit_findings.labels(fault.value).set(count)
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
-        metrics.documents_forbidden.set(self._following.forbidden)
+        metrics.documents_forbidden.set(self._watches.forbidden)
         for name, reflector in self._reflectors().items():
             show(metrics.watch_restarts.labels(name), reflector.counters.watch_restarts)
             show(metrics.lists.labels(name), reflector.counters.lists)
             metrics.watch_age_s.labels(name).set(age_s(reflector))
-        for kind, read in (("nodes", self._following.nodes_read), ("pods", self._following.pods_read)):
+        for kind, read in (("nodes", self._watches.nodes_read), ("pods", self._watches.pods_read)):
             show(metrics.unreadable.labels(kind), read.salvaged)
         metrics.name_given_up.set(self._gives_up_a_name)
         metrics.leading.set(self._leads)

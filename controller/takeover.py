@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from controller.deeds import Announce, Clear, Deed, Lock, ReadPod
+from controller.actions import Action, Announce, Clear, Lock, ReadPod
 from controller.lifecycle import Told
 from controller.owner import Owner
 
@@ -18,7 +18,7 @@ _KEPT_MAX: Final = 4096
 
 
 class Kept:
-    """Deeds of a standby that its leader does, in case it stops before they are done.
+    """Actions of a standby that its leader does, in case it stops before they are done.
 
     Done twice, they are done once: a lock is put right only where it is wrong, and what is cleared stays clear.
     """
@@ -26,43 +26,43 @@ class Kept:
     def __init__(self, given_up: Callable[[Clear], None]) -> None:
         """Begin with none; *given_up*: told of a clearing that there is no room for, so that it is asked for again."""
         self._given_up: Final = given_up
-        self._deeds: Final[OrderedDict[object, Deed]] = OrderedDict()
+        self._actions: Final[OrderedDict[object, Action]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._deeds)
+        return len(self._actions)
 
-    def keep(self, deed: Deed) -> Deed | None:
-        """Keep *deed*, or let it go if state tells of it; itself if it only reads and is to be done now."""
-        match deed:
+    def keep(self, action: Action) -> Action | None:
+        """Keep *action*, or let it go if state tells of it; itself if it only reads and is to be done now."""
+        match action:
             case ReadPod():
-                return deed
+                return action
             case Lock():
-                self._deeds[deed.node, deed.dialect] = deed
+                self._actions[action.node, action.dialect] = action
             case Clear():
-                self._deeds[deed.pod.uid] = deed
+                self._actions[action.pod.uid] = action
             case _:
                 return None
-        if len(self._deeds) > _KEPT_MAX:
+        if len(self._actions) > _KEPT_MAX:
             self._drop_oldest_clearing()
         return None
 
-    def take(self) -> list[Deed]:
+    def take(self) -> list[Action]:
         """All that is due now, oldest first."""
-        deeds = list(self._deeds.values())
-        self._deeds.clear()
-        return deeds
+        actions = list(self._actions.values())
+        self._actions.clear()
+        return actions
 
     def _drop_oldest_clearing(self) -> None:
-        for key, deed in self._deeds.items():
-            if isinstance(deed, Clear):
-                del self._deeds[key]
-                self._given_up(deed)
+        for key, action in self._actions.items():
+            if isinstance(action, Clear):
+                del self._actions[key]
+                self._given_up(action)
                 return
 
 
 def derive(owner: Owner, announcements: Iterable[Announce], now_s: float) -> Iterator[None]:
     """Have all written that is due by what the mirror shows now. Yields where others may have their turn."""
-    owner.planner.deeds.extend(announcements)
+    owner.planner.actions.extend(announcements)
     for at, entry in enumerate(list(owner.life)):
         # What the leader before told stands in the pod; as it was when this process first saw it, it is old.
         if entry.pod.scheduled_message:

@@ -12,8 +12,8 @@ from typing import Final, NoReturn
 
 import structlog
 
+from controller.actions import Announce, Subject
 from controller.config import LeaseName
-from controller.deeds import Announce, Subject
 from core.model import Pod, PodUid
 from kube.lease import Lease, LeaseLostError, quoted_identity
 

@@ -43,13 +43,13 @@ class Wakes:
     """What each ask that is refused has heard of, and who waits for which happening.
 
     Attributes:
-        untold: those of which the users may not know why.
+        unreported: those of which the users may not know why.
         silent: for each, the nodes that would fit were their device plugins not silent.
     """
 
     def __init__(self, takes: Callable[[Shape, NodeName], bool]) -> None:
         """Begin with nothing; *takes*: whether a node takes a shape now."""
-        self.untold: Final[dict[Ask, None]] = {}
+        self.unreported: Final[dict[Ask, None]] = {}
         self.silent: Final[dict[Ask, tuple[NodeName, ...]]] = {}
         self._takes: Final = takes
         # The nodes that opened, oldest first, from position *start* on; up to where each ask has heard.
@@ -94,7 +94,7 @@ class Wakes:
     def refused(self, ask: Ask, silent: tuple[NodeName, ...]) -> None:
         """No node takes *ask* now; silent: as above."""
         self._heard[ask] = self._end
-        self.untold[ask] = None
+        self.unreported[ask] = None
         if silent:
             self.silent[ask] = silent
         else:
@@ -103,7 +103,7 @@ class Wakes:
     def still_refused(self, ask: Ask) -> None:
         """No node that opened takes *ask*; numbers may have changed that its users were told."""
         self._heard[ask] = self._end
-        self.untold[ask] = None
+        self.unreported[ask] = None
 
     def rest(self, ask: Ask, until_s: float) -> None:
         """Do not name *ask* before *until_s* (monotonic): to try it takes long."""

@@ -68,7 +68,7 @@ class Advice(NamedTuple):
         return "at most " + " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
 
 
-class Room(NamedTuple):
+class NodeCapacity(NamedTuple):
     """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
 
     shortfalls: why the cards do not take the pod; none if they do.
@@ -86,7 +86,7 @@ def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: 
     return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
 
 
-def eased(shape: Shape, room: Room, dialect: AnyJudging, policy: Policy) -> Advice | None:
+def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy) -> Advice | None:
     """What *shape* must ask less of to be placed in *room*; None if asking for less is no help."""
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ class _Search(NamedTuple):
         """Up to so many *figures* to lower, so that the cards, which fall *short*, take *request*."""
         first: dict[Reason, tuple[Less, Any]] = {}
         for figure, step in _steps(short) if figures > 0 else ():
-            less = self.dialect.eased(self.cards, request, figure, step.amount)
+            less = self.dialect.relaxed(self.cards, request, figure, step.amount)
             if less is None:
                 continue
             if self.dialect.place(self.cards, less, self.policy) is not None:

@@ -98,7 +98,7 @@ class Cardless:
         """No card is in the way."""
         return ()
 
-    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+    def relaxed(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
         """Nothing of a card could be asked less of."""
         return None
 

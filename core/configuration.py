@@ -114,7 +114,7 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Said(Generic[_P]):
+class _Part(Generic[_P]):
     """What a text says."""
 
     text: Text
@@ -166,25 +166,25 @@ def device_map(settings: Settings) -> str:
     return f"{settings.device_config_namespace}/{settings.device_config_name}"
 
 
-def _own(parts: Mapping[Source, Decoded]) -> _Said[OwnSettings] | None:
+def _own(parts: Mapping[Source, Decoded]) -> _Part[OwnSettings] | None:
     found = parts.get(Source.OWN)
-    return _Said(found.text, found.part) if found is not None and isinstance(found.part, OwnSettings) else None
+    return _Part(found.text, found.part) if found is not None and isinstance(found.part, OwnSettings) else None
 
 
-def _scheduler(parts: Mapping[Source, Decoded]) -> _Said[SchedulerConf] | None:
+def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
     for source in (Source.SCHEDULER_FILE, Source.SCHEDULER_MAP):
         found = parts.get(source)
         if found is not None and isinstance(found.part, SchedulerConf):
-            return _Said(found.text, found.part)
+            return _Part(found.text, found.part)
     return None
 
 
-def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Said[DeviceConfig] | None, _Said[DeviceConfig] | None]:
+def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Part[DeviceConfig] | None, _Part[DeviceConfig] | None]:
     """The texts of which the ``nvidia`` and the ``vnpus`` section count; None where none does."""
 
-    def said(source: Source) -> _Said[DeviceConfig] | None:
+    def said(source: Source) -> _Part[DeviceConfig] | None:
         found = parts.get(source)
-        return _Said(found.text, found.part) if found is not None and isinstance(found.part, DeviceConfig) else None
+        return _Part(found.text, found.part) if found is not None and isinstance(found.part, DeviceConfig) else None
 
     mounted, named, chips = said(Source.DEVICE_FILE), said(Source.DEVICE_MAP), said(Source.CHIPS_MAP)
     if mounted is not None:
@@ -196,7 +196,7 @@ def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Said[DeviceConfig] | Non
     return None, chips
 
 
-def _switch(name: DialectName, own: _Said[OwnSettings] | None, conf: _Said[SchedulerConf] | None) -> str:
+def _switch(name: DialectName, own: _Part[OwnSettings] | None, conf: _Part[SchedulerConf] | None) -> str:
     """What switches *name* off, and where it stands."""
     if own is not None and own.part.names_dialects:
         return f"'dialects' of {SETTINGS_KEY} in {_where(own.text)} does not list it"
@@ -209,7 +209,7 @@ def _where(text: Text) -> str:
     return f"ConfigMap {text.config_map}" if text.config_map else text.path
 
 
-def _device_notes(vgpu: _Said[DeviceConfig] | None, ascend: _Said[DeviceConfig] | None) -> Iterator[str]:
+def _device_notes(vgpu: _Part[DeviceConfig] | None, ascend: _Part[DeviceConfig] | None) -> Iterator[str]:
     """The notes of both texts, once each; a section that another text stands in for is nobody's mistake."""
     for found in (vgpu, ascend) if vgpu is not ascend else (vgpu,):
         if found is not None:
@@ -218,7 +218,7 @@ def _device_notes(vgpu: _Said[DeviceConfig] | None, ascend: _Said[DeviceConfig] 
             yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
 
 
-def _notes(found: _Said[Any] | None, notes: Iterable[str]) -> tuple[str, ...]:
+def _notes(found: _Part[Any] | None, notes: Iterable[str]) -> tuple[str, ...]:
     if found is None:
         return ()
     return tuple(f"{found.text.path or found.text.config_map}: {note}" for note in notes)

@@ -97,10 +97,10 @@ def look_around(
 
     For questions from outside: nothing is ordered, and nothing remembered.
     """
-    wishes = (*preferred_shapes(ledger, shape), shape)
-    best: list[Found | None] = [None] * len(wishes)
+    preferences = (*preferred_shapes(ledger, shape), shape)
+    best: list[Found | None] = [None] * len(preferences)
     for at, state in enumerate(tuple(ledger.states.values()), start=1):
-        for number, wished in enumerate(wishes if state.facts.name not in passed_over else ()):
+        for number, wished in enumerate(preferences if state.facts.name not in passed_over else ()):
             best[number] = better(ledger, policy, wished, state, best[number])
         if at % _SLICE == 0:
             yield

@@ -127,7 +127,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     once_empty: tuple[Advice, str] | None = None
     # The node that would take the pod as it is, were it to let it in.
     shut: NodeRefusal | None = None
-    mend = ""
+    repair = ""
     there = _There()
     for refusal in refusals:
         never = never and refusal.hopeless
@@ -139,7 +139,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
             once_empty = refusal.once_empty, refusal.wait
         if refusal.barred and not refusal.shortfalls and not refusal.detail and not refusal.hopeless:
             shut = refusal if shut is None or refusal.node < shut.node else shut
-        mend = min(mend or refusal.mend, refusal.mend or mend)
+        repair = min(repair or refusal.repair, refusal.repair or repair)
         there.add(refusal)
         nearest.append((_distance(refusal), refusal))
         if len(nearest) > 64:
@@ -151,16 +151,16 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     if absent and everywhere:
         remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
     elif never:
-        parts = ["" if best[0].mend else there.remedy(), f"wait until {mend}" if mend else ""]
+        parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
         remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
-    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(mend), new=new)
+    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(repair), new=new)
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
-    """To ask for less, or to wait for what mends one of *waits*."""
+    """To ask for less, or to wait for the repair of one of *waits*."""
     parts = [f"ask for {now}"] if now is not None else []
     parts += [f"tolerate {one.tolerate}" for one in waits if one.tolerate]
     if waits:
@@ -228,7 +228,7 @@ def sentence(answer: Refused) -> str:
     if near:
         text += f" Nearest: {near}."
     # Where the nearest cannot be judged, nothing is said of those that can.
-    if answer.never and not answer.nearest[0].mend:
+    if answer.never and not answer.nearest[0].repair:
         on = " on the cards that can be used now" if answer.faulty else ""
         text += f" Not even an empty node of this cluster could take it{on}."
     if answer.remedy:

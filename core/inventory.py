@@ -268,7 +268,7 @@ def _unknown_type(asked: _Asked) -> Violation | None:
         patterns = selection.decode_types(text, key)
     except InvalidRequestError:
         return None
-    if not patterns or not _is_heeded(asked, names.USE_GPU_TYPE):
+    if not patterns or not _is_recognised(asked, names.USE_GPU_TYPE):
         return None
     # A register says "NVIDIA-" before every type, so that a list may say it too.
     kinds = [selection.type_words(f"NVIDIA-{label}") for label in labels]
@@ -289,7 +289,7 @@ def _unknown_ids(asked: _Asked) -> Violation | None:
     """CS406: of the cards that are named by their ids, fewer are in this cluster than are needed."""
     width = asked.dialect.width(asked.request)
     for key, text in asked.pod.annotations.items():
-        if key == names.AVOIDED_CARDS or not _is_of_ids(key) or not _is_heeded_alone(asked, key):
+        if key == names.AVOIDED_CARDS or not _is_of_ids(key) or not _is_recognised_alone(asked, key):
             continue
         wished = selection.decode_items(text, key)
         unknown = sorted(wished - asked.sold.ids)
@@ -304,7 +304,7 @@ def _unknown_ids(asked: _Asked) -> Violation | None:
     return None
 
 
-def _is_heeded_alone(asked: _Asked, key: str) -> bool:
+def _is_recognised_alone(asked: _Asked, key: str) -> bool:
     """Whether *key*, a list of ids, is read at all."""
     alone = replace(asked.pod, annotations={**_unnamed(asked.pod).annotations, key: asked.pod.annotations[key]})
     return bool(asked.dialect.request(alone, asked.tables) != asked.request)
@@ -321,7 +321,7 @@ def _avoids(asked: _Asked, key: str) -> bool:
 _NO_CARD: Final = "no-such-card"
 
 
-def _is_heeded(asked: _Asked, key: str) -> bool:
+def _is_recognised(asked: _Asked, key: str) -> bool:
     """Whether *key* of the pod is read at all: without it another request is made."""
     without = {one: text for one, text in asked.pod.annotations.items() if one != key and not _is_of_ids(one)}
     return bool(asked.dialect.request(replace(asked.pod, annotations=without), asked.tables) != asked.request)
@@ -346,7 +346,7 @@ def _beyond(asked: _Asked) -> Violation | None:
         return None
     width, most = asked.dialect.width(asked.request), asked.sold.most
     there = [index for index in wished if index < most]
-    if not wished or len(there) >= width or not _is_heeded(asked, names.WISHED_INDICES):
+    if not wished or len(there) >= width or not _is_recognised(asked, names.WISHED_INDICES):
         return None
     return Violation(
         code="CS403",
@@ -422,7 +422,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
 def _eases(asked: _Asked, reason: Reason, amount: int) -> bool:
     """Whether some node takes the pod if it asks for no more than *amount*: nothing else is proposed."""
     for cards in asked.sold.layouts:
-        less = asked.dialect.eased(cards, asked.request, reason, amount)
+        less = asked.dialect.relaxed(cards, asked.request, reason, amount)
         if less is not None and _takes(asked._replace(request=less, sold=replace(asked.sold, layouts=(cards,)))):
             return True
     return False

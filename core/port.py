@@ -10,7 +10,7 @@ roles of their own, and the others have nothing of them.
 
 Three values belong to the dialect alone and are opaque to everybody else (frozen, hashable, compared by value):
 its *card* (one accelerator with what is in use on it), its *request* (all that a pod asks of it, selectors and
-wishes included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
+preferences included, already parsed) and its *assignment* (which cards a pod holds, and how much of each).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from core.model import AnyPod, Node, NodeName, Pod, PodUid
-from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
 
 CardT = TypeVar("CardT")
 RequestT = TypeVar("RequestT")
@@ -59,7 +59,7 @@ class Reason(StrEnum):
 
 # What a card may get over by itself.
 ILL: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY})
-# Why a card that falls ill again and again takes nothing new although it is well now, for people.
+# Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
 UNSTEADY: Final = "it fell ill again and again, and has not stayed well for long enough since"
 
 
@@ -197,7 +197,7 @@ class Stamp:
     """What the hand-off supplies for a Binding: node name, Unix seconds and nanoseconds, the ordering stamp.
 
     order is the value that makes the plugin find this pod last among those in flight on the node
-    (seconds for vGPU, nanoseconds for the share plugin and MindCluster); see `Dialect.next_order`.
+    (seconds for vGPU, nanoseconds for the share plugin and MindCluster); see `Dialect.next_stamp`.
     """
 
     node: NodeName
@@ -354,7 +354,7 @@ class Places(Protocol[CardT_contra, RequestT, AssignmentT]):
         """Why `place` answers None, card by card with numbers; at least one entry whenever it does."""
         ...
 
-    def eased(self, cards: Sequence[CardT_contra], request: RequestT, reason: Reason, amount: int) -> RequestT | None:
+    def relaxed(self, cards: Sequence[CardT_contra], request: RequestT, reason: Reason, amount: int) -> RequestT | None:
         """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
 
         reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
@@ -410,7 +410,7 @@ class HandsOver(Protocol[RequestT_contra, AssignmentT_contra]):
         """What the Binding must carry."""
         ...
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """The ordering stamp that is above that of every pod of the node that is still to be served."""
         ...
 
@@ -636,7 +636,7 @@ class Furnishing(Protocol[RequestT_contra]):
         """The labels that are read of its pods, and of no others."""
         ...
 
-    def furnished(self, pod: Pod, request: RequestT_contra, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+    def completed(self, pod: Pod, request: RequestT_contra, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with what it needs besides, whoever places it; done twice it changes nothing more."""
         ...
 
@@ -645,15 +645,15 @@ class Furnishing(Protocol[RequestT_contra]):
 class Reading(Protocol[RequestT_contra]):
     """What a dialect adds that reads more of a pod than its resources; the others have nothing of it."""
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """The annotations by which users say which cards they want, and how: free until it is bound."""
         ...
 
-    def heeded(self, request: RequestT_contra, tables: Tables) -> frozenset[str]:
-        """Of all dialects' wishes those that are read, or refused by name, of a pod with *request*."""
+    def recognised(self, request: RequestT_contra, tables: Tables) -> frozenset[str]:
+        """Of all dialects' preferences those that are read, or refused by name, of a pod with *request*."""
         ...
 
-    def remarks(self, pod: Pod, request: RequestT_contra, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: RequestT_contra, tables: Tables) -> Iterator[AdmissionWarning]:
         """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
         ...
 
@@ -662,7 +662,9 @@ class Reading(Protocol[RequestT_contra]):
 class Advising(Protocol[RequestT]):
     """What a dialect adds that may give more, or less, than a request says; the others have nothing of it."""
 
-    def advice(self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None) -> Iterator[Notice]:
+    def advice(
+        self, request: RequestT, tables: Tables, stock: CardStock[RequestT] | None
+    ) -> Iterator[AdmissionWarning]:
         """What the owner of a pod with *request* should know of what it would get from *stock*, None if unknown."""
         ...
 

@@ -1,7 +1,7 @@
 """Why one node cannot take a pod, as facts: what refuses it, in numbers, and what would let it in there.
 
-What keeps the pod off for now only (a cordon, a taint, a card that is ill) is judged as if it did not. What is advised
-was judged on the node that it is for (`core.advice`). `core.explain` makes prose of it.
+What keeps the pod off for now only (a cordon, a taint, a card that is unhealthy) is judged as if it did not. What is
+advised was judged on the node that it is for (`core.advice`). `core.explain` makes prose of it.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core import advice, names, nodefit, spelling
-from core.advice import Advice, Room
+from core.advice import Advice, NodeCapacity
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
 from core.port import ILL, Healing, Reason, Shortfall
@@ -56,7 +56,7 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
-    otherwise. tolerate: the taints that it would be enough to tolerate. mend: what must be mended before all of the
+    otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired before all of the
     node's cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a
     node with such cards has instead of what the former asks for.
     """
@@ -72,7 +72,7 @@ class NodeRefusal:
     once_empty: Advice | None = None
     wait: str = ""
     tolerate: str = ""
-    mend: str = ""
+    repair: str = ""
     passed_over: bool = False
     labels: tuple[tuple[str, str], ...] = ()
 
@@ -131,7 +131,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
                 key="device data that cannot be used",
                 detail=impersonal(complaint.problem),
                 hopeless=True,
-                mend=f"the device data of {name} can be used",
+                repair=f"the device data of {name} can be used",
             )
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
     takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
@@ -147,7 +147,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
 def impersonal(text: str) -> str:
     """*text* without the name of a pod: who waits may be of another namespace than who is waited for.
 
-    Operators find the name among the node's remarks in ``kubectl cards get``, and in events of the pod itself.
+    Operators find the name among the node's warnings in ``kubectl cards get``, and in events of the pod itself.
     """
     found = _NAMED_POD.search(text)
     if found is None:
@@ -163,8 +163,8 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
     own = ledger.catalog.dialects[shape.dialect].resources(ledger.tables) if shape.dialect else frozenset[str]()
-    now = advice.eased(shape, Room(facts, state.used, cards, shortfalls, own), dialect, policy)
-    once_empty = advice.eased(shape, Room(facts, {}, empty, if_empty, own), dialect, policy)
+    now = advice.relaxed(shape, NodeCapacity(facts, state.used, cards, shortfalls, own), dialect, policy)
+    once_empty = advice.relaxed(shape, NodeCapacity(facts, {}, empty, if_empty, own), dialect, policy)
     # What the cards count themselves is told by their shortfalls.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
@@ -183,7 +183,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is well again"
             if any(one.reason is Reason.UNSTEADY for one in if_empty):
-                wait = f"a card of {facts.name} that falls ill again and again has stayed well"
+                wait = f"a card of {facts.name} that becomes unhealthy again and again has stayed well"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
         if_empty = if_well or if_empty
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
@@ -195,7 +195,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
         hopeless=True,
         now=now,
         once_empty=once_empty,
-        mend=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
+        repair=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
     )
 
 

@@ -21,8 +21,8 @@ class About(NamedTuple):
     api_version: str = "v1"
 
 
-class Told(NamedTuple):
-    """What is told: a word for machines and a sentence for people, by which process."""
+class EventBody(NamedTuple):
+    """What an event says: a word for machines and a sentence for people, by which process."""
 
     reason: str
     message: str
@@ -30,7 +30,7 @@ class Told(NamedTuple):
     instance: str
 
 
-def event(about: About, told: Told, *, name: str, namespace: str, at_s: float, count: int = 1) -> dict[str, Any]:
+def event(about: About, body: EventBody, *, name: str, namespace: str, at_s: float, count: int = 1) -> dict[str, Any]:
     """The body of an event *name* in *namespace*, which happened *count* times up to *at_s*."""
     now = time_text(at_s)
     return {
@@ -44,12 +44,12 @@ def event(about: About, told: Told, *, name: str, namespace: str, at_s: float, c
             "namespace": about.namespace,
             "uid": about.uid,
         },
-        "type": "Warning" if told.warning else "Normal",
-        "reason": told.reason,
-        "message": message_text(told.message),
+        "type": "Warning" if body.warning else "Normal",
+        "reason": body.reason,
+        "message": message_text(body.message),
         "source": {"component": _COMPONENT},
         "reportingComponent": _COMPONENT,
-        "reportingInstance": told.instance,
+        "reportingInstance": body.instance,
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": count,

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from runtime.serving import Port
+from runtime.serving import HttpListener
 
 
 class ServingFigures(Collector):
     """The figures of some ports; a port that is not there yet has none."""
 
-    def __init__(self, ports: Sequence[Port]) -> None:
+    def __init__(self, ports: Sequence[HttpListener]) -> None:
         self._ports = ports
 
     def collect(self) -> Iterator[Metric]:
@@ -34,14 +34,14 @@ class ServingFigures(Collector):
         yield refused
 
     @staticmethod
-    def _gauge(name: str, text: str, found: Iterable[tuple[Port, int]]) -> Metric:
+    def _gauge(name: str, text: str, found: Iterable[tuple[HttpListener, int]]) -> Metric:
         family = GaugeMetricFamily(f"cardshare_serving_{name}", text, labels=("port",))
         for port, value in found:
             family.add_metric((port.name,), value)
         return family
 
     @staticmethod
-    def _counter(name: str, text: str, found: Iterable[tuple[Port, int]]) -> Metric:
+    def _counter(name: str, text: str, found: Iterable[tuple[HttpListener, int]]) -> Metric:
         family = CounterMetricFamily(f"cardshare_serving_{name}", text, labels=("port",))
         for port, value in found:
             family.add_metric((port.name,), value)

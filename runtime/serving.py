@@ -40,7 +40,7 @@ _AT_A_TIME: Final = 16
 _PAUSE_S: Final = 0.2
 
 
-class Port:
+class HttpListener:
     """Listens from `start` to `stop`.
 
     Attributes:

@@ -112,8 +112,8 @@ def _judge(one: Manifest, where: str, book: Rulebook, namespace: str) -> Iterato
     )
     if not verdict.allowed:
         yield _Finding(where, f"{what}: denied: {verdict.message}", True)
-    for notice in verdict.notices:
-        yield _Finding(where, f"{what}: warning: {notice}", False)
+    for warning in verdict.warnings:
+        yield _Finding(where, f"{what}: warning: {warning}", False)
 
 
 def _verdict(review: bytes, namespace: str, book: Rulebook, *, is_pod: bool) -> Verdict:

@@ -18,7 +18,7 @@ from core.wire.reviews import Review
 from kube.calls import Calls
 from kube.credentials import choose_source
 from kube.errors import ApiError, CredentialsError
-from kube.events import About, Told, event, event_name
+from kube.events import About, EventBody, event, event_name
 from kube.transport import Transport
 from webhook.metrics import Metrics
 
@@ -107,10 +107,10 @@ class Denials:
 
     async def _write(self, calls: Calls, one: _Denial) -> None:
         name = event_name(one.pod.name, one.pod.uid, one.text, str(one.at_s))
-        told = Told(REASON, one.text, warning=True, instance="cardshare-webhook")
-        body = event(one.pod, told, name=name, namespace=one.pod.namespace, at_s=one.at_s)
+        body = EventBody(REASON, one.text, warning=True, instance="cardshare-webhook")
+        written = event(one.pod, body, name=name, namespace=one.pod.namespace, at_s=one.at_s)
         async with asyncio.timeout(_DEADLINE_S):
-            await calls.create_event(one.pod.namespace, body)
+            await calls.create_event(one.pod.namespace, written)
         self._metrics.events["written"] += 1
         self._failing = False
 

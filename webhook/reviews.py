@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 import structlog
 
 from core.admission import budgets
-from core.admission.likeness import likeness, values_read
+from core.admission.fingerprint import fingerprint, values_read
 from core.admission.mutate import mutate, unreadable, validate
 from core.admission.rulebook import Rulebook
 from core.admission.templates import judge_workload
 from core.admission.verdict import NOTHING, Verdict
 from core.errors import InvalidRequestError
 from core.inventory import Stock
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 from core.wire.quotas import ResourceQuota
 from core.wire.reviewed_pods import PodObject, is_made, pod_of
 from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
@@ -50,7 +50,7 @@ class _Outcome(NamedTuple):
 class Reviewer:
     """Answers reviews by the rulebook in force; `webhook.run` replaces that when the configuration changes.
 
-    What is done about new pods is remembered by likeness: the thousand pods of a Job are judged once.
+    What is done about new pods is remembered by fingerprint: the thousand pods of a Job are judged once.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class Reviewer:
         if size > _MAX_REVIEW_BYTES:
             return self._outcome(path, review)
         outcomes = self._mutated if path is Path.MUTATE else self._validated
-        like = likeness(found, review.namespace, review.user_name)
+        like = fingerprint(found, review.namespace, review.user_name)
         known = outcomes.get(like)
         if known is not None:
             return known
         values = values_read(found)
         if values:
-            # None of them is known by its likeness alone, for values are read of each.
+            # None of them is known by its fingerprint alone, for values are read of each.
             like += values
             known = outcomes.get(like)
         return known or self._remembered(outcomes, like, self._outcome(path, review), size)
@@ -170,7 +170,9 @@ class Reviewer:
             return _outcome(NOTHING, b"")
         return _outcome(judge_workload(workload, review.namespace, self._book), b"")
 
-    def _left(self, review: Review, quotas: Sequence[ResourceQuota], body: bytes | bytearray) -> tuple[Notice, ...]:
+    def _left(
+        self, review: Review, quotas: Sequence[ResourceQuota], body: bytes | bytearray
+    ) -> tuple[AdmissionWarning, ...]:
         """What *quotas* leave of the cards that a person's new pod or workload asks for."""
         if not quotas:
             return ()
@@ -218,18 +220,18 @@ class Reviewer:
         return _Outcome("failed", NOTHING, 0, reply)
 
 
-def _told_more(outcome: _Outcome, notices: tuple[Notice, ...]) -> _Outcome:
+def _told_more(outcome: _Outcome, warnings: tuple[AdmissionWarning, ...]) -> _Outcome:
     """*outcome* of something that is admitted and not changed, with more to tell."""
-    if not notices:
+    if not warnings:
         return outcome
     verdict = outcome.verdict
-    return _outcome(replace(verdict, notices=(*verdict.notices, *notices)), b"")
+    return _outcome(replace(verdict, warnings=(*verdict.warnings, *warnings)), b"")
 
 
 def _outcome(verdict: Verdict, patch: bytes) -> _Outcome:
-    told = [str(one) for one in verdict.notices]
+    told = [str(one) for one in verdict.warnings]
     if not verdict.allowed:
         return _Outcome("denied", verdict, 0, deny(verdict.message, warnings=told))
     # A verdict without findings is not worth a look each time.
-    shown = verdict if verdict.notices else NOTHING
+    shown = verdict if verdict.warnings else NOTHING
     return _Outcome("patched" if patch else "allowed", shown, len(patch), admit(patch, told))

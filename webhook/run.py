@@ -20,7 +20,7 @@ from runtime.calls import Plain
 from runtime.configuration import ActiveConfiguration
 from runtime.figures import ServingFigures
 from runtime.process import connections_of, raise_file_limit
-from runtime.serving import MAX_PLAIN_CONNECTIONS, Port
+from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 from webhook.budgets import Budgets
 from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
@@ -77,11 +77,11 @@ class Webhook:
                 "callers are not known; no previews, no budgets, and no events on denied accounts",
                 wanted="--client-name",
             )
-        self._plain = Port(
+        self._plain = HttpListener(
             "plain", Plain(self._reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
         names = Clients(options.client_names, time.monotonic)
-        self._reviews = Port(
+        self._reviews = HttpListener(
             "reviews",
             ReviewCalls(self._reviewer, self._previewer).answer,
             self._identity.context,

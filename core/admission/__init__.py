@@ -1,1 +1,1 @@
-"""What the webhook decides: which pods are mended, protected or denied. Pure; texts and metrics are the webhook's."""
+"""What the webhook decides: which pods are changed, protected or denied. Pure; texts and metrics are the webhook's."""

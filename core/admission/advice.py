@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from core.admission import effects, mends, reach, rules, spelling
+from core.admission import defaulting, effects, reach, rules, spelling
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import Judged, Verdict
 from core.catalog import Asked
@@ -12,42 +12,42 @@ from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
 from core.port import Advising, AnyDialect
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 
 
-def spoken(judged: Judged, book: Rulebook) -> Verdict:
+def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
     """The verdict of *judged* with all that is to be said of the pod, if it is admitted so far."""
     verdict, pod, asked, before = judged
     if pod is None or not verdict.allowed:
         return verdict
-    notices = [*verdict.notices, *spelling.strange(pod, before, book)]
+    warnings = [*verdict.warnings, *spelling.strange(pod, before, book)]
     if asked is not None:
         never = rules.never_fits(pod, asked, book)
         if never is not None and rules.denies_what_never_fits(pod, book):
             return replace(verdict, violations=(never,))
         if never is not None:
-            notices.append(rules.warned(never))
-        notices += advice(asked, book)
+            warnings.append(rules.warned(never))
+        warnings += advice(asked, book)
     if before is None or asked is not None:
-        notices += effects.lost(pod, asked, book)
+        warnings += effects.ineffective(pod, asked, book)
     if before is None and asked is not None:
-        notices += unsure(pod, book)
-    return replace(verdict, notices=tuple(notices)) if len(notices) > len(verdict.notices) else verdict
+        warnings += unsure(pod, book)
+    return replace(verdict, warnings=tuple(warnings)) if len(warnings) > len(verdict.warnings) else verdict
 
 
-def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
+def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
     """What of a pod with cards nobody can know here: CS312, and CS314, who places it."""
     unseen = reach.unseen(pod)
     if unseen is not None and not book.settings.admission.allows("CS304", pod.namespace):
         yield unseen
     name, own = pod.scheduler_name, book.own_scheduler()
     known = (
-        *mends.DEFAULT_SCHEDULERS,
+        *defaulting.DEFAULT_SCHEDULERS,
         *book.settings.scheduler_names,
         *book.settings.admission.known_schedulers,
     )
     if name not in known:
-        yield Notice(
+        yield AdmissionWarning(
             "CS314",
             f"spec.schedulerName: found {quoted(name)}; it is not known to give cards, so that the pod may run without "
             f"any; write {own}, or leave it out",
@@ -67,7 +67,7 @@ class _Stock(NamedTuple):
         return self.stock.takes(self.dialect, request)
 
 
-def advice(asked: Asked, book: Rulebook) -> Iterator[Notice]:
+def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
     """What the dialect of *asked* has to say of what its pod would get."""
     dialect = book.catalog.dialects[asked.dialect]
     if isinstance(dialect, Advising):

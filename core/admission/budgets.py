@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from core import nodefit
-from core.admission.mends import complete_resources
+from core.admission.defaulting import complete_resources
 from core.admission.rulebook import Rulebook
 from core.errors import InvalidRequestError
 from core.model import ReviewedPod
-from core.remarks import Notice
 from core.units import counted, parse_amount
+from core.warnings import AdmissionWarning
 from core.wire.quotas import ResourceQuota
 from core.wire.reviewed_pods import pod_of
 from core.wire.templates import Template, Workload
@@ -49,7 +49,7 @@ def _more(template: Template, before: Template | None) -> int:
     return template.replicas - before.replicas if is_same and before is not None else template.replicas
 
 
-def left(made: Iterable[Made], quotas: Iterable[ResourceQuota], book: Rulebook) -> tuple[Notice, ...]:
+def left(made: Iterable[Made], quotas: Iterable[ResourceQuota], book: Rulebook) -> tuple[AdmissionWarning, ...]:
     """What *quotas*, of the namespace of *made*, leave of the cards that are asked; of several the least.
 
     Quotas with scopes are passed over: which pods they count is the API server's to say.
@@ -60,7 +60,7 @@ def left(made: Iterable[Made], quotas: Iterable[ResourceQuota], book: Rulebook) 
     return tuple(sorted((one for one in told if one is not None), key=lambda one: one.text))
 
 
-def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book: Rulebook) -> Notice | None:
+def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book: Rulebook) -> AdmissionWarning | None:
     resource = _resource(key)
     is_counted = key.startswith(_COUNTED)
     try:
@@ -71,7 +71,7 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
         return None
     if not is_counted:
         quota = min(quotas, key=lambda one: (one.hard[key], one.name))
-        return Notice(
+        return AdmissionWarning(
             CODE,
             f"{key}: {asked} asked of the {quota.hard[key]} of ResourceQuota {quota.name}, which no API server counts; "
             f"write {_COUNTED}{resource} there",
@@ -81,8 +81,8 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
     free = max(limit - quota.used.get(key, 0), 0)
     said = f"{key}: {asked} asked, {free} of {limit} left in ResourceQuota {quota.name}"
     if asked <= free:
-        return Notice(CODE, f"{said}, {free - asked} with {_these(made)}")
-    return Notice(CODE, f"{said}; the API server refuses what is beyond it")
+        return AdmissionWarning(CODE, f"{said}, {free - asked} with {_these(made)}")
+    return AdmissionWarning(CODE, f"{said}; the API server refuses what is beyond it")
 
 
 def _these(made: tuple[Made, ...]) -> str:

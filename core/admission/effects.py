@@ -11,17 +11,17 @@ from core.admission import rules
 from core.admission.rulebook import Rulebook
 from core.catalog import Asked, is_crowded
 from core.model import ReviewedPod
-from core.remarks import Notice, no_effect
+from core.warnings import AdmissionWarning, no_effect
 
 _TOLD: Final = 8
 
 
-def lost(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     """What of *pod*, which asks *asked* of cards, has not the effect that its words have."""
-    return islice(_lost(pod, asked, book), _TOLD)
+    return islice(_ineffective(pod, asked, book), _TOLD)
 
 
-def _lost(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     if pod.labels:
         yield from misplaced(pod, book)
     if is_crowded(pod):
@@ -35,20 +35,22 @@ def _lost(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Not
         yield from others_labels(pod, asked, book)
     dialect = book.reading.get(asked.dialect) if asked is not None else None
     if asked is not None and dialect is not None:
-        yield from dialect.remarks(pod.as_pod(), asked.request, book.tables)
+        yield from dialect.warnings(pod.as_pod(), asked.request, book.tables)
 
 
-def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[Notice]:
+def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Keys of annotations among the labels, where nobody looks for them."""
-    for key in sorted(pod.labels.keys() & book.wishes):
+    for key in sorted(pod.labels.keys() & book.preferences):
         yield no_effect(f"label {key}", pod.labels[key], "it is read as an annotation only", "write it there")
 
 
-def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[Notice]:
+def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Annotations on cards that nobody reads of a pod with *resource*, and what does not belong among annotations."""
     dialect = book.reading.get(asked.dialect) if asked is not None else None
-    heeded = dialect.heeded(asked.request, book.tables) if asked is not None and dialect is not None else frozenset()
-    for key in sorted((pod.annotations.keys() & book.wishes) - heeded):
+    recognised = (
+        dialect.recognised(asked.request, book.tables) if asked is not None and dialect is not None else frozenset()
+    )
+    for key in sorted((pod.annotations.keys() & book.preferences) - recognised):
         if pod.annotations[key].strip():
             why = f"nobody reads it on pods that ask for {resource}"
             yield no_effect(f"annotation {key}", pod.annotations[key], why, "leave it out")
@@ -61,7 +63,7 @@ def unread(pod: ReviewedPod, asked: Asked | None, resource: str, book: Rulebook)
             yield no_effect(f"annotation {key}", pod.annotations[key], "it is a resource", remedy)
 
 
-def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[Notice]:
+def others_labels(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     """Labels that are read of pods of another dialect only."""
     for name, keys in book.labels.items():
         if asked is None or asked.dialect is not name:

@@ -1,23 +1,23 @@
 """The verdict on one review: a new pod is completed and protected, a changed one held to what may change.
 
-A new pod is mended and then judged as it would be stored. Of a changed pod only what differs from the old object is
+A new pod is defaulted and then judged as it would be stored. Of a changed pod only what differs from the old object is
 judged; its spec is only ever changed back, so that the same manifest applied twice succeeds.
 """
 
 from dataclasses import replace
 from typing import Final
 
-from core.admission import advice, mends, rules
+from core.admission import advice, defaulting, rules
 from core.admission.rulebook import Rulebook
 from core.admission.subresources import judge_binding, judge_ephemeral, judge_resize
 from core.admission.update import judge_change
-from core.admission.verdict import ANNOTATIONS, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
+from core.admission.verdict import ANNOTATIONS, NO_WARNINGS, NOTHING, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import InvalidRequestError, quoted
 from core.model import ReviewedPod
 from core.port import Violation
-from core.remarks import Notice
 from core.settings import OnOtherNodes
+from core.warnings import AdmissionWarning
 from core.wire.patches import encode_patch
 from core.wire.reviewed_pods import PodObject, container_count, pod_of, present_in, resources_in
 from core.wire.reviews import Review
@@ -54,14 +54,14 @@ def validate(review: Review, book: Rulebook) -> Verdict:
         return judge_resize(old, found, namespace, book)
     if review.is_changed_pod and found is not None and book.may_assign(review.user_name, pod_of(found)):
         # Said once, where it was judged first; denied here too, for the pod may be another one by now.
-        return NOTHING if old is None else replace(elsewhere(pod_of(old), review, book), notices=())
+        return NOTHING if old is None else replace(elsewhere(pod_of(old), review, book), warnings=())
     judged = judge(review, book)
-    return advice.spoken(judged._replace(verdict=final(judged.verdict, book)), book)
+    return advice.with_warnings(judged._replace(verdict=final(judged.verdict, book)), book)
 
 
 def judge_at_once(review: Review, book: Rulebook) -> Verdict:
     """What `mutate`, and then `validate`, say of *review*: for those who ask once, without an API server."""
-    return advice.spoken(judge(review, book), book)
+    return advice.with_warnings(judge(review, book), book)
 
 
 def judge(review: Review, book: Rulebook) -> Judged:
@@ -83,7 +83,7 @@ def judge(review: Review, book: Rulebook) -> Judged:
         return judged._replace(verdict=replace(stray, edits=edits))
     if found is not None and review.is_binding:
         return Judged(judge_binding(found, review.user_name, book))
-    return UNSPOKEN
+    return NO_WARNINGS
 
 
 def too_many(review: Review, book: Rulebook) -> Verdict | None:
@@ -116,7 +116,7 @@ def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
     where = f"on node {quoted(old.node_name)}" if old.node_name else "on no node"
     if settings.plugins_on_other_nodes is OnOtherNodes.WARN:
         return Verdict(
-            notices=(Notice("CS315", f"a device plugin of node {quoted(node)} wrote a pod that is {where}"),)
+            warnings=(AdmissionWarning("CS315", f"a device plugin of node {quoted(node)} wrote a pod that is {where}"),)
         )
     violation = Violation(
         code="CS315",
@@ -128,12 +128,12 @@ def elsewhere(old: ReviewedPod, review: Review, book: Rulebook) -> Verdict:
 
 
 def final(verdict: Verdict, book: Rulebook) -> Verdict:
-    """*verdict* where nothing can be mended any more, because every other webhook had its turn.
+    """*verdict* where nothing can be changed any more, because every other webhook had its turn.
 
-    What would still be mended is left as it is, unless device plugins could serve from it.
+    What would still be changed is left as it is, unless device plugins could serve from it.
     """
     keys = [key for place, values in verdict.edits if place == ANNOTATIONS for key in book.protected_of(values)]
-    return Verdict(violations=(*verdict.violations, *first_of(keys, _forged)), notices=verdict.notices)
+    return Verdict(violations=(*verdict.violations, *first_of(keys, _forged)), warnings=verdict.warnings)
 
 
 def unreadable(error: InvalidRequestError) -> Verdict:
@@ -148,25 +148,25 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
         return Judged(NOTHING, pod)
     if rules.is_mirror(pod, user_name):
         # It runs already, whatever is answered: only a forged assignment is worth taking away.
-        stripped, notices = mends.strip_assignment(pod, book)
-        return Judged(Verdict(edits=edits_between(pod, stripped), notices=notices))
-    mended, notices = mends.complete(pod, book)
+        stripped, warnings = defaulting.strip_assignment(pod, book)
+        return Judged(Verdict(edits=edits_between(pod, stripped), warnings=warnings))
+    defaulted, warnings = defaulting.complete(pod, book)
     asked: Asked | None = None
     scheduler_name = pod.scheduler_name
     if book.asks_cards(pod):
-        dialects = book.dialects_of(mended)
-        found, asked = rules.examine(mended, book, dialects)
-        violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
+        dialects = book.dialects_of(defaulted)
+        found, asked = rules.examine(defaulted, book, dialects)
+        violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))
         if asked is not None and not violations:
-            scheduler_name = mends.scheduler_of(pod, book)
+            scheduler_name = defaulting.scheduler_of(pod, book)
             if scheduler_name != pod.scheduler_name and len(dialects) > 1:
                 # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
-                violations = rules.examine(mended._replace(scheduler_name=scheduler_name), book, dialects)[0]
-            mended, furnished = mends.furnish(mends.hide_devices(mended, book), asked, book)
-            notices += furnished
+                violations = rules.examine(defaulted._replace(scheduler_name=scheduler_name), book, dialects)[0]
+            defaulted, completed = defaulting.complete_by_dialect(defaulting.hide_devices(defaulted, book), asked, book)
+            warnings += completed
         if violations:
-            return Judged(Verdict(violations=violations, notices=notices))
-    return Judged(Verdict(edits=edits_between(pod, mended, scheduler_name), notices=notices), mended, asked)
+            return Judged(Verdict(violations=violations, warnings=warnings))
+    return Judged(Verdict(edits=edits_between(pod, defaulted, scheduler_name), warnings=warnings), defaulted, asked)
 
 
 def _forged(key: str) -> Violation:

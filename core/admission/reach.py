@@ -16,8 +16,8 @@ from core.admission.verdict import first_of
 from core.errors import quoted
 from core.model import NO_REACH, Container, ReviewedPod
 from core.port import Violation
-from core.remarks import Notice
 from core.settings import AdmissionSettings
+from core.warnings import AdmissionWarning
 from core.watched import ASCEND_DEVICES, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute
 
 # What tells a container runtime that a container gets no device, by the variable that it reads.
@@ -197,13 +197,13 @@ def _host_pid() -> Violation:
     )
 
 
-def unseen(pod: ReviewedPod) -> Notice | None:
+def unseen(pod: ReviewedPod) -> AdmissionWarning | None:
     """CS312: variables from elsewhere can override what a rule would deny, and nobody sees them here."""
     named = [one.name for one in (*pod.init_containers, *pod.containers) if one.reach.env_from]
     if not named:
         return None
     listed = ", ".join(f'"{name}"' for name in named[:_NAMED_MAX]) + (" and others" if len(named) > _NAMED_MAX else "")
-    return Notice(
+    return AdmissionWarning(
         "CS312",
         f"envFrom of {listed} is not looked into: see that no variable there is one that device plugins or container "
         f"runtimes set, such as {NVIDIA_DEVICES}",

@@ -27,8 +27,8 @@ class Rulebook:
     counts: by the resource that says how much of a card, the one that counts cards. memories: by the one that counts
     cards, the one that says how much memory of each, in MiB. resources: both, of all dialects;
     resources_by_dialect: the same, of each.
-    wishes: the annotations by which users say which cards they want: free while the pod waits, frozen once it is bound.
-    reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
+    preferences: the annotations by which users say which cards they want: free while the pod waits, frozen once it is
+    bound. reading, furnishing: the dialects that are so; labels: those that the latter read, by dialect.
     modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
     which users list ids of cards, of all dialects. key_prefixes: how keys and resources of dialects begin.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
@@ -41,7 +41,7 @@ class Rulebook:
     resources: frozenset[str]
     resources_by_dialect: Mapping[DialectName, frozenset[str]]
     protected: frozenset[str]
-    wishes: frozenset[str]
+    preferences: frozenset[str]
     reading: Mapping[DialectName, Reading[Any]]
     furnishing: Mapping[DialectName, Furnishing[Any]]
     labels: Mapping[DialectName, frozenset[str]]
@@ -82,7 +82,7 @@ class Rulebook:
 
     def reads_of(self, annotations: Mapping[str, str]) -> bool:
         """Whether any rule reads one of *annotations*."""
-        if not (self.wishes.isdisjoint(annotations) and MOVED.keys().isdisjoint(annotations)):
+        if not (self.preferences.isdisjoint(annotations) and MOVED.keys().isdisjoint(annotations)):
             return True
         return bool(self.protected_of(annotations))
 
@@ -148,7 +148,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
         ),
-        wishes=frozenset().union(*(one.wishes(tables) for one in reading.values())),
+        preferences=frozenset().union(*(one.preferences(tables) for one in reading.values())),
         reading=reading,
         furnishing=furnishing,
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},

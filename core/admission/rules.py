@@ -1,4 +1,4 @@
-"""What is denied. Each rule is a pure function: a mended pod in, violations out, each with a stable code.
+"""What is denied. Each rule is a pure function: a defaulted pod in, violations out, each with a stable code.
 
 The values of a protocol are judged by its dialect (CS101 to CS106, CS201 to CS205); here stands what is common to all.
 """
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from core import names, selection
-from core.admission.mends import plain
+from core.admission.defaulting import plain
 from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
 from core.port import Violation
-from core.remarks import Notice
 from core.settings import DialectName, NeverFits
+from core.warnings import AdmissionWarning
 
 Violations = tuple[Violation, ...]
 
@@ -62,9 +62,9 @@ def asked_resource(pod: ReviewedPod, rules: Rulebook) -> str:
     return min(found, default="")
 
 
-def warned(found: Violation) -> Notice:
+def warned(found: Violation) -> AdmissionWarning:
     """What the owner of a pod is told that can never fit, where it is admitted all the same."""
-    return Notice(found.code, f"this pod can never be placed: {found}")
+    return AdmissionWarning(found.code, f"this pod can never be placed: {found}")
 
 
 def denies_what_never_fits(pod: ReviewedPod, rules: Rulebook) -> bool:

@@ -11,7 +11,7 @@ from core import names, spelling
 from core.admission.rulebook import MOVED, Rulebook
 from core.errors import quoted
 from core.model import Container, ReviewedPod
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 
 # What others offer or read, and what looks like ours: KubeVirt's and Kata's GPUs; MindCluster's cards of 310P.
 _OTHERS: Final = frozenset(
@@ -36,12 +36,12 @@ _LOOKED_AT: Final = 16
 _TOLD: Final = 4
 
 
-def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[Notice]:
+def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     """What of *pod* looks like a key of ours and is none; of a changed pod what it had not *before*."""
     return islice(_strange(pod, before, book), _TOLD)
 
 
-def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[Notice]:
+def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     known = before.annotations if before is not None else {}
     # What others speak is right on pods of their schedulers.
     is_ours = pod.scheduler_name not in {*book.settings.admission.known_schedulers} - {*book.settings.scheduler_names}
@@ -52,26 +52,26 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
     ]
     for key in found[:_LOOKED_AT]:
         if key in _OF_HAMI and is_ours:
-            yield Notice(
+            yield AdmissionWarning(
                 "CS115", f"annotation {key}: cardshare does not speak this key of HAMi's; write {_OF_HAMI[key]}"
             )
             continue
-        meant = spelling.meant(key, book.wishes)
+        meant = spelling.meant(key, book.preferences)
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
-            yield Notice("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
+            yield AdmissionWarning("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
     if before is None:
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):
             where = f'container "{one.name}": limit {_shown(key)}'
             instead = _instead(key, book) if is_ours else ""
             if instead:
-                yield Notice("CS115", f"{where}: cardshare does not speak this resource; {instead}")
+                yield AdmissionWarning("CS115", f"{where}: cardshare does not speak this resource; {instead}")
                 continue
             meant = spelling.meant(key, book.resources)
             if meant:
                 told = "no device plugin is known to offer this resource"
-                yield Notice("CS115", f"{where}: {told}; did you mean {meant}?")
+                yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
 
 
 def _instead(key: str, book: Rulebook) -> str:
@@ -101,11 +101,11 @@ def _resources(container: Container, book: Rulebook) -> list[str]:
 
 
 def _is_known(key: str, book: Rulebook) -> bool:
-    return key in book.wishes or key in MOVED or key in book.resources or key in _OTHERS or book.is_protected(key)
+    return key in book.preferences or key in MOVED or key in book.resources or key in _OTHERS or book.is_protected(key)
 
 
 def _own(book: Rulebook) -> list[str]:
-    return sorted(key for key in book.wishes if key.startswith(names.OWN_PREFIX))
+    return sorted(key for key in book.preferences if key.startswith(names.OWN_PREFIX))
 
 
 def _shown(key: str) -> str:

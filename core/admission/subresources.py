@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from core.admission import reach
-from core.admission.mends import complete_container
+from core.admission.defaulting import complete_container
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Verdict, first_of
 from core.errors import quoted

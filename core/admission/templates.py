@@ -1,18 +1,18 @@
 """The verdict on a workload: the rules of pods on its templates, said where people type.
 
-Nothing of a workload is changed: its pods are mended when they are made. What would be mended is told, and only what
-no mending could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
+Nothing of a workload is changed: its pods are changed when they are made. What would be changed is told, and only what
+no change could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
 """
 
 from typing import Final
 
-from core.admission import advice, mends, rules
+from core.admission import advice, defaulting, rules
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
 from core.model import ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port import Violation
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
 from core.wire.templates import Template, Workload
 
@@ -35,7 +35,7 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
         return NOTHING
     before = {one.field: one for one in found.before}
     work = 0
-    notices: list[Notice] = []
+    warnings: list[AdmissionWarning] = []
     violations: list[Violation] = []
     for template in found.templates:
         old = before.get(template.field)
@@ -43,19 +43,19 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
             continue
         work += _work(template) + (_work(old) if old is not None else 0)
         if work > _WORK_MAX:
-            notices.append(Notice(_TOO_MANY, f"{template.field} {_UNREAD}"))
+            warnings.append(AdmissionWarning(_TOO_MANY, f"{template.field} {_UNREAD}"))
             break
         known = frozenset(_violations(old, namespace, book)[1]) if old is not None else frozenset[Violation]()
         told, wrong = _violations(template, namespace, book)
-        notices += told
+        warnings += told
         for one in wrong:
             if one in known or one.code.startswith(_CHANGEABLE):
-                notices.append(Notice(one.code, f"{one}; pods of this template will be denied"))
+                warnings.append(AdmissionWarning(one.code, f"{one}; pods of this template will be denied"))
             else:
                 violations.append(one)
-    if not notices and not violations:
+    if not warnings and not violations:
         return NOTHING
-    return Verdict(violations=tuple(violations), notices=tuple(notices))
+    return Verdict(violations=tuple(violations), warnings=tuple(warnings))
 
 
 def _work(template: Template) -> int:
@@ -63,12 +63,12 @@ def _work(template: Template) -> int:
     return count if count > MAX_CARD_CONTAINERS else (1 + count) * _WORK_OF_ONE
 
 
-def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[Notice], list[Violation]]:
+def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[list[AdmissionWarning], list[Violation]]:
     """(what is told of *template*, what is wrong with it), each with where it stands."""
     # A template may name the namespace of its pods, or none; either way they are made where the workload is.
     pod = pod_of(template.pod, namespace)._replace(namespace=namespace)
-    verdict = advice.spoken(_judged(pod, book), book)
-    return [Notice(one.code, f"{template.field}: {one.text}") for one in verdict.notices], [
+    verdict = advice.with_warnings(_judged(pod, book), book)
+    return [AdmissionWarning(one.code, f"{template.field}: {one.text}") for one in verdict.warnings], [
         Violation(code=one.code, field=f"{template.field}: {one.field}", found=one.found, remedy=one.remedy)
         for one in verdict.violations
     ]
@@ -77,9 +77,9 @@ def _violations(template: Template, namespace: str, book: Rulebook) -> tuple[lis
 def _judged(pod: ReviewedPod, book: Rulebook) -> Judged:
     if not book.is_concerned_with(pod):
         return Judged(NOTHING, pod)
-    mended, notices = mends.complete(pod, book)
+    defaulted, warnings = defaulting.complete(pod, book)
     if not book.asks_cards(pod):
-        return Judged(Verdict(notices=notices), mended)
-    found, asked = rules.examine(mended, book)
-    violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(mended))
-    return Judged(Verdict(violations=violations, notices=notices), mended, asked)
+        return Judged(Verdict(warnings=warnings), defaulted)
+    found, asked = rules.examine(defaulted, book)
+    violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))
+    return Judged(Verdict(violations=violations, warnings=warnings), defaulted, asked)

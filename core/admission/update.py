@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from core import names
-from core.admission import mends, reach, rules
+from core.admission import defaulting, reach, rules
 from core.admission.rulebook import MOVED, Rulebook
-from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NOTHING, UNSPOKEN, Judged, Verdict, edits_between, first_of
+from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NO_WARNINGS, NOTHING, Judged, Verdict, edits_between, first_of
 from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, ReviewedPod
 from core.port import Rotating, Violation
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 
@@ -29,22 +29,22 @@ def judge_change(old: ReviewedPod, new: ReviewedPod, user_name: str, book: Ruleb
     is never denied: what else that write would change is left as it was.
     """
     if _unchanged(old, new):
-        return UNSPOKEN
+        return NO_WARNINGS
     if book.may_assign(user_name, old):
-        return Judged(rotation(old, new, book)) if book.is_plugin(user_name) else UNSPOKEN
+        return Judged(rotation(old, new, book)) if book.is_plugin(user_name) else NO_WARNINGS
     if not (book.is_concerned_with(old) or book.is_concerned_with(new)):
         return Judged(NOTHING, new, None, old)
     guarded = protect(old, new, book)
-    pod, notices, violations, asked = guarded.pod, guarded.notices, guarded.violations, None
+    pod, warnings, violations, asked = guarded.pod, guarded.warnings, guarded.violations, None
     if book.asks_cards(old) or book.asks_cards(new):
         pod = change_back(old, pod, book)
-        wishes = wish(old, pod, book)
-        pod, notices, asked = wishes.pod, notices + wishes.notices, wishes.asked
-        violations += wishes.violations
+        preferences = wish(old, pod, book)
+        pod, warnings, asked = preferences.pod, warnings + preferences.warnings, preferences.asked
+        violations += preferences.violations
     if violations and not _lets_go(old, new):
-        return Judged(Verdict(violations=violations, notices=notices))
-    notices += tuple([Notice(one.code, f"{one.field} was left as it is; {_DELETING}") for one in violations])
-    return Judged(Verdict(edits=edits_between(new, pod), notices=notices), pod, asked, old)
+        return Judged(Verdict(violations=violations, warnings=warnings))
+    warnings += tuple([AdmissionWarning(one.code, f"{one.field} was left as it is; {_DELETING}") for one in violations])
+    return Judged(Verdict(edits=edits_between(new, pod), warnings=warnings), pod, asked, old)
 
 
 def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
@@ -61,13 +61,13 @@ def rotation(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The pod as it may be stored; notices on what was put back, violations on what may not be asked.
+    """The pod as it may be stored; warnings on what was put back, violations on what may not be asked.
 
     asked: what it asks of cards, None where that is nothing, or what it asked before.
     """
 
     pod: ReviewedPod
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
     violations: tuple[Violation, ...] = ()
     asked: Asked | None = None
 
@@ -83,12 +83,14 @@ def protect(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     if not keys:
         return Held(new)
     again = _reapplied(old, new, keys)
-    notices = tuple(
-        Notice("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it")
+    warnings = tuple(
+        AdmissionWarning("CS301", f"annotation {key} was left as it is: only schedulers and plugins write it")
         for key in [key for key in keys if key in again][:MAX_TOLD]
     )
     violations = first_of([key for key in keys if key not in again], lambda key: _forged(key, new))
-    return Held(new._replace(annotations=mends.restored(new.annotations, old.annotations, keys)), notices, violations)
+    return Held(
+        new._replace(annotations=defaulting.restored(new.annotations, old.annotations, keys)), warnings, violations
+    )
 
 
 def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
@@ -96,21 +98,21 @@ def wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     if _is_settled(old, new):
         return _frozen(old, new, book)
     moved = _moved(old, new)
-    mended, notices = mends.normalise_mode(moved.pod, book)
+    defaulted, warnings = defaulting.normalise_mode(moved.pod, book)
     violations, asked = moved.violations, None
-    if _selectors(old, mended, book) or mended.containers != old.containers:
+    if _selectors(old, defaulted, book) or defaulted.containers != old.containers:
         before = frozenset(rules.examine(old, book)[0])
-        found, asked = rules.examine(mended, book)
+        found, asked = rules.examine(defaulted, book)
         violations += tuple(one for one in found if one not in before)
-    return Held(mended, moved.notices + notices, violations, asked)
+    return Held(defaulted, moved.warnings + warnings, violations, asked)
 
 
 def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedPod:
-    """The spec with what admission had mended, and the writer's manifest has unmended, as it is stored.
+    """The spec with what admission had defaulted, and the writer's manifest has without defaults, as it is stored.
 
     Nothing else is touched: the API server says itself which fields of a pod may not change.
     """
-    if new.scheduler_name in mends.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
+    if new.scheduler_name in defaulting.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
         new = new._replace(scheduler_name=old.scheduler_name)
     if not new.runtime_class and old.runtime_class in {one.runtime_class for one in book.tables.ascend.chips}:
         new = new._replace(runtime_class=old.runtime_class)
@@ -130,10 +132,10 @@ def _resources_back(old: tuple[Container, ...], new: tuple[Container, ...], book
 def _back(old: Container | None, new: Container, book: Rulebook) -> Container:
     if old is not None and old.reach.env != new.reach.env and not book.has_cards(old):
         hidden = [one for one in old.reach.env if one in _HIDDEN and one not in new.reach.env]
-        return mends.with_variables(new, tuple(hidden))
+        return defaulting.with_variables(new, tuple(hidden))
     if old is None or not book.has_cards(old) or (old.limits == new.limits and old.requests == new.requests):
         return new
-    one, other = mends.complete_container(old, book), mends.complete_container(new, book)
+    one, other = defaulting.complete_container(old, book), defaulting.complete_container(new, book)
     if one.limits == other.limits and one.requests == other.requests:
         return new._replace(limits=old.limits, requests=old.requests)
     return new
@@ -149,21 +151,21 @@ def _frozen(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> Held:
     for key, own in MOVED.items():
         if new.annotations.get(key) == old.annotations.get(key):
             continue
-        annotations = mends.restored(annotations, old.annotations, (key,))
+        annotations = defaulting.restored(annotations, old.annotations, (key,))
         wished = rules.items_of(old.annotations.get(own, ""))
         if key in new.annotations and rules.items_of(new.annotations[key]) != wished:
             violations.append(_too_late(key, new))
-    mended, _ = mends.normalise_mode(new._replace(annotations=annotations), book)
-    for key in _selectors(old, mended, book):
+    defaulted, _ = defaulting.normalise_mode(new._replace(annotations=annotations), book)
+    for key in _selectors(old, defaulted, book):
         violations.append(_too_late(key, new))
-        mended = mended._replace(annotations=mends.restored(mended.annotations, old.annotations, (key,)))
-    return Held(mended, violations=tuple(violations))
+        defaulted = defaulted._replace(annotations=defaulting.restored(defaulted.annotations, old.annotations, (key,)))
+    return Held(defaulted, violations=tuple(violations))
 
 
 def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
     """CS311: the newest word wins: a wish in the guides' key replaces the one that an earlier apply left."""
     annotations = dict(new.annotations)
-    notices: list[Notice] = []
+    warnings: list[AdmissionWarning] = []
     violations: list[Violation] = []
     for key, own in MOVED.items():
         text = annotations.get(key)
@@ -173,11 +175,11 @@ def _moved(old: ReviewedPod, new: ReviewedPod) -> Held:
             violations += [one for one in rules.moved_twice(new) if key in one.field]
         del annotations[key]
         if old.annotations.get(own) != text:
-            notices.append(Notice("CS311", f"annotation {key} was moved to {own}; write that one"))
+            warnings.append(AdmissionWarning("CS311", f"annotation {key} was moved to {own}; write that one"))
         annotations[own] = text
     if annotations == new.annotations:
         return Held(new)
-    return Held(new._replace(annotations=annotations), tuple(notices), tuple(violations))
+    return Held(new._replace(annotations=annotations), tuple(warnings), tuple(violations))
 
 
 def _is_wish(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> bool:
@@ -223,7 +225,7 @@ def _changed(old: ReviewedPod, new: ReviewedPod) -> list[str]:
 
 
 def _selectors(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> tuple[str, ...]:
-    return tuple(sorted(book.wishes.intersection(_changed(old, new))))
+    return tuple(sorted(book.preferences.intersection(_changed(old, new))))
 
 
 def _forged(key: str, new: ReviewedPod) -> Violation:

@@ -7,17 +7,17 @@ from typing import Final, NamedTuple
 from core.catalog import Asked
 from core.model import Container, ReviewedPod
 from core.port import Violation
-from core.remarks import Notice
+from core.warnings import AdmissionWarning
 from core.wire.patches import Appended, Edit, Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Denied for *violations*, or admitted with *edits*; notices are shown either way."""
+    """Denied for *violations*, or admitted with *edits*; warnings are shown either way."""
 
     edits: tuple[Edit | Appended, ...] = ()
     violations: tuple[Violation, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    warnings: tuple[AdmissionWarning, ...] = ()
 
     @property
     def allowed(self) -> bool:
@@ -32,7 +32,7 @@ class Verdict:
     @property
     def codes(self) -> tuple[str, ...]:
         """The codes of all that was found, each once."""
-        found = [one.code for one in self.violations] + [one.code for one in self.notices]
+        found = [one.code for one in self.violations] + [one.code for one in self.warnings]
         return tuple(dict.fromkeys(found))
 
 
@@ -62,7 +62,7 @@ def first_of(keys: Sequence[str], violation: Callable[[str], Violation]) -> tupl
 
 
 NOTHING: Final = Verdict()
-UNSPOKEN: Final = Judged(NOTHING)
+NO_WARNINGS: Final = Judged(NOTHING)
 ANNOTATIONS: Final = ("metadata", "annotations")
 _LABELS: Final = ("metadata", "labels")
 _SPEC: Final = ("spec",)

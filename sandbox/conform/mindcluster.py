@@ -42,7 +42,7 @@ def check_node(record: Record) -> None:
     ledger = _ledger([record.input])
     ours = _chips(ledger, _name(record.input))
     if record.input.get("node_status") in _NO_PARTS:
-        demand(not ours, "M-9: a node that NodeD reports as ill is offered")
+        demand(not ours, "M-9: a node that NodeD reports as unhealthy is offered")
         return
     devices = record.input["device_list"]
     if not record.output["valid"] and keys.DEVICES in devices and "M-14" not in record.defects:
@@ -111,7 +111,7 @@ def check_place(record: Record) -> None:
             _same_chip(one, recorded)
     found = _found(ledger, given["pod"])
     if given.get("node_status") in _NO_PARTS:
-        demand(found is None, "M-9: a pod is placed on a node that NodeD reports as ill")
+        demand(found is None, "M-9: a pod is placed on a node that NodeD reports as unhealthy")
         return
     if _wrong_dvpp(given["pod"]):
         # Not every such record is tagged M-5: another defect on it hides this one.
@@ -231,7 +231,7 @@ def _name(given: Mapping[str, Any]) -> NodeName:
 
 
 def _chips(ledger: Ledger, name: NodeName) -> list[Chip]:
-    """The chips as upstream lists them: without ill ones, and without those that only their node's size implies."""
+    """The chips as upstream lists them: neither unhealthy ones nor those that only their node's size implies."""
     offered = ledger.states[name].offers.get(DialectName("mindcluster"), ())
     return [one for one in offered if one.fixed.fault is None and (one.fixed.listed or one.shares)]
 
@@ -254,14 +254,14 @@ def _expected_ids(record: Record) -> list[int]:
     """Upstream's chips, and those that only the device list or a name of four fields tells of, less impossible ids."""
     given = record.input
     devices = given["device_list"]
-    ill = {keys.chip_of(name) for name in devices.get(f"{keys.DEVICES}-Unhealthy", "").split(",")}
+    unhealthy = {keys.chip_of(name) for name in devices.get(f"{keys.DEVICES}-Unhealthy", "").split(",")}
     per_chip = int(given["node"]["metadata"]["labels"]["servertype"].split("-")[1])
     count = int(given["node"]["status"]["capacity"][keys.CORES]) // per_chip
     names: Iterable[str] = devices.get(keys.DEVICES, "").split(",")
     if given.get("self_maintain_available_card", True):
         text = given["node"]["metadata"]["annotations"].get(keys.BASE_DEVICES, "")
         names = [*names, *(json.loads(text) if text.startswith("{") else ())]
-    told = {keys.chip_of(name) for name in names} - ill
+    told = {keys.chip_of(name) for name in names} - unhealthy
     recorded = {one["id"] for one in record.output["chips"]}
     return sorted(one for one in told | recorded if one is not None and one < count)
 

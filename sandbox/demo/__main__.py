@@ -28,7 +28,7 @@ from sandbox.demo.bars import lines
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
 from sandbox.demo.picture import cards, environment
-from sandbox.demo.play import Play, Verdict
+from sandbox.demo.play import ExampleVerdict, Play
 from sandbox.demo.processes import ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
 from sandbox.demo.user import KINDS, can_apply
@@ -145,7 +145,7 @@ async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool) -
     return _sum_up(len(verdicts), wrong, [v for v in again if v not in wrong], over)
 
 
-async def _show_jobs(stage: Stage, tell: Teller) -> list[Verdict]:
+async def _show_jobs(stage: Stage, tell: Teller) -> list[ExampleVerdict]:
     """Volcano's Jobs, from their creation to their end; afterwards they hold nothing."""
     tell(f"kubectl apply -f {_shown(jobs.FOLDER)}", mark="$")
     manifests, declared = await asyncio.to_thread(jobs.read)
@@ -172,7 +172,7 @@ async def _follow(client: ApiClient, tell: Teller) -> None:
             await asyncio.sleep(0.5)
 
 
-def _tell_verdict(verdict: Verdict, tell: Teller) -> None:
+def _tell_verdict(verdict: ExampleVerdict, tell: Teller) -> None:
     if not verdict.problems:
         tell(f"{verdict.claim}, as declared", mark="✓")
     for problem in verdict.problems:
@@ -205,7 +205,7 @@ def _unscheduled(pod: Mapping[str, Any]) -> str:
     return f"belongs to the scheduler {pod['spec'].get('schedulerName', '')!r}, which does not run here"
 
 
-def _sum_up(count: int, wrong: Sequence[Verdict], drifted: Sequence[Verdict], over: Sequence[str]) -> int:
+def _sum_up(count: int, wrong: Sequence[ExampleVerdict], drifted: Sequence[ExampleVerdict], over: Sequence[str]) -> int:
     _head("Outcome")
     for verdict in (*wrong, *drifted):
         for problem in verdict.problems:

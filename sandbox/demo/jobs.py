@@ -19,7 +19,7 @@ import yaml
 
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.examples import ExampleError
-from sandbox.demo.play import Verdict
+from sandbox.demo.play import ExampleVerdict
 from sandbox.nodes.kubelet import RUN_SECONDS
 from sandbox.players import volcano_protocol as protocol
 from sandbox.players.volcano import JOBS, QUEUES, VolcanoControllers
@@ -102,7 +102,7 @@ async def play(
     *,
     within_s: float,
     tell: Callable[[str], None] = lambda line: None,
-) -> tuple[Verdict, ...]:
+) -> tuple[ExampleVerdict, ...]:
     """Apply all *manifests* at once and wait until every Job has gone through its phases; what is wrong with each.
 
     Args:
@@ -181,7 +181,7 @@ def _shown(nodes: tuple[str, ...]) -> str:
     return ", ".join(f"{node} ({nodes.count(node)})" for node in dict.fromkeys(nodes))
 
 
-def _verdict(declared: Declared, seen: _Seen) -> Verdict:
+def _verdict(declared: Declared, seen: _Seen) -> ExampleVerdict:
     problems = []
     if tuple(seen.phases) != declared.phases:
         problems.append(f"it went through {', '.join(seen.phases) or 'no phase'}")
@@ -192,4 +192,4 @@ def _verdict(declared: Declared, seen: _Seen) -> Verdict:
     if declared.apart in seen.beside:
         problems.append(f"its pods ran beside those of {declared.apart}")
     claim = f"Job {declared.job} goes through {', '.join(declared.phases)}"
-    return Verdict(example="volcano-jobs", claim=claim, problems=tuple(problems))
+    return ExampleVerdict(example="volcano-jobs", claim=claim, problems=tuple(problems))

@@ -18,7 +18,7 @@ _LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ExampleVerdict:
     """One declaration as a sentence, and what is wrong with it; nothing = it came true."""
 
     example: str
@@ -40,12 +40,12 @@ class Play:
     user: KubectlUser
     env_of: Callable[[str], Mapping[str, Mapping[str, str]]]
     tell: Callable[[str], None] = lambda line: None
-    judged: Callable[[Verdict], None] = lambda verdict: None
+    judged: Callable[[ExampleVerdict], None] = lambda verdict: None
     _answers: dict[str, Answer] = field(default_factory=dict)
     _manifests: dict[str, Json] = field(default_factory=dict)
     _standing: dict[str, tuple[str, Expectation]] = field(default_factory=dict)
 
-    async def run(self, example: Example, *, within_s: float) -> tuple[Verdict, ...]:
+    async def run(self, example: Example, *, within_s: float) -> tuple[ExampleVerdict, ...]:
         """Apply *example*, wait for what is declared, take its steps; all declarations, each with its problems.
 
         Args:
@@ -63,7 +63,7 @@ class Play:
             verdicts += await self._step(example, step, within_s)
         return tuple(verdicts)
 
-    async def final(self) -> tuple[Verdict, ...]:
+    async def final(self) -> tuple[ExampleVerdict, ...]:
         """Judge once more, now, whatever was declared last for every pod that was not deleted."""
         pods = {name: expected for name, (_, expected) in self._standing.items()}
         judged = await self._judge(tuple(pods.values()))
@@ -82,7 +82,7 @@ class Play:
             self.tell(f"Warning: {warning}")
         self.tell(f"{name}: applied" if answer.accepted else f"{name}: DENIED: {answer.message}")
 
-    async def _step(self, example: Example, step: Step, within_s: float) -> tuple[Verdict, ...]:
+    async def _step(self, example: Example, step: Step, within_s: float) -> tuple[ExampleVerdict, ...]:
         if step.apply:
             await self._apply(next(m for m in example.manifests if m["metadata"]["name"] == step.apply))
             return await self._await(example.name, step.expectations, within_s)
@@ -99,11 +99,13 @@ class Play:
             answer = await self.user.annotate(pod, step.changes)
         self.tell(f"{pod}: done" if answer.accepted else f"{pod}: DENIED: {answer.message}")
         claim = f"kubectl {command} is {'denied' if step.denied else 'taken'}"
-        write = Verdict(example=example.name, claim=claim, problems=_write_problems(step, answer))
+        write = ExampleVerdict(example=example.name, claim=claim, problems=_write_problems(step, answer))
         self.judged(write)
         return (write, *await self._await(example.name, step.expectations, within_s))
 
-    async def _await(self, example: str, expectations: tuple[Expectation, ...], within_s: float) -> tuple[Verdict, ...]:
+    async def _await(
+        self, example: str, expectations: tuple[Expectation, ...], within_s: float
+    ) -> tuple[ExampleVerdict, ...]:
         for expected in expectations:
             self._standing[expected.pod] = (example, expected)
         until = time.monotonic() + within_s
@@ -151,8 +153,8 @@ class Play:
         )
 
 
-def _verdict(example: str, expected: Expectation, problems: tuple[str, ...]) -> Verdict:
-    return Verdict(example=example, claim=f"{expected.pod} is {expected.outcome}", problems=problems)
+def _verdict(example: str, expected: Expectation, problems: tuple[str, ...]) -> ExampleVerdict:
+    return ExampleVerdict(example=example, claim=f"{expected.pod} is {expected.outcome}", problems=problems)
 
 
 def _write_problems(step: Step, answer: Answer) -> tuple[str, ...]:

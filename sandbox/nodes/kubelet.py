@@ -189,7 +189,7 @@ class Kubelet:
         return self._nodes[name].played.devices
 
     def plugins(self, name: str) -> tuple[DevicePlugin, ...]:
-        """The plugins of a node, for whoever wants them to fail or their cards to fall ill."""
+        """The plugins of a node, for whoever wants them to fail or their cards to become unhealthy."""
         return self._nodes[name].played.plugins
 
     async def _register(self, node: _Node, limit: asyncio.Semaphore) -> None:

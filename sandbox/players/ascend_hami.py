@@ -115,7 +115,7 @@ class AscendHamiPlugin:
         await calls.annotate(self._api, calls.node_path(self._node_name), notes)
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a chip fall ill (or recover) and register again."""
+        """Let a chip becomes unhealthy (or recover) and register again."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self.start()

@@ -35,7 +35,7 @@ class ShareSetup:
 
     @property
     def unhealthy(self) -> str:
-        """The indices of ill cards, as the node annotation lists them."""
+        """The indices of unhealthy cards, as the node annotation lists them."""
         return ",".join(str(i) for i, card in enumerate(self.cards) if not card.healthy)
 
 
@@ -77,7 +77,7 @@ class SharePlugin:
         return (protocol.MEMORY if self._setup.strategy is Strategy.SHARE else protocol.NUMBER,)
 
     async def start(self) -> None:
-        """Write what the node has, and which cards are ill."""
+        """Write what the node has, and which cards are unhealthy."""
         count = len(self._setup.cards)
         capacity: dict[str, int | None] = {protocol.NUMBER: count}
         allocatable = dict(capacity)

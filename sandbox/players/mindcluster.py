@@ -72,9 +72,9 @@ class MindClusterPlugin:
         """
         given = Options("mindcluster", options)
         chips = given.whole("chips", 1)
-        ill = {piece for piece in given.word("unhealthy", "").split(",") if piece}
+        unhealthy = {piece for piece in given.word("unhealthy", "").split(",") if piece}
         setup = MindClusterSetup(
-            healthy=tuple(str(at) not in ill for at in range(chips)),
+            healthy=tuple(str(at) not in unhealthy for at in range(chips)),
             cores_per_chip=given.whole("cores_per_chip", 8),
             report_after_s=given.number("report_after_s", 5.0),
             retry_after_s=given.number("retry_after_s", 1.0),
@@ -90,7 +90,7 @@ class MindClusterPlugin:
         return (protocol.CORES,)
 
     async def start(self) -> None:
-        """Write labels, the names of the chips, what the node has, and which chips are ill."""
+        """Write labels, the names of the chips, what the node has, and which chips are unhealthy."""
         setup = self._setup
         path = calls.node_path(self._node_name)
         node = await self._api.get(path)
@@ -110,7 +110,7 @@ class MindClusterPlugin:
         await self._write_devices()
 
     async def set_healthy(self, chip: int, healthy: bool) -> None:
-        """Let a chip fall ill, or recover, and say so."""
+        """Let a chip becomes unhealthy, or recover, and say so."""
         states = list(self._setup.healthy)
         states[chip] = healthy
         self._setup = replace(self._setup, healthy=tuple(states))
@@ -189,7 +189,7 @@ class MindClusterPlugin:
         self._made.clear()
 
     async def _write_devices(self) -> None:
-        """The plugin's own ConfigMap: chips that are free as a whole, and chips that are ill."""
+        """The plugin's own ConfigMap: chips that are free as a whole, and chips that are unhealthy."""
         setup = self._setup
         in_use = {device.chip for device in self.devices}
         names = {at: f"Ascend310P-{at}" for at in range(len(setup.healthy))}

@@ -65,7 +65,7 @@ class NvidiaPlugin:
         return (RESOURCE,)
 
     async def start(self) -> None:
-        """Write the labels of GPU feature discovery and what the node has; ill cards are not allocatable."""
+        """Write the labels of GPU feature discovery and what the node has; unhealthy cards are not allocatable."""
         cards, replicas = self._setup.cards, self._setup.replicas
         labels = {
             "nvidia.com/gpu.present": "true",
@@ -81,7 +81,7 @@ class NvidiaPlugin:
         )
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a card fall ill, or recover, and advertise anew."""
+        """Let a card becomes unhealthy, or recover, and advertise anew."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self.start()

@@ -148,7 +148,7 @@ class VgpuPlugin:
             await asyncio.sleep(self._setup.lists_step_s)
 
     async def set_healthy(self, card_id: str, healthy: bool) -> None:
-        """Let a card fall ill (or, as after a restart, recover) and rewrite the register."""
+        """Let a card becomes unhealthy (or, as after a restart, recover) and rewrite the register."""
         cards = tuple(replace(card, healthy=healthy) if card.id == card_id else card for card in self._setup.cards)
         self._setup = replace(self._setup, cards=cards)
         await self._write_register()

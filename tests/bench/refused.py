@@ -102,9 +102,9 @@ def _work(owner: Owner, clock: _Clock) -> None:
     """Have all decided and asked that is due within the next second."""
     while owner.planner.plan(clock.now() + 1.0) or owner.planner.next_due_s() < clock.now() + 1.0:
         clock.skip_to(min(owner.planner.next_due_s(), clock.now() + 1.0))
-    owner.planner.deeds.clear()
-    owner.planner.untold.clear()
-    owner.wakes.untold.clear()
+    owner.planner.actions.clear()
+    owner.planner.unreported.clear()
+    owner.wakes.unreported.clear()
 
 
 def _bound(name: str, node: str, cpu: str, annotations: dict[str, str]) -> Pod:

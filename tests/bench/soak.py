@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from controller.deeds import Announce, Bind, Clear, Lock
+from controller.actions import Announce, Bind, Clear, Lock
 from core.model import Node, NodeName, Phase, PodUid
 from tests.bench.results import Result
 from tests.support.world import World, node, pod
@@ -72,7 +72,7 @@ class Soak:
         world.passes(_LIFE_S)
         if kind < 4:
             self.waiting.append(name)
-        for bind in world.deeds(Bind):
+        for bind in world.actions(Bind):
             self.bound(bind, kind)
         self.settle()
         while len(self.running) > _ALIVE:
@@ -106,14 +106,14 @@ class Soak:
     def settle(self) -> None:
         """Answer what is asked besides."""
         world = self.world
-        for clear in world.deeds(Clear):
+        for clear in world.actions(Clear):
             world.owner.cleared(clear.pod.uid, done=True)
         for read in world.reads():
             world.owner.pod_read(read.pod.uid, read.attempt, world.pods.get(read.pod.uid))
-        world.deeds(Announce, Lock)
+        world.actions(Announce, Lock)
         # Whoever tells users takes these out.
-        world.owner.wakes.untold.clear()
-        world.owner.planner.untold.clear()
+        world.owner.wakes.unreported.clear()
+        world.owner.planner.unreported.clear()
 
     def end(self, name: str) -> None:
         """A pod is over, and soon gone."""

@@ -34,7 +34,7 @@ class Kind(StrEnum):
     PLUGIN_SILENT = "plugin silent"
     PLUGIN_DEAD = "plugin dead, then back"
     PLUGIN_FAILS = "plugin fails calls"
-    CARD_ILL = "card falls ill, then well"
+    CARD_ILL = "card becomes unhealthy, then well"
     NODE_NOT_READY = "node not ready, then ready"
     NODE_CORDONED = "node cordoned, then not"
     NODE_DELETED = "node deleted, then back"

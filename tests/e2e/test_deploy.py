@@ -103,7 +103,7 @@ async def test_the_pods_of_all_workloads_are_admitted_under_the_restricted_stand
 def told_keys() -> list[str]:
     rules = rulebook(Settings(), Tables(), standard_catalog())
     by_pattern = ["huawei.com/Ascend910X", "hami.io/x-devices-to-allocate", "hami.io/x-devices-allocated"]
-    return sorted({*rules.protected, *rules.wishes, *MOVED, *by_pattern})
+    return sorted({*rules.protected, *rules.preferences, *MOVED, *by_pattern})
 
 
 async def test_new_pods_are_reviewed_for_every_resource_and_annotation_of_cards_and_for_nothing_else(

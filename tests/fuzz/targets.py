@@ -134,7 +134,7 @@ def _request(text: str) -> object:
                 uid=PodUid("u"),
                 namespace="d",
                 name="p",
-                annotations=dict.fromkeys(_BOOK.wishes, text),
+                annotations=dict.fromkeys(_BOOK.preferences, text),
                 labels={"ring-controller.atlas": text[:60], "npu-level": text[:60]},
                 containers=(Container(name="c", limits=dict.fromkeys(dialect.resources(_TABLES), amount)),),
             )

@@ -345,8 +345,8 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
         assert (found["version"], found["missing"], found["notes"]) == (1, ["nowhere"], [])
         assert [node["name"] for node in found["nodes"]] == ["broken", "t4-a"]
         assert found["nodes"][0]["cards"] == []
-        (remark,) = found["nodes"][0]["remarks"]
-        assert remark.startswith("allocatable volcano.sh/vgpu-number: node broken registers cards but has none")
+        (warning,) = found["nodes"][0]["warnings"]
+        assert warning.startswith("allocatable volcano.sh/vgpu-number: node broken registers cards but has none")
         assert found["nodes"][1]["cards"][1] == {
             "id": "GPU-t4-a-1",
             "protocol": "vgpu",

@@ -1,4 +1,4 @@
-"""Pods of every protocol come and go on one cluster while plugins fail and cards fall ill; audited all the while."""
+"""Pods of every protocol come and go on one cluster while plugins fail and cards fail; audited all the while."""
 
 import asyncio
 import random
@@ -98,7 +98,7 @@ class Crowd:
         return found["status"].get("phase") in ("Running", "Failed")
 
     async def fall_ill(self):
-        """One card of one node falls ill, and the one before it is well again."""
+        """One card of one node becomes unhealthy, and the one before it is well again."""
         await self.recover()
         node, at, card = self.chance.choice(MAY_FALL_ILL)
         self.ill = (self.world.kubelet.plugins(node)[at], card)

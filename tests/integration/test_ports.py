@@ -13,7 +13,7 @@ import trustme
 
 from runtime.calls import TEXT, Call, Plain, RefusedCallError, Reply
 from runtime.listening import Address
-from runtime.serving import Port
+from runtime.serving import HttpListener
 
 HERE = Address(host="127.0.0.1", port=0)
 
@@ -80,7 +80,7 @@ async def serve(is_tls):
 
     async def start(**options):
         echo = Echo()
-        port = Port("test", echo.answer, server if is_tls else None, **{"max_connections": 8, **options})
+        port = HttpListener("test", echo.answer, server if is_tls else None, **{"max_connections": 8, **options})
         found.append(port)
         return Served(port, echo, await port.start(HERE, "--listen"), client if is_tls else None)
 
@@ -349,7 +349,7 @@ async def test_a_draining_port_answers_and_ends_the_connection(serve):
 async def test_readiness_has_a_line_for_each_reason():
     reasons: list[str] = []
     plain = Plain(lambda: reasons, lambda: b"figures\n")
-    port = Port("plain", plain.answer, max_connections=8)
+    port = HttpListener("plain", plain.answer, max_connections=8)
     address = await port.start(HERE, "--listen")
 
     async def ask(path, method="GET"):

@@ -64,7 +64,7 @@ def _limits(dialect: DialectName, number: int, memory: int, cores: int, percent:
             return container(number=number, memory=memory, cores=cores)
 
 
-_wishes = st.sampled_from(
+_preferences = st.sampled_from(
     (
         {},
         {},
@@ -93,7 +93,7 @@ def pods(dialect: DialectName, scale: int = 1) -> st.SearchStrategy[Pod]:
         st.integers(1, 24),
         st.sampled_from((0, 0, 25, 50, 60, 100)),
         st.sampled_from((0, 0, 0, 1, 50, 100)),
-        _wishes,
+        _preferences,
         st.sampled_from("ab"),
         st.integers(0, 10**9),
     )

@@ -8,7 +8,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.admission import mends
+from core.admission import defaulting
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
@@ -24,7 +24,7 @@ BOOK = rulebook(Settings(), Tables(), standard_catalog())
 FAST = settings(max_examples=300)
 
 KEYS = st.one_of(
-    st.sampled_from(sorted(BOOK.wishes | BOOK.protected)),
+    st.sampled_from(sorted(BOOK.preferences | BOOK.protected)),
     st.sampled_from(["volcano.sh/gpu-unhealthy-ids", "huawei.com/AscendX", "a/b~c", "~", "/", "", "x y"]),
     st.text(max_size=12),
 )
@@ -168,7 +168,7 @@ def test_what_the_webhook_reads_is_what_the_controller_reads(document):
     if verdict.allowed and verdict.edits:
         assert review.object is not None
         pod = pod_of(review.object, review.namespace)
-        mended, _ = mends.complete(pod, BOOK)
+        mended, _ = defaulting.complete(pod, BOOK)
         ours = BOOK.catalog.request_of(mended, BOOK.tables, BOOK.settings)
         theirs = BOOK.catalog.request_of(replace(pod_from_object(stored), namespace="n"), BOOK.tables, BOOK.settings)
         assert (ours is None) == (theirs is None)
@@ -270,7 +270,7 @@ def test_what_a_settled_pod_says_of_its_cards_stays_also_while_it_is_deleted(res
     if verdict.allowed:
         after = stored["metadata"]["annotations"]
         for key in {*had, *after}:
-            if BOOK.is_protected(key) or (key in BOOK.wishes and key != "volcano.sh/vgpu-mode"):
+            if BOOK.is_protected(key) or (key in BOOK.preferences and key != "volcano.sh/vgpu-mode"):
                 assert had.get(key) == after.get(key), key
     if deleting and held[0] - held[1]:
         assert verdict.allowed

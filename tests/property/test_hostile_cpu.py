@@ -345,7 +345,7 @@ def both(review: bytes) -> None:
     """What the webhook does with *review* in one of its two calls, less HTTP: the dearer one, and its answer."""
     with suppress(UnreadableObjectError):
         verdict = validate(decode_review(review), BOOK)
-        text = deny(verdict.message) if verdict.violations else admit(b"", [str(one) for one in verdict.notices])
+        text = deny(verdict.message) if verdict.violations else admit(b"", [str(one) for one in verdict.warnings])
         assert text
 
 

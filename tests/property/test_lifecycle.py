@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.deeds import Bind, Clear, Fence, ReadPod
+from controller.actions import Bind, Clear, Fence, ReadPod
 from controller.lifecycle import Stage
 from core.model import Phase, PodUid
 from core.settings import Settings
@@ -170,18 +170,18 @@ class PodLives:
 
     def _plan(self, seconds: float) -> None:
         self.world.passes(seconds)
-        for deed in self.world.deeds(Bind, Fence, ReadPod, Clear):
-            call = Request(what=deed.__class__.__name__.lower(), uid=deed.pod.uid, name=deed.pod.name)
-            match deed:
+        for action in self.world.actions(Bind, Fence, ReadPod, Clear):
+            call = Request(what=action.__class__.__name__.lower(), uid=action.pod.uid, name=action.pod.name)
+            match action:
                 case Bind():
-                    call.version, call.node, call.annotations = deed.version, deed.node, dict(deed.annotations)
-                    call.attempt = deed.attempt
+                    call.version, call.node, call.annotations = action.version, action.node, dict(action.annotations)
+                    call.attempt = action.attempt
                 case Fence():
-                    call.version, call.text, call.attempt = deed.version, deed.wait.message, deed.attempt
+                    call.version, call.text, call.attempt = action.version, action.wait.message, action.attempt
                 case ReadPod():
-                    call.what, call.attempt = "read", deed.attempt
+                    call.what, call.attempt = "read", action.attempt
                 case Clear():
-                    call.annotations = dict(deed.annotations)
+                    call.annotations = dict(action.annotations)
             self.flying.append(call)
 
     def a_call_meets_its_fate(self, pick: int, fate: str) -> None:

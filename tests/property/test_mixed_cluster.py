@@ -1,4 +1,4 @@
-"""All protocols in one cluster: pods come and go at random, plugins fail, cards fall ill; nothing is sold twice."""
+"""All protocols in one cluster: pods come and go at random, plugins fail, cards fail; nothing is sold twice."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class World:
             self.ledger.release(uid)
 
     def fall_ill(self) -> None:
-        """A card falls ill, or recovers."""
+        """A card becomes unhealthy, or recovers."""
         key = "volcano.sh/node-vgpu-register"
         node = self.chance.choice([node for node in self.nodes.values() if key in node.annotations])
         records = node.annotations[key].rstrip(":").split(":")

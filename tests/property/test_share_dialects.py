@@ -270,7 +270,7 @@ def test_any_text_on_a_pod_gives_a_value_or_a_violation_in_time(key, text, name)
         taken = dialect.take(cards, held.assignment)
         assert dialect.give_back(taken, held.assignment) == cards
     within_a_millisecond(lambda: dialect.in_flight(pod, RULED))
-    within_a_millisecond(lambda: dialect.next_order([pod], 1))
+    within_a_millisecond(lambda: dialect.next_stamp([pod], 1))
 
 
 @settings(max_examples=300)

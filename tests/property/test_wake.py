@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.deeds import Bind, Lock
+from controller.actions import Bind, Lock
 from controller.lifecycle import Stage
 from core.decide import shape_of
 from core.model import Container, NodeConstraints, NodeName, Phase, Taint, Toleration
@@ -117,7 +117,7 @@ class Twin:
         """The planner is interrupted after one step, so that more can happen between a wake and its decision."""
         self.world.now_s += 0.05
         self.world.owner.planner.plan(self.world.now_s)
-        self.flying += self.world.deeds(Bind)
+        self.flying += self.world.actions(Bind)
 
     def _some(self):
         woken = [entry.pod for entry in self.world.owner.life if entry.woken is not None]
@@ -133,8 +133,8 @@ class Twin:
             self.world.passes(0.3)
         while planner.next_due_s() <= self.world.now_s + 0.05:
             self.world.passes(0.05)
-        assert self.world.deeds(Lock) == []
-        self.flying += self.world.deeds(Bind)
+        assert self.world.actions(Lock) == []
+        self.flying += self.world.actions(Bind)
 
     def nobody_sleeps_who_would_fit(self) -> None:
         planner = self.world.owner.planner

@@ -16,7 +16,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from runtime.listening import Address
-from runtime.serving import Port
+from runtime.serving import HttpListener
 from webhook.calls import ReviewCalls
 from webhook.metrics import Metrics
 from webhook.reviews import Reviewer
@@ -79,7 +79,7 @@ class Wire:
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
         reviewer = Reviewer(rulebook(Settings(), Tables(), standard_catalog()), Metrics())
-        self.port = Port("reviews", ReviewCalls(reviewer).answer, max_connections=1024)
+        self.port = HttpListener("reviews", ReviewCalls(reviewer).answer, max_connections=1024)
         self.metrics = reviewer.metrics
         self.address = self.runner.run(self.port.start(Address(host="127.0.0.1", port=0), "--listen"))
 

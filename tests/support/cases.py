@@ -65,7 +65,7 @@ TITLES: Final[Mapping[int, str]] = {
     35: "an assignment that cannot be read",
     36: "a node is deleted while a pod is bound to it",
     37: "a node comes back under its name with other cards",
-    38: "a card falls ill",
+    38: "a card becomes unhealthy",
     39: "a plugin comes back with other ids, another order, fewer cards, half the memory",
     40: "nodes cordoned, tainted, not ready, under pressure, full of pods",
     41: "a heartbeat stops, or a node's clock is an hour off",
@@ -330,8 +330,8 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     # scale and posture
     82: ("unit/controller/test_cards::series_of_pods_are_written_where_they_are_asked_for",),
     83: (
-        "unit/controller/test_record::the_same_about_one_object_is_one_event_that_is_counted",
-        "unit/controller/test_record::a_flood_is_written_slowly_and_warnings_outlast_news",
+        "unit/controller/test_events::the_same_about_one_object_is_one_event_that_is_counted",
+        "unit/controller/test_events::a_flood_is_written_slowly_and_warnings_outlast_news",
     ),
     84: (
         "unit/test_manifests::a_pod_runs_restricted_on_a_read_only_root",

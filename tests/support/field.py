@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from controller.deeds import Bind, Clear, Fence
+from controller.actions import Bind, Clear, Fence
 from core.dialects.vgpu.handoff import rotate
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from sandbox.players import gpushare_protocol as gpushare
@@ -110,14 +110,14 @@ class Api:
         if uid in self.pods:
             self.log.append(Change(self.pods.pop(uid), gone=True))
 
-    def bind(self, deed: Bind) -> str:
+    def bind(self, action: Bind) -> str:
         """What the API server answers to a Binding: "" for written, else the reason."""
-        pod = self.pods.get(deed.pod.uid)
+        pod = self.pods.get(action.pod.uid)
         if pod is None:
             return "NotFound"
-        if pod.node_name or pod.deleting or pod.resource_version != deed.version:
+        if pod.node_name or pod.deleting or pod.resource_version != action.version:
             return "Conflict"
-        self.write(pod.uid, node_name=deed.node, annotations=deed.annotations)
+        self.write(pod.uid, node_name=action.node, annotations=action.annotations)
         return ""
 
     def listed(self) -> list[Json]:
@@ -197,8 +197,8 @@ class Field:
     def control(self) -> bool:
         """Let the controller decide, and send what it sends; False if that is nothing."""
         self._sent += self.world.binds()
-        for deed in self.world.clears():
-            self._clear(deed)
+        for action in self.world.clears():
+            self._clear(action)
         for read in self.world.reads():
             self.world.owner.pod_read(read.pod.uid, read.attempt, self.api.pods.get(read.pod.uid))
         for fence in self.world.fences():
@@ -206,28 +206,28 @@ class Field:
         self.world.announced()
         return bool(self._sent)
 
-    def _clear(self, deed: Clear) -> None:
-        if deed.pod.uid in self.api.pods:
-            self.api.write(deed.pod.uid, annotations=deed.annotations)
-        self.world.owner.cleared(deed.pod.uid, done=True)
+    def _clear(self, action: Clear) -> None:
+        if action.pod.uid in self.api.pods:
+            self.api.write(action.pod.uid, annotations=action.annotations)
+        self.world.owner.cleared(action.pod.uid, done=True)
 
-    def _fence(self, deed: Fence) -> None:
-        pod = self.api.pods.get(deed.pod.uid)
-        if pod is None or pod.resource_version != deed.version:
-            self.world.owner.pod_read(deed.pod.uid, deed.attempt, pod)
+    def _fence(self, action: Fence) -> None:
+        pod = self.api.pods.get(action.pod.uid)
+        if pod is None or pod.resource_version != action.version:
+            self.world.owner.pod_read(action.pod.uid, action.attempt, pod)
         else:
-            now = self.api.write(pod.uid, scheduled_message=deed.wait.message)
-            self.world.owner.fenced(pod.uid, deed.attempt, now)
+            now = self.api.write(pod.uid, scheduled_message=action.wait.message)
+            self.world.owner.fenced(pod.uid, action.attempt, now)
 
     def write_binding(self) -> bool:
         """One of the Bindings under way reaches the API server, and is answered; False if there is none."""
         if not self._sent:
             return False
-        deed = self._sent.pop(self.chance.randrange(len(self._sent)))
-        if self.api.bind(deed):
-            self.world.owner.outcomes.contradicted(deed.pod.uid, deed.attempt)
+        action = self._sent.pop(self.chance.randrange(len(self._sent)))
+        if self.api.bind(action):
+            self.world.owner.outcomes.contradicted(action.pod.uid, action.attempt)
         else:
-            self.world.owner.outcomes.bound(deed.pod.uid, deed.attempt)
+            self.world.owner.outcomes.bound(action.pod.uid, action.attempt)
         return True
 
     # ------------------------------------------------------------------ kubelet

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.deeds import Bind
+from controller.actions import Bind
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Phase, Pod
 from tests.support.world import MEMORY, NUMBER, World, node, pod

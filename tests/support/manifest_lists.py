@@ -30,7 +30,7 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
     def told(keys: frozenset[str]) -> frozenset[str]:
         return frozenset(key for key in keys if not key.startswith(_CHIP) and not key.endswith(_OF_A_CHIP))
 
-    protected, preferences = book.protected, frozenset({*book.wishes, *MOVED})
+    protected, preferences = book.protected, frozenset({*book.preferences, *MOVED})
     resources = frozenset(name for name in book.resources if not name.startswith(_CHIP))
     plugins = frozenset(name for name in book.plugins if not name.endswith("*"))
     return {

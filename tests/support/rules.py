@@ -43,7 +43,7 @@ NODES: Final[list[Json]] = [
     {"name": "v100-a", "plugin": {"kind": "vgpu", "model": "Tesla V100-SXM2-32GB", "memory_mib": 32768, "count": 8}},
 ]
 _USER: Final = "dana"
-_DONE: Final = ("denied", "mended", "warned")
+_DONE: Final = ("denied", "changed", "warned")
 _TEXTS: Final = ("settings", "scheduler", "devices", "bound", "then", "binding", "kubectl")
 # What is put right without a word, and where.
 SILENT: Final = {"CS112": 'container "main"', "CS118": "metadata.labels", "CS313": 'container "second"'}
@@ -195,7 +195,7 @@ def _without_manifest(rule: Rule) -> Verdict:
     if rule.code == "CS317":
         made = Made(ReviewedPod("team", containers=(Container("main", {"volcano.sh/vgpu-number": "1"}),)))
         quota = ResourceQuota("team", "team", {"requests.volcano.sh/vgpu-number": 4}, {})
-        return Verdict(notices=left([made], [quota], book_of(rule)))
+        return Verdict(warnings=left([made], [quota], book_of(rule)))
     pods = [
         msgspec.convert(
             _pod("p", {"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": memory}}), PodObject
@@ -213,7 +213,7 @@ What a person types is checked where they type it. Codes are stable: they stand 
 metric `cardshare_webhook_findings_total`. CS1xx is about one value, CS2xx about values that do not go together, CS3xx
 protects cards and assignments, and tells of budgets; CS4xx tells of pods that no node of the cluster could ever take.
 
-*denied*: nothing is stored. *mended*: stored as the rule has it, and said in a warning. *warned*: stored as it is, and
+*denied*: nothing is stored. *changed*: stored as the rule has it, and said in a warning. *warned*: stored as it is, and
 said once, of the final state.
 Of CS4xx the operator decides by namespace (`admission.never_fits` in [settings](../settings.md)): warned, denied or
 nothing. The same rules are applied to the templates inside Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs,
@@ -238,11 +238,11 @@ def _row(rule: Rule, verdict: Verdict) -> str:
             assert rule.done == "denied", rule
             return _cells(rule, violation.field, violation.found, violation.remedy)
     assert rule.done != "denied", (rule, verdict)
-    notices = [one.text for one in verdict.notices if one.code == rule.code]
+    warnings = [one.text for one in verdict.warnings if one.code == rule.code]
     if rule.code in SILENT:
         assert verdict.edits, rule
         return _cells(rule, SILENT[rule.code], "", "nothing; it is done without a word")
-    (text,) = notices
+    (text,) = warnings
     return _cells(rule, "", "", text)
 
 

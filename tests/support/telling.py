@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from controller.events import Recorder
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.record import Recorder
-from controller.tell import Teller
+from controller.status import StatusWriter
 from core.explain import Refused
 from core.ledger import Ledger
 from core.model import NodeName
@@ -16,7 +16,7 @@ from tests.support.fake_calls import FakeCalls
 from tests.support.world import World, node
 
 
-class CountingTeller(Teller):
+class CountingWriter(StatusWriter):
     """Counts how often a shape is explained."""
 
     explained = 0
@@ -39,7 +39,7 @@ class Rig:
         recorder = Recorder(self.calls, Metrics(), instance="test", clock=self.now_s, wall=self.now_s)
         self.recorder = recorder
         self.metrics = Metrics()
-        self.teller = CountingTeller(
+        self.teller = CountingWriter(
             self.world.owner, self.calls, self.inbox, recorder, self.metrics, clock=self.now_s, wall=self.now_s
         )
 
@@ -53,7 +53,7 @@ class Rig:
             self.world.now_s = self.now_s()
             self.inbox.work(self.now_s() + 1.0)
             self.world.plan()
-            if self.world.owner.wakes.untold or self.world.owner.planner.untold:
+            if self.world.owner.wakes.unreported or self.world.owner.planner.unreported:
                 self.teller.wake.set()
             await asyncio.sleep(step_s)
 

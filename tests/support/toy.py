@@ -33,8 +33,8 @@ from core.port import (
     Violation,
     Want,
 )
-from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
 
 MEMORY = "toy.example/memory"
 HELD = "toy.example/held"
@@ -137,7 +137,7 @@ class Toy:
         fitting = len(cards) - len(lacks)
         return (Shortfall("", Reason.CARD_COUNT, request.cards, fitting, "cards"), *lacks) if fitting else lacks
 
-    def eased(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+    def relaxed(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
         name = {Reason.MEMORY: "memory", Reason.CORES: "cores", Reason.CARD_COUNT: "cards"}[reason]
         return request._replace(**{name: min(getattr(request, name), amount)})
 
@@ -190,7 +190,7 @@ class Toy:
     def annotations(self, assignment: Any, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         return {HELD: ",".join("/".join(map(str, entry)) for entry in assignment)}
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         return now_s
 
     def confusable(self, request: Any) -> frozenset[Hashable]:
@@ -221,13 +221,13 @@ class Toy:
 class ToyWithMode(Toy):
     """The same, with annotations of users."""
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         return frozenset({MODE, "toy.example/type"})
 
-    def heeded(self, request: Any, tables: Tables) -> frozenset[str]:
-        return self.wishes(tables)
+    def recognised(self, request: Any, tables: Tables) -> frozenset[str]:
+        return self.preferences(tables)
 
-    def remarks(self, pod: Pod, request: Any, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Any, tables: Tables) -> Iterator[AdmissionWarning]:
         return iter(())
 
 

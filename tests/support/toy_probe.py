@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cli.view import cards_of
+from controller.actions import Bind
 from controller.cards import card_series
-from controller.deeds import Bind
 from controller.documents import Documents, places
 from controller.locks import Locks
 from core import decide, explain
@@ -52,7 +52,7 @@ def _review(user: str, new: Json, old: Json | None = None) -> Json:
     return {
         "allowed": verdict.allowed,
         "message": verdict.message,
-        "warnings": [str(one) for one in verdict.notices],
+        "warnings": [str(one) for one in verdict.warnings],
         "patch": patch.decode(),
     }
 

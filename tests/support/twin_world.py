@@ -440,7 +440,7 @@ class World:
         self._set(site)
 
     def fall_ill(self) -> None:
-        """A card falls ill, or all are well."""
+        """A card becomes unhealthy, or all are well."""
         site = self._site()
         site.ill = set() if site.ill else {self.chance.randrange(2)}
         self._set(site)

@@ -1,10 +1,10 @@
-"""The controller's owner without an outside: builds nodes and pods, answers its deeds, and moves its clock."""
+"""The controller's owner without an outside: builds nodes and pods, answers its actions, and moves its clock."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.deeds import Announce, Bind, Clear, Deed, Fence, ReadPod
+from controller.actions import Action, Announce, Bind, Clear, Fence, ReadPod
 from controller.lifecycle import Entry
 from controller.metrics import Metrics
 from controller.owner import Owner
@@ -147,24 +147,24 @@ class World:
         self.now_s += seconds
         self.plan()
 
-    def deeds(self, *kinds: type[Deed]) -> list[Any]:
-        """Take out the deeds of *kinds*; the others stay."""
-        found = [deed for deed in self.owner.planner.deeds if isinstance(deed, kinds)]
-        rest = [deed for deed in self.owner.planner.deeds if not isinstance(deed, kinds)]
-        self.owner.planner.deeds.clear()
-        self.owner.planner.deeds.extend(rest)
+    def actions(self, *kinds: type[Action]) -> list[Any]:
+        """Take out the actions of *kinds*; the others stay."""
+        found = [action for action in self.owner.planner.actions if isinstance(action, kinds)]
+        rest = [action for action in self.owner.planner.actions if not isinstance(action, kinds)]
+        self.owner.planner.actions.clear()
+        self.owner.planner.actions.extend(rest)
         return found
 
     def binds(self) -> list[Bind]:
         """Decide, and take out the Bindings that are to be sent."""
         self.plan()
-        return self.deeds(Bind)
+        return self.actions(Bind)
 
     def announced(self) -> list[Announce]:
-        return self.deeds(Announce)
+        return self.actions(Announce)
 
     def reads(self) -> list[ReadPod]:
-        return self.deeds(ReadPod)
+        return self.actions(ReadPod)
 
     def reads_back(self, found: Pod | None) -> None:
         """Answer the one read that is to be made with *found*."""
@@ -174,7 +174,7 @@ class World:
         self.owner.pod_read(read.pod.uid, read.attempt, found)
 
     def fences(self) -> list[Fence]:
-        return self.deeds(Fence)
+        return self.actions(Fence)
 
     def writes_fence(self) -> Pod:
         """The one condition that is to be written is, and the owner told of the pod as it is then."""
@@ -192,7 +192,7 @@ class World:
         self.owner.outcomes.lost(bind.pod.uid, bind.attempt, error)
 
     def clears(self) -> list[Clear]:
-        return self.deeds(Clear)
+        return self.actions(Clear)
 
     # what the cluster does
 

@@ -123,7 +123,7 @@ def book() -> Rulebook:
 
 def annotations() -> set[str]:
     """The annotations that are told by their whole name; what begins with CHIP needs no other word."""
-    keys = {*book().protected, *book().wishes, *MOVED}
+    keys = {*book().protected, *book().preferences, *MOVED}
     return {key for key in keys if not key.startswith(CHIP) and not key.endswith(OF_A_CHIP)}
 
 
@@ -255,7 +255,7 @@ def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
 
 def test_a_policy_keeps_what_a_bound_pod_says_of_its_cards_by_the_keys_that_the_core_freezes():
     frozen = words(policy_expressions("pods.cardshare.io")["frozen"]) - {"status", ""}
-    assert frozen == {*book().wishes, *MOVED} - book().protected
+    assert frozen == {*book().preferences, *MOVED} - book().protected
 
 
 def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():

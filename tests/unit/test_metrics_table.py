@@ -6,9 +6,9 @@ from pathlib import Path
 
 from controller.cards import card_series
 from controller.documents import places
-from controller.following import NEEDED
 from controller.lifecycle import Stage
 from controller.metrics import Metrics as ControllerMetrics
+from controller.watches import NEEDED
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings, Tables

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.audit import REASONS
-from controller.condition import Reason, Verdict
+from controller.condition import ConfigurationReason, ConfigurationVerdict
 from core import nodefit, refusal
 from core.names import CONFIGURATION_ACCEPTED
 
@@ -63,7 +63,9 @@ def test_every_event_is_told():
 def test_every_word_on_the_configuration_is_told():
     section = PAGE.read_text().split("\n## The configuration\n")[1].split("\n## ")[0]
     told = {tuple(re.findall(r"`(\w+)`", line)[:2]) for line in section.splitlines() if line.startswith("| `")}
-    assert told == {(str(Verdict(reason=reason, message="").accepted), reason.value) for reason in Reason}
+    assert told == {
+        (str(ConfigurationVerdict(reason=reason, message="").accepted), reason.value) for reason in ConfigurationReason
+    }
     assert CONFIGURATION_ACCEPTED in section
 
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 from core.dialects.ascend_hami import cards as _cards
-from core.dialects.ascend_hami import fit, handoff, keys, lock, remarks, requests, usage
+from core.dialects.ascend_hami import fit, handoff, keys, lock, requests, usage, warnings
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
@@ -34,8 +34,8 @@ from core.port import (
     Violation,
     Want,
 )
-from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
 
 
 class AscendHami(
@@ -107,9 +107,9 @@ class AscendHami(
         """Why `place` answers None, chip by chip with numbers."""
         return fit.shortfalls(cards, request)
 
-    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request*, no container asking for more than *amount* of what *reason* counts."""
-        return fit.eased(cards, request, reason, amount)
+        return fit.relaxed(cards, request, reason, amount)
 
     def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
         """The cards after *assignment* is in use on them."""
@@ -158,7 +158,7 @@ class AscendHami(
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """Now: the plugin goes by the lock, not by age."""
         del pods
         return now_s
@@ -177,27 +177,27 @@ class AscendHami(
         del cards
         return usage.described(assignment)
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """Which chips, and how they are cut."""
-        return remarks.wishes(tables)
+        return warnings.preferences(tables)
 
-    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
-        """Its wishes, of the lists those of the chip type that is asked for."""
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
+        """Its preferences, of the lists those of the chip type that is asked for."""
         del tables
-        return remarks.heeded(request)
+        return warnings.recognised(request)
 
-    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect, or give more than they say."""
         del request
-        return remarks.remarks(pod, tables)
+        return warnings.warnings(pod, tables)
 
     def labels(self) -> frozenset[str]:
         """None."""
         return frozenset()
 
-    def furnished(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+    def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with the runtime class of its chip type."""
-        return remarks.furnished(pod, request, tables)
+        return warnings.completed(pod, request, tables)
 
     def lock_owner(self, node: Node) -> str:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""

@@ -327,7 +327,7 @@ def _mode_detail(card: Card, request: Request) -> str:
     return "the node slices softly; ask for whole chips, or for soft slicing"
 
 
-def eased(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
     """*request*, no container asking for more than *amount*: chips, MiB (a template, in template mode), cores."""
     asks: list[Ask] = []
     for ask in request.asks:

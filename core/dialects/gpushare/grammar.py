@@ -11,9 +11,9 @@ from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, Node, Pod
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port import Violation
-from core.remarks import Notice, no_effect
 from core.selection import ANY_CARD, CardSelection
 from core.units import MAX_AMOUNT, MAX_INT32, MIB_ALREADY, parse_amount, parse_count, parse_int64
+from core.warnings import AdmissionWarning, no_effect
 from core.wire.reading import check_length
 
 MEMORY_RESOURCE: Final = "volcano.sh/gpu-memory"
@@ -57,7 +57,7 @@ def unit_of(request: Request, unit: str) -> str:
     return f"{unit} in all" if len(request.amounts) > 1 else unit
 
 
-def eased(request: Request, amount: int) -> Request | None:
+def relaxed(request: Request, amount: int) -> Request | None:
     """*request* for *amount* in all, none of its containers left without; None where there is less than one for each.
 
     How people part it among the containers is their business: it is placed as one.
@@ -212,7 +212,7 @@ def distinct(indices: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(indices)))
 
 
-def remarks(pod: Pod) -> Iterator[Notice]:
+def warnings(pod: Pod) -> Iterator[AdmissionWarning]:
     """CS116: cards to avoid by id, where the plugin knows cards by position alone."""
     try:
         ids, _ = selection.avoided(pod.annotations.get(AVOIDED_CARDS, ""), "")

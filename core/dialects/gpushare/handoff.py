@@ -51,7 +51,7 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
     return {ASSIGNED: _OPEN, SEGMENT_QUEUE: f"{_QUEUE_HEAD}{left - 1}" if left > 1 else None}
 
 
-def next_order(pods: Sequence[Pod], now_s: int) -> int:
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
     latest = now_s * _NS_PER_S
     for pod in pods:

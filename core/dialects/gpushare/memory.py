@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, eased
+from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.port import CardShare, DialectSpec, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
@@ -61,10 +61,10 @@ class GpuMemory(Mode):
                     found.append(Shortfall(card.title, reason, unit=unit_of(reason)))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, 1, 0, "cards"),)
 
-    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* MiB in all."""
         del cards
-        return eased(request, amount) if reason is Reason.MEMORY else None
+        return relaxed(request, amount) if reason is Reason.MEMORY else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need to know of a node's cards."""

@@ -14,8 +14,8 @@ from core.dialects.gpushare.grammar import Capacity, Request
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Node, Pod
 from core.port import Complaint, Held, InFlight, Offer, Reason, Stamp, Violation
-from core.remarks import Notice
 from core.settings import DialectName, Tables
+from core.warnings import AdmissionWarning
 
 
 class Mode(ABC):
@@ -96,20 +96,20 @@ class Mode(ABC):
         except InvalidRequestError as error:
             return (grammar.violation_of(error, "CS105" if error.field.startswith("annotation") else "CS101"),)
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """At which positions."""
         del tables
         return names.PLACE_WISHES
 
-    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
-        """All of its wishes."""
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
+        """All of its preferences."""
         del request
-        return self.wishes(tables)
+        return self.preferences(tables)
 
-    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Cards that *pod* names by what these nodes do not know."""
         del request, tables
-        return grammar.remarks(pod)
+        return grammar.warnings(pod)
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
@@ -129,9 +129,9 @@ class Mode(ABC):
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """The time that is above that of every pod of the node that is still to be served."""
-        return handoff.next_order(pods, now_s)
+        return handoff.next_stamp(pods, now_s)
 
     def confusable(self, request: Request) -> frozenset[Hashable]:
         """What the plugin could mistake a pod with *request* by: the exact amount of a container."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request, eased
+from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
@@ -52,10 +52,10 @@ class GpuNumber(Mode):
             *(Shortfall(card.title, reason, unit=unit_of(reason)) for card, reason in refusals if reason is not None),
         )
 
-    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* cards in all."""
         del cards
-        return eased(request, amount) if reason is Reason.CARD_COUNT else None
+        return relaxed(request, amount) if reason is Reason.CARD_COUNT else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What the shared indices need: an idle card is one unit of room."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 from core.dialects.mindcluster import chips as _chips
-from core.dialects.mindcluster import fit, handoff, holding, keys, offer, remarks, requests
+from core.dialects.mindcluster import fit, handoff, holding, keys, offer, requests, warnings
 from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import TEMPLATES
@@ -34,9 +34,9 @@ from core.port import (
     Violation,
     Want,
 )
-from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
 from core.units import counted
+from core.warnings import AdmissionWarning
 from core.wire.mindcluster import node_documents
 
 
@@ -68,36 +68,36 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
         return requests.request_of(pod, tables)
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """None: it is told by labels."""
         del tables
         return frozenset()
 
-    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
         """None."""
         del request, tables
         return frozenset()
 
-    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Labels of *pod* that choose nothing."""
         del tables
-        return remarks.remarks(pod, request)
+        return warnings.warnings(pod, request)
 
     def labels(self) -> frozenset[str]:
         """Those that choose a template."""
         return frozenset({keys.LEVEL, keys.DVPP})
 
-    def furnished(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+    def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
         """*pod* with the labels of its slice written out."""
         del tables
-        return remarks.furnished(pod, request), ()
+        return warnings.completed(pod, request), ()
 
     def at_best(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
         """The chips as if all of them were listed and well."""
         return tuple([_chips.chip(one.fixed._replace(fault=None, listed=True)) for one in cards])
 
     def healed(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
-        """The chips as if none were ill."""
+        """The chips as if none were unhealthy."""
         return tuple([_chips.chip(one.fixed._replace(fault=None)) for one in cards])
 
     def well(self, cards: tuple[Chip, ...]) -> frozenset[str]:
@@ -129,10 +129,10 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """Why `place` answers None, chip by chip with numbers."""
         return fit.shortfalls(cards, request)
 
-    def eased(self, cards: Sequence[Chip], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Chip], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* AI cores, of which whole chips and slices are counted."""
         del cards
-        return fit.eased(request, amount) if reason in (Reason.CORES, Reason.CARD_COUNT) else None
+        return fit.relaxed(request, amount) if reason in (Reason.CORES, Reason.CARD_COUNT) else None
 
     def take(self, cards: tuple[Chip, ...], assignment: Assignment) -> tuple[Chip, ...]:
         """The chips after *assignment* is in use on them."""
@@ -179,9 +179,9 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """The time that is above that of every pod of the node that is still to be served."""
-        return handoff.next_order(pods, now_s)
+        return handoff.next_stamp(pods, now_s)
 
     def confusable(self, request: Request) -> frozenset[Hashable]:
         """What the plugin could mistake a pod with *request* by: its AI cores."""

@@ -59,7 +59,7 @@ def shortfalls(chips: Sequence[Chip], request: Request) -> tuple[Shortfall, ...]
     return tuple(found) or (busy,)
 
 
-def eased(request: Request, amount: int) -> Request | None:
+def relaxed(request: Request, amount: int) -> Request | None:
     """*request* for *amount* AI cores: whole chips, or a slice that leaves DVPP as it is; None if there is no such."""
     if request.choice is None:
         return Request(amount, None)

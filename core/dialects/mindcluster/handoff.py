@@ -24,7 +24,7 @@ def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
     return {keys.ASSIGNED: encode_assigned(assignment), keys.PREDICATE_TIME: str(stamp.order)}
 
 
-def next_order(pods: Sequence[Pod], now_s: int) -> int:
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that still waits for the plugin, and above now, in nanoseconds."""
     latest = now_s * _NS_PER_S
     for pod in pods:

@@ -42,13 +42,13 @@ def offer(node: Node, tables: Tables) -> Offer[Chip] | Complaint | None:
         if not count:
             return None
         _check_status(node, tables)
-        listed, ill, strange = _chip_ids(node, tables, count)
+        listed, unhealthy, strange = _chip_ids(node, tables, count)
     except NodeDataError as error:
         return Complaint(dialect=_NAME, field=error.field, problem=str(error))
     except InvalidRequestError as unread:
         return Complaint(dialect=_NAME, field=unread.field, problem=f"found {unread.found}; {unread.remedy}")
     chips: tuple[Chip, ...] = tuple(
-        chip(Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in ill else None, at in listed))
+        chip(Fixed(at, cores, CHIP_CPUS[cores], Reason.UNHEALTHY if at in unhealthy else None, at in listed))
         for at in range(count)
     )
     return Offer(
@@ -104,14 +104,14 @@ def _check_status(node: Node, tables: Tables) -> None:
 
 
 def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """(chips that are there, those of them that are ill, ids beyond the node's number of chips)."""
+    """(chips that are there, those of them that are unhealthy, ids beyond the node's number of chips)."""
     found = wire.device_list(node.documents, from_cluster=tables.use_cluster_info_manager)
     base = _base_ids(node)
     devices = found or {}
     if found is None and node.allocatable.get(keys.CORES) != node.capacity[keys.CORES]:
         raise NodeDataError(
             "device list",
-            "some AI cores are not allocatable, and no ConfigMap says which chips are ill; "
+            "some AI cores are not allocatable, and no ConfigMap says which chips are unhealthy; "
             "see whether ClusterD and the node's device plugin run",
         )
     free = _listed(devices.get(keys.DEVICES, ""), keys.DEVICES)
@@ -121,12 +121,12 @@ def _chip_ids(node: Node, tables: Tables, count: int) -> tuple[frozenset[int], f
         raise NodeDataError(
             "annotation baseDeviceInfos", "neither it nor the device list names a chip; see the node's device plugin"
         )
-    ill = frozenset().union(
+    unhealthy = frozenset().union(
         *(_listed(devices.get(key, ""), key) for key in keys.ILL_DEVICES),
         _listed(node.documents.get(wire.SEPARATED, ""), wire.SEPARATED),
     )
     known = frozenset(range(count))
-    return seen & known, ill & known, seen - known
+    return seen & known, unhealthy & known, seen - known
 
 
 def _base_ids(node: Node) -> frozenset[int]:

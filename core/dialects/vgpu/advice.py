@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.port import CardStock
-from core.remarks import Notice
 from core.selection import type_words
 from core.settings import MigModel, VgpuTable
+from core.warnings import AdmissionWarning
 
 # More card models than these are not told apart: the first ones show what is meant.
 _MODELS_MAX: Final = 3
@@ -27,7 +27,7 @@ class Grant(NamedTuple):
     model: str
 
 
-def slices(request: Request, table: VgpuTable, stock: CardStock[Request] | None) -> Iterator[Notice]:
+def slices(request: Request, table: VgpuTable, stock: CardStock[Request] | None) -> Iterator[AdmissionWarning]:
     """CS113: MIG gives whole slices, which may be larger than what was asked for.
 
     Told of pods in mode mig, and of those that name no mode where this cluster serves them by MIG alone.
@@ -42,7 +42,7 @@ def slices(request: Request, table: VgpuTable, stock: CardStock[Request] | None)
     for wanted_mib, some in groupby(grants, lambda one: one.wanted_mib):
         told = [f"{one.slice_mib} MiB ({one.profile}) on {one.model}" for one in some]
         text = ", or ".join(told[:_MODELS_MAX])
-        yield Notice("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
+        yield AdmissionWarning("CS113", f"{wanted_mib} MiB may get a slice of {text}: {why}")
 
 
 def _is_for_mig(request: Request, stock: CardStock[Request] | None) -> bool:

@@ -192,7 +192,7 @@ def healed(card: Card) -> Card:
 
 
 def unsteady(card: Card) -> Card:
-    """*card*, if it could be used, with nothing new for it because it falls ill again and again."""
+    """*card*, if it could be used, with nothing new for it because it becomes unhealthy again and again."""
     if card.fixed.fault is not None:
         return card
     return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from core import names
-from core.dialects.vgpu import advice, fit, handoff, keys, remarks, requests, series, usage
+from core.dialects.vgpu import advice, fit, handoff, keys, requests, series, usage, warnings
 from core.dialects.vgpu import cards as _cards
 from core.dialects.vgpu import scale as _scale
 from core.dialects.vgpu.cards import Card
@@ -46,8 +46,8 @@ from core.port import (
     Violation,
     Want,
 )
-from core.remarks import Notice
 from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
 
 
 class Vgpu(
@@ -102,19 +102,19 @@ class Vgpu(
         """The UUIDs, which NVIDIA gives to one card each."""
         return tuple(card.fixed.uuid for card in cards)
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """Which cards, in which mode, and how far apart."""
         del tables
         return keys.WISHES | names.TYPE_WISHES | names.PLACE_WISHES
 
-    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
-        """All of its wishes."""
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
+        """All of its preferences."""
         del request
-        return self.wishes(tables)
+        return self.preferences(tables)
 
-    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
-        return remarks.remarks(pod, request, tables.vgpu)
+        return warnings.warnings(pod, request, tables.vgpu)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""
@@ -164,9 +164,9 @@ class Vgpu(
         """Why `place` answers None, card by card with numbers."""
         return fit.shortfalls(cards, request)
 
-    def eased(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request*, no container asking for more than *amount* of what *reason* counts."""
-        return fit.eased(cards, request, reason, amount)
+        return fit.relaxed(cards, request, reason, amount)
 
     def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
         """The cards after *assignment* is in use on them."""
@@ -206,9 +206,9 @@ class Vgpu(
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """The time that is above that of every pod of the node that is still to be served."""
-        return handoff.next_order(pods, now_s)
+        return handoff.next_stamp(pods, now_s)
 
     def confusable(self, request: Request) -> frozenset[Hashable]:
         """What the plugin could mistake a pod with *request* by: the number of its devices."""
@@ -257,7 +257,7 @@ class Vgpu(
         """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)
 
-    def advice(self, request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[Notice]:
+    def advice(self, request: Request, tables: Tables, stock: CardStock[Request] | None) -> Iterator[AdmissionWarning]:
         """That MIG gives whole slices."""
         return advice.slices(request, tables.vgpu, stock)
 

@@ -254,7 +254,7 @@ def _in_mode(asked: str, offered: str) -> bool:
     return asked == offered or (asked == keys.HAMI_CORE and offered == keys.MPS)
 
 
-def eased(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
     """*request*, no container asking for more than *amount*: cards, MiB or percent of cores."""
     match reason:
         case Reason.CARD_COUNT:

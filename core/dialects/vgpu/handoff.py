@@ -70,7 +70,7 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
     return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or None}
 
 
-def next_order(pods: Sequence[Pod], now_s: int) -> int:
+def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that has devices left to allocate, and above now."""
     latest = now_s
     for pod in pods:

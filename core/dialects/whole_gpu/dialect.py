@@ -32,9 +32,9 @@ from core.port import (
     Violation,
     Want,
 )
-from core.remarks import Notice
 from core.selection import CardSelection
 from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
 
 _TITLE: Final = "GPUs"
 _DEFAULT_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
@@ -93,17 +93,17 @@ class WholeGpu(Reading[Request]):
             return (Violation(code=code, field=error.field, found=error.found, remedy=error.remedy),)
         return unheard or Request(gpus, selection)
 
-    def wishes(self, tables: Tables) -> frozenset[str]:
+    def preferences(self, tables: Tables) -> frozenset[str]:
         """Which models."""
         del tables
         return names.TYPE_WISHES
 
-    def heeded(self, request: Request, tables: Tables) -> frozenset[str]:
-        """Its wishes; positions are refused by name (CS212), because NVIDIA's plugin chooses the cards."""
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
+        """Its preferences; positions are refused by name (CS212), because NVIDIA's plugin chooses the cards."""
         del request, tables
         return names.TYPE_WISHES | names.PLACE_WISHES
 
-    def remarks(self, pod: Pod, request: Request, tables: Tables) -> Iterator[Notice]:
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """None: what could have no effect is refused."""
         del pod, request, tables
         return iter(())
@@ -138,7 +138,7 @@ class WholeGpu(Reading[Request]):
                 found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), "GPUs"))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, "GPUs"),)
 
-    def eased(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
+    def relaxed(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* GPUs."""
         del cards
         return request._replace(gpus=amount) if reason is Reason.CARD_COUNT else None
@@ -205,7 +205,7 @@ class WholeGpu(Reading[Request]):
         del assignment, stamp, tables
         return {}
 
-    def next_order(self, pods: Sequence[Pod], now_s: int) -> int:
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """Nothing is ordered by it; now."""
         del pods
         return now_s

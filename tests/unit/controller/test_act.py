@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.act import Actor
-from controller.deeds import Announce, Bind, Clear
+from controller.actions import Announce, Bind, Clear
+from controller.events import Recorder
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.record import Recorder
 from core.model import Phase
 from core.waiting import Cause, Wait
 from kube.errors import (
@@ -59,8 +59,8 @@ class Rig:
             self.world.now_s = now_s()
             self.inbox.work(now_s() + 1.0)
             self.world.plan()
-            while self.world.owner.planner.deeds:
-                self.actor.perform(self.world.owner.planner.deeds.popleft(), self.tasks)
+            while self.world.owner.planner.actions:
+                self.actor.perform(self.world.owner.planner.actions.popleft(), self.tasks)
             await asyncio.sleep(0.1)
 
     def outcomes(self):
@@ -180,7 +180,7 @@ async def test_a_binding_that_admission_forbids_is_told_to_its_user_and_no_matte
             "resting",
             Wait(Cause.BINDING_REFUSED, f"the API server forbids to bind this pod to n1: {message}"),
         )
-        assert entry.pod.uid in rig.world.owner.planner.untold
+        assert entry.pod.uid in rig.world.owner.planner.unreported
         await rig.passes(11.0)
         assert rig.world.stage("p") == "bound"
 
@@ -246,7 +246,7 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         rig.calls.fails("annotate", *[error(ApiUnknownError, 500)] * 30)
         rig.world.shows(pod("p"))
         rig.world.plan()
-        (bind,) = rig.world.deeds(Bind)
+        (bind,) = rig.world.actions(Bind)
         bound = rig.world.accepts(bind)
         rig.world.shows(bound, annotations={**bound.annotations, "volcano.sh/bind-phase": "failed"})
         await rig.passes(0.5)
@@ -270,4 +270,4 @@ def test_clearing_names_what_is_cleared():
     world = World(node("n1"))
     annotations = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
     world.shows(pod("p", node_name="n1", phase=Phase.FAILED, annotations=annotations))
-    assert [deed.annotations for deed in world.deeds(Clear)] == [{"volcano.sh/devices-to-allocate": ""}]
+    assert [action.annotations for action in world.actions(Clear)] == [{"volcano.sh/devices-to-allocate": ""}]

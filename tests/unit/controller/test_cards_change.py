@@ -1,4 +1,4 @@
-"""Cards that change under running pods (facts 3.3): 37 other cards, 38 an ill one, 39 another register, other modes.
+"""Cards that change under running pods (facts 3.3): 37 other, 38 unhealthy, 39 another register, other modes.
 
 What a pod holds is counted by the card's id, whatever stands at its place in the register.
 """

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from controller.condition import OwnCondition, Reason, Verdict
+from controller.condition import ConfigurationReason, ConfigurationVerdict, OwnCondition
 from controller.config import PodName
 from controller.metrics import Metrics
 from core.names import CONFIGURATION_ACCEPTED
@@ -16,8 +16,8 @@ from tests.support.fake_calls import FakeCalls, not_found
 
 pytestmark = pytest.mark.looptime
 
-GOOD = Verdict(reason=Reason.ACCEPTED, message="the whole configuration is in force")
-BAD = Verdict(reason=Reason.REFUSED, message="line one\nline two")
+GOOD = ConfigurationVerdict(reason=ConfigurationReason.ACCEPTED, message="the whole configuration is in force")
+BAD = ConfigurationVerdict(reason=ConfigurationReason.REFUSED, message="line one\nline two")
 POD = PodName("cardshare-system", "controller-0")
 
 
@@ -66,7 +66,9 @@ async def test_other_words_of_the_same_status_keep_the_time_also_after_a_restart
     since = "2026-01-02T03:04:05Z"
     before = {"type": CONFIGURATION_ACCEPTED, "status": "True", "reason": "Accepted", "lastTransitionTime": since}
     async with running({"type": "Ready", "status": "False", "lastTransitionTime": None}, before) as rig:
-        rig.verdict = Verdict(reason=Reason.ACCEPTED_WITH_NOTES, message="in force; a: unknown")
+        rig.verdict = ConfigurationVerdict(
+            reason=ConfigurationReason.ACCEPTED_WITH_NOTES, message="in force; a: unknown"
+        )
         await asyncio.sleep(5)
         ((_, _, condition),) = rig.written()
         assert (condition["reason"], condition["lastTransitionTime"]) == ("AcceptedWithNotes", since)

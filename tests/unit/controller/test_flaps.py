@@ -1,4 +1,4 @@
-"""Cards that fall ill again and again take nothing new, longer each time; the others of their node serve."""
+"""Cards that becomes unhealthy again and again take nothing new, longer each time; the others of their node serve."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def shown(version, *ids):
 
 
 def flap(world, version, *ids):
-    """Have cards fall ill, and be well again."""
+    """Have cards become unhealthy, and be well again."""
     world.owner.nodes.changed(shown(f"{version}0", *ids))
     world.owner.nodes.changed(shown(f"{version}1"))
 

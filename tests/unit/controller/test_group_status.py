@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from controller.group_status import (
+    GroupVerdict,
     MemberState,
     Tally,
-    Verdict,
     is_news,
     native_condition,
     rendered,
@@ -16,9 +16,9 @@ from core.groups import GroupCondition, GroupKey, GroupKind, GroupPhase, GroupSp
 from core.model import Phase, Pod, PodUid
 
 KEY = GroupKey(GroupKind.VOLCANO, "ml", "g")
-ADMITTED = Verdict(admitted=True)
-REFUSED = Verdict(admitted=True, why="1 of 2 members fits", tried=True)
-FULL = Verdict(admitted=False, why="queue q has no room: 2 cpu asked, 0 of 1 left")
+ADMITTED = GroupVerdict(admitted=True)
+REFUSED = GroupVerdict(admitted=True, why="1 of 2 members fits", tried=True)
+FULL = GroupVerdict(admitted=False, why="queue q has no room: 2 cpu asked, 0 of 1 left")
 
 
 def spec(phase="", min_member=2, **fields):

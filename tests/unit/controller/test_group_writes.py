@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from controller.deeds import Announce
+from controller.actions import Announce
+from controller.events import Recorder
 from controller.group_writes import QUEUES_PATH, GroupWrites
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.record import Recorder
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import Phase
 from kube.errors import ApiForbiddenError

@@ -275,9 +275,9 @@ def test_a_native_group_needs_no_admission_and_is_not_written_as_volcanos():
 def test_a_refusal_is_told_until_the_members_have_their_places():
     world = ours()
     world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
-    world.owner.groups.untold.clear()
+    world.owner.groups.unreported.clear()
     world.owner.groups.refused(KEY, "1 of 2 members fits")
-    assert list(world.owner.groups.untold) == [KEY]
+    assert list(world.owner.groups.unreported) == [KEY]
     assert status(world)[1] == "1 of 2 members fits"
     world.owner.groups.placed(KEY)
     assert status(world)[1] == ""

@@ -275,9 +275,9 @@ def test_a_pod_that_waits_its_turn_for_long_is_told_why():
     world.accepts(first)
     for _ in range(3):
         world.passes(2.5)
-        assert list(world.owner.planner.untold) == []
+        assert list(world.owner.planner.unreported) == []
     world.passes(2.5)
-    assert list(world.owner.planner.untold) == ["uid-b"]
+    assert list(world.owner.planner.unreported) == ["uid-b"]
     assert "has its place on n1 and waits" in world.wait("b").text
 
 

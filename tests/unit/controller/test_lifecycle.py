@@ -179,7 +179,7 @@ def test_in_service_a_pod_to_which_something_impossible_happens_is_read_and_all_
     world.now_s += 0.1
     assert [one.pod.name for one in world.binds()] == ["p"]
     owner.mistrust(UndefinedEventError(PodUid("gone"), "default/gone", None, Event.QUEUE))
-    assert owner.planner.deeds == deque()
+    assert owner.planner.actions == deque()
 
 
 def test_the_page_for_maintainers_shows_the_tables_as_they_are():

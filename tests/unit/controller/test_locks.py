@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.deeds import Lock
+from controller.actions import Lock
 from controller.locks import TimeLock
 from core.dialects.ascend_hami import keys
 from core.model import Phase, PodUid
@@ -34,21 +34,21 @@ def lock_of(name, time=LATER):
 
 def asked(world):
     world.plan()
-    return world.deeds(Lock)
+    return world.actions(Lock)
 
 
-def judged(world, deed, seen, named=None):
-    return world.owner.locks.step(deed, seen, named)
+def judged(world, action, seen, named=None):
+    return world.owner.locks.step(action, seen, named)
 
 
 def test_a_node_is_locked_for_a_pod_before_it_is_bound():
     world = World(npu_node())
     world.adds(npu_pod("a"))
     assert world.binds() == []
-    (deed,) = world.deeds(Lock)
+    (action,) = world.actions(Lock)
     assert world.stage("a") == "locking"
-    assert judged(world, deed, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
-    world.owner.locks.locked(deed)
+    assert judged(world, action, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
+    world.owner.locks.locked(action)
     (bind,) = world.binds()
     assert bind.annotations["hami.io/vgpu-node"] == "node-a"
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
@@ -59,17 +59,17 @@ def test_a_node_is_locked_for_a_pod_before_it_is_bound():
 
 def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
     world = World(npu_node(**lock_of("theirs")))
-    world.deeds(Lock)
+    world.actions(Lock)
     world.adds(npu_pod("a"))
-    (deed,) = [one for one in asked(world) if one.pod]
+    (action,) = [one for one in asked(world) if one.pod]
     theirs = replace(npu_pod("theirs"), scheduler_name="hami-scheduler")
-    found = judged(world, deed, npu_node(**lock_of("theirs")), theirs)
+    found = judged(world, action, npu_node(**lock_of("theirs")), theirs)
     assert isinstance(found, LockWait)
     assert found.reason.endswith("is held for another pod")
-    world.owner.locks.not_locked(deed, found.reason)
+    world.owner.locks.not_locked(action, found.reason)
     assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
     assert "is held for another pod" in world.wait("a").text
-    assert PodUid("uid-a") in world.owner.planner.untold
+    assert PodUid("uid-a") in world.owner.planner.unreported
     world.owner.nodes.changed(npu_node("2"))
     world.plan()
     assert world.stage("a") == "locking"
@@ -78,12 +78,12 @@ def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
 def test_a_lock_of_a_pod_that_is_gone_is_dropped():
     world = World()
     world.owner.nodes.changed(npu_node(**lock_of("dead")))
-    (deed,) = asked(world)
-    assert deed.pod is None
-    assert judged(world, deed, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
+    (action,) = asked(world)
+    assert action.pod is None
+    assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
     alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
-    assert judged(world, deed, npu_node(**lock_of("dead")), alive) is None
-    world.owner.locks.locked(deed)
+    assert judged(world, action, npu_node(**lock_of("dead")), alive) is None
+    world.owner.locks.locked(action)
     world.owner.nodes.changed(npu_node("3"))
     assert asked(world) == []
 
@@ -91,8 +91,8 @@ def test_a_lock_of_a_pod_that_is_gone_is_dropped():
 def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     world = World(npu_node())
     world.adds(npu_pod("a"))
-    (deed,) = asked(world)
-    world.owner.locks.locked(deed)
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
     (bind,) = world.binds()
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     bound = world.accepts(bind)
@@ -112,23 +112,23 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
 def test_a_lock_whose_binding_was_refused_is_put_right():
     world = World(npu_node())
     world.adds(npu_pod("a"))
-    (deed,) = asked(world)
-    world.owner.locks.locked(deed)
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
     (bind,) = world.binds()
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     assert asked(world) == []
     world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
-    (tend,) = world.deeds(Lock)
+    (tend,) = world.actions(Lock)
     assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=keys.LOCK, value=None)
 
 
 def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
     world = World(npu_node())
     world.adds(npu_pod("a"))
-    (deed,) = asked(world)
+    (action,) = asked(world)
     world.gone("a")
-    assert isinstance(judged(world, deed, npu_node()), LockWait)
-    world.owner.locks.not_locked(deed, "")
+    assert isinstance(judged(world, action, npu_node()), LockWait)
+    world.owner.locks.not_locked(action, "")
     assert (world.owner.life.in_flight, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
 
 
@@ -136,11 +136,11 @@ def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
 def test_the_lock_of_volcanos_scheduler_is_taken_where_that_is_asked_for(on):
     world = World(node("n1"), node_lock=on)
     world.adds(pod("a"))
-    deeds = asked(world)
+    actions = asked(world)
     if not on:
-        assert (deeds, world.stage("a")) == ([], "binding")
+        assert (actions, world.stage("a")) == ([], "binding")
         return
-    assert judged(world, deeds[0], node("n1")) == LockStep(key="hamivgpu", value=LATER)
+    assert judged(world, actions[0], node("n1")) == LockStep(key="hamivgpu", value=LATER)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_doe
     world = World(npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"}))
     world.adds(npu_pod("a"))
     world.plan()
-    (deed,) = world.deeds(Lock)
+    (action,) = world.actions(Lock)
     locked = npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"})
-    assert isinstance(judged(world, deed, locked), LockWait)
+    assert isinstance(judged(world, action, locked), LockWait)
     world.passes(299.0)
-    assert isinstance(judged(world, deed, locked), LockWait)
+    assert isinstance(judged(world, action, locked), LockWait)
     world.passes(2.0)
-    assert isinstance(judged(world, deed, locked), LockStep)
+    assert isinstance(judged(world, action, locked), LockStep)
 
 
 def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_never():

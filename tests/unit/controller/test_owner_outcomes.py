@@ -346,7 +346,7 @@ def test_a_binding_that_will_never_be_accepted_is_told_to_the_user_and_not_repea
     world = World(node("n1"))
     bind = sent(world)
     world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=300.0, wait=Wait(Cause.BINDING_REFUSED, "refused"))
-    assert list(world.owner.planner.untold) == [bind.pod.uid]
+    assert list(world.owner.planner.unreported) == [bind.pod.uid]
     world.passes(299.0)
     assert world.binds() == []
     world.passes(2.0)
@@ -432,7 +432,7 @@ def test_a_pod_whose_annotations_leave_no_room_for_its_assignment_is_told_so_and
             "its annotations come to 262005 bytes, and with its assignment to more than the 262144 that the API server "
             "takes for one pod; remove or shorten annotations: the longest is 'notes' with 262005 bytes"
         )
-        assert list(world.owner.planner.untold) == ["uid-p"]
+        assert list(world.owner.planner.unreported) == ["uid-p"]
         world.shows(world.seen("p"), annotations={})
         assert len(world.binds()) == 1
 

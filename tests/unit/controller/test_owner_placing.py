@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.deeds import Bind
+from controller.actions import Bind
 from core.catalog import standard_catalog
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
@@ -134,7 +134,7 @@ def test_a_pod_that_asks_what_may_not_be_asked_waits_with_the_words_of_admission
     world = World(node("n1"))
     world.adds(pod("p", limits={NUMBER: "1", CORES: "150"}))
     assert world.binds() == []
-    assert list(world.owner.planner.untold) == ["uid-p"]
+    assert list(world.owner.planner.unreported) == ["uid-p"]
     held = world.wait("p").text
     assert held.startswith(f"container \"main\": limit {CORES}: found '150'")
     good = pod("p", limits={NUMBER: "1", CORES: "50"})
@@ -186,11 +186,11 @@ def test_refused_pods_are_asked_about_again_after_the_longest_wait_at_the_latest
     world = World(node("n1"), refused_retry_s=300.0)
     world.adds(pod("p", memory=99_999))
     world.plan()
-    world.owner.wakes.untold.clear()
+    world.owner.wakes.unreported.clear()
     assert world.owner.planner.next_due_s() <= world.now_s + 300.0
     world.passes(301.0)
     world.passes(0.1)
-    assert len(world.owner.wakes.untold) == 1
+    assert len(world.owner.wakes.unreported) == 1
 
 
 def test_what_no_rule_judges_yet_is_named_as_the_reason():
@@ -324,7 +324,7 @@ def test_a_refused_shape_is_asked_again_in_slices_after_much_of_the_cluster_chan
         for i in range(250):
             world.owner.nodes.changed(node(f"n{i}", memory=2000 + steps if i else 5000, version=f"{steps + 2}"))
     assert steps >= 5
-    assert [bind.node for bind in world.deeds(Bind)] == ["n0"]
+    assert [bind.node for bind in world.actions(Bind)] == ["n0"]
 
 
 def test_pods_of_a_shape_just_refused_cost_no_more_looking():
@@ -350,7 +350,7 @@ def test_a_large_cluster_is_ordered_for_a_new_kind_of_pod_with_pauses():
     world = World(*(node(f"n{at:03d}") for at in range(600)))
     world.shows(pod("p", constraints=NodeConstraints(tolerations=(Toleration(key="dedicated", operator="Exists"),))))
     turns = 0
-    while not (bound := world.deeds(Bind)):
+    while not (bound := world.actions(Bind)):
         assert turns < 20
         # Time is up at once: what is done in one turn is what cannot be divided.
         world.owner.planner.plan(world.now_s)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.deeds import Announce
+from controller.actions import Announce
 from controller.volcano_name import NAME, VolcanoName
 from core.model import Phase, PodUid
 from kube.errors import ApiForbiddenError, ApiUnknownError

@@ -58,7 +58,7 @@ def verdict(asked, found=None, policy=None, tables=None):
     book = rulebook(settings, tables or Tables(), CATALOG)
     stock = (found or inventory(*CLUSTER)).stock()
     book = book.with_stock(stock)
-    return advice.spoken(judge_new(reviewed(asked), "dana", book), book)
+    return advice.with_warnings(judge_new(reviewed(asked), "dana", book), book)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
     warned = verdict(asked, policy={})
     assert warned.allowed
     code, _, rest = message.partition(" ")
-    assert [str(one) for one in warned.notices] == [f"{code} this pod can never be placed: {rest}"]
-    assert verdict(asked, policy={"n": NeverFits.OFF}).notices == ()
+    assert [str(one) for one in warned.warnings] == [f"{code} this pod can never be placed: {rest}"]
+    assert verdict(asked, policy={"n": NeverFits.OFF}).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_what_can_never_fit_is_told_in_the_clusters_own_figures(asked, message):
 )
 def test_what_could_fit_an_empty_node_is_not_spoken_of(asked):
     found = verdict(asked)
-    assert (found.message, found.notices) == ("", ())
+    assert (found.message, found.warnings) == ("", ())
 
 
 def test_policy_is_by_namespace():
     asked = pod(number=9)
     assert not verdict(asked, policy={"n": NeverFits.DENY, "*": NeverFits.OFF}).allowed
-    assert verdict(asked, policy={"m": NeverFits.DENY, "*": NeverFits.OFF}).notices == ()
-    assert verdict(asked, policy={"m": NeverFits.DENY}).notices != ()
+    assert verdict(asked, policy={"m": NeverFits.DENY, "*": NeverFits.OFF}).warnings == ()
+    assert verdict(asked, policy={"m": NeverFits.DENY}).warnings != ()
 
 
 def test_a_card_that_is_ill_today_may_be_well_tomorrow():
@@ -219,7 +219,7 @@ def test_npus_are_judged_by_what_their_nodes_say_themselves(cores, nodes, messag
 
 
 def test_chips_that_may_be_back_tomorrow_count():
-    # One chip was cut when its plugin started and is not listed; of another only a ConfigMap could tell that it is ill.
+    # One chip was cut when its plugin started and is not listed; only a ConfigMap could tell of another.
     unlisted = npu_node("n0", annotations={"baseDeviceInfos": '{"Ascend310P-0": {}}'})
     assert verdict(npu_pod(16), inventory(unlisted)).message == ""
     ill = npu_node("n0", allocatable={"huawei.com/npu-core": "8"})

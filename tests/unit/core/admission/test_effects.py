@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.admission.advice import spoken
-from core.admission.effects import lost
+from core.admission.advice import with_warnings
+from core.admission.effects import ineffective
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
@@ -32,9 +32,9 @@ def pod(limits, annotations=None, labels=None):
 
 
 def told(asked):
-    verdict = spoken(judge_new(reviewed(asked), "dana", BOOK), BOOK)
+    verdict = with_warnings(judge_new(reviewed(asked), "dana", BOOK), BOOK)
     assert verdict.allowed, verdict.message
-    return [one.text for one in verdict.notices if one.code == "CS116"]
+    return [one.text for one in verdict.warnings if one.code == "CS116"]
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
     vgpu = standard_catalog().dialects[DialectName("vgpu")]
     book = rulebook(Settings(), Tables(), catalog_of(Toy(), vgpu))
     asked = Asked(dialect=Toy.name, request=ToyRequest(5))
-    (found,) = lost(pod({TOY_MEMORY: 5}, {TYPES: "A100"}), asked, book)
+    (found,) = ineffective(pod({TOY_MEMORY: 5}, {TYPES: "A100"}), asked, book)
     assert f"nobody reads it on pods that ask for {TOY_MEMORY}" in found.text

@@ -57,7 +57,7 @@ class Answer:
     def __init__(self, verdict, patch, document):
         self.allowed = verdict.allowed
         self.message = verdict.message
-        self.warnings = [str(one) for one in verdict.notices]
+        self.warnings = [str(one) for one in verdict.warnings]
         self.patch = json.loads(patch) if patch else []
         self.pod = jsonpatch.apply_patch(document, self.patch)
 

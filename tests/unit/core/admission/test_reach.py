@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 
 from core.admission import reach
-from core.admission.likeness import likeness, values_read
+from core.admission.fingerprint import fingerprint, values_read
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import Rulebook, rulebook
 from core.admission.templates import judge_workload
@@ -322,11 +322,11 @@ def test_variables_from_elsewhere_are_warned_of():
     unseen = {"envFrom": [{"configMapRef": {"name": "c"}}]}
     for place in ("main", "second", "prepare"):
         verdict, _ = created(pod(VGPU, **{place: unseen}))
-        (told,) = [one for one in verdict.notices if one.code == "CS312"]
+        (told,) = [one for one in verdict.warnings if one.code == "CS312"]
         assert (verdict.allowed, f'"{place}"' in told.text) == (True, True)
         assert len(f"CS312 {told.text}") < 256
-    assert not created(pod(OTHER, main=unseen))[0].notices
-    assert not created(pod(VGPU, main=unseen), allow={"n": frozenset({"CS304"})})[0].notices
+    assert not created(pod(OTHER, main=unseen))[0].warnings
+    assert not created(pod(VGPU, main=unseen), allow={"n": frozenset({"CS304"})})[0].warnings
 
 
 # What runtimes read, where the operator has it so
@@ -408,16 +408,16 @@ def test_who_says_how_much_memory_or_asks_where_none_is_counted_is_admitted(limi
 
 @pytest.mark.parametrize("name", ["", "default-scheduler", "cardshare", "volcano", "hami-scheduler"])
 def test_known_schedulers_are_not_spoken_of(name):
-    assert created(pod(VGPU, schedulerName=name))[0].notices == ()
+    assert created(pod(VGPU, schedulerName=name))[0].warnings == ()
 
 
 def test_a_scheduler_that_is_not_known_to_give_cards_is_warned_of():
     document = pod(VGPU, schedulerName="night")
     verdict, stored = created(document)
     assert (verdict.allowed, stored["spec"]["schedulerName"]) == (True, "night")
-    assert [one.code for one in verdict.notices] == ["CS314"]
-    assert created(document, known_schedulers=("night",))[0].notices == ()
-    assert created(pod(OTHER, schedulerName="night"))[0].notices == ()
+    assert [one.code for one in verdict.warnings] == ["CS314"]
+    assert created(document, known_schedulers=("night",))[0].warnings == ()
+    assert created(pod(OTHER, schedulerName="night"))[0].warnings == ()
 
 
 # What is remembered
@@ -427,7 +427,7 @@ def test_pods_that_differ_in_what_is_judged_are_told_apart_and_others_are_not():
     def like(document):
         found = decode_review(request("Pod", document)).object
         assert found is not None
-        return likeness(found, "n", "dana"), values_read(found)
+        return fingerprint(found, "n", "dana"), values_read(found)
 
     plain = like(pod(VGPU, second=env("RANK", "0")))
     assert like(pod(VGPU, second=env("RANK", "1"))) == plain

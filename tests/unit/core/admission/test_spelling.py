@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.admission.advice import spoken
+from core.admission.advice import with_warnings
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.admission.spelling import strange
@@ -99,7 +99,7 @@ def test_keys_of_others_are_let_be(key):
 
 
 def test_all_that_cardshare_reads_is_known():
-    assert told(pod(BOOK.wishes | BOOK.protected, limits=BOOK.resources)) == []
+    assert told(pod(BOOK.preferences | BOOK.protected, limits=BOOK.resources)) == []
 
 
 def test_of_a_changed_pod_only_what_is_new_is_told():
@@ -114,7 +114,7 @@ def test_a_pod_of_nothing_but_strange_keys_is_told_of_the_first_ones():
 
 def test_a_pod_that_asks_for_no_card_by_a_slip_is_told():
     asked = pod(limits=["huawei.com/npu-cores"])
-    verdict = spoken(judge_new(reviewed(asked), "dana", BOOK), BOOK)
+    verdict = with_warnings(judge_new(reviewed(asked), "dana", BOOK), BOOK)
     assert (verdict.allowed, verdict.edits, verdict.codes) == (True, (), ("CS115",))
 
 

@@ -44,7 +44,7 @@ def judge(new, old=None, **settings):
 
 
 def told(verdict):
-    return [str(one) for one in verdict.notices]
+    return [str(one) for one in verdict.warnings]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -59,7 +59,7 @@ def test_what_is_mistyped_or_has_no_effect_is_told_with_its_place(place):
     limits = {NUMBER: "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-memory-percentage": "50"}
     verdict = judge(PLACES[place](template(limits, {"volcano.sh/vgpu-mod": "mig"})))
     assert verdict.allowed
-    assert [text.partition(f" {place}: ")[::2] for text in map(str, verdict.notices)] == [
+    assert [text.partition(f" {place}: ")[::2] for text in map(str, verdict.warnings)] == [
         ("CS115", "annotation volcano.sh/vgpu-mod: nobody reads this key; did you mean volcano.sh/vgpu-mode?"),
         (
             "CS116",
@@ -79,7 +79,7 @@ def test_what_will_be_mended_is_told_and_nothing_is_changed(place):
 
 def test_a_template_without_fault_is_not_spoken_of():
     verdict = judge(deployment(template()))
-    assert (verdict.allowed, verdict.notices) == (True, ())
+    assert (verdict.allowed, verdict.warnings) == (True, ())
 
 
 def test_a_template_that_names_its_node_or_is_privileged_is_denied():

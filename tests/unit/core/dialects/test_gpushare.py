@@ -216,10 +216,10 @@ def test_the_order_is_in_nanoseconds_above_every_pod_still_to_be_served():
     def timed(time, **notes):
         return pod(uid=PodUid("x"), annotations={"volcano.sh/predicate-time": time, **notes})
 
-    assert MEMORY.next_order([], 3) == 3_000_000_001
-    assert MEMORY.next_order([timed("4000000000")], 3) == 4_000_000_001
-    assert MEMORY.next_order([timed("4000000000", **{"volcano.sh/gpu-assigned": "true"})], 3) == 3_000_000_001
-    assert MEMORY.next_order([timed("x"), timed(str(2**63))], 3) == 3_000_000_001
+    assert MEMORY.next_stamp([], 3) == 3_000_000_001
+    assert MEMORY.next_stamp([timed("4000000000")], 3) == 4_000_000_001
+    assert MEMORY.next_stamp([timed("4000000000", **{"volcano.sh/gpu-assigned": "true"})], 3) == 3_000_000_001
+    assert MEMORY.next_stamp([timed("x"), timed(str(2**63))], 3) == 3_000_000_001
 
 
 def test_dialects_are_named_as_settings_name_them():

@@ -140,7 +140,7 @@ def test_a_dead_pods_queue_is_cleared_with_its_devices():
 
 def test_a_pod_with_only_a_queue_left_still_counts_in_the_order():
     waiting = pod({keys.TIME: "500", SEGMENT_QUEUE: bound(THREE)[SEGMENT_QUEUE]})
-    assert VGPU.next_order((waiting,), 7) == 501
+    assert VGPU.next_stamp((waiting,), 7) == 501
 
 
 # The share plugin

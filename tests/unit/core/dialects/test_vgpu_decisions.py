@@ -364,10 +364,10 @@ def test_a_pod_without_the_plugins_keys_is_never_served():
 
 
 def test_the_order_is_above_every_pod_still_to_be_served_and_above_now():
-    assert VGPU.next_order([], 100) == 101
-    assert VGPU.next_order([waiting(time="200"), waiting(time="150")], 100) == 201
-    assert VGPU.next_order([waiting(time="200", left="")], 100) == 101
-    assert VGPU.next_order([waiting(time=str(2**64 - 1)), waiting(time="x"), waiting(time="9" * 400)], 100) == 101
+    assert VGPU.next_stamp([], 100) == 101
+    assert VGPU.next_stamp([waiting(time="200"), waiting(time="150")], 100) == 201
+    assert VGPU.next_stamp([waiting(time="200", left="")], 100) == 101
+    assert VGPU.next_stamp([waiting(time=str(2**64 - 1)), waiting(time="x"), waiting(time="9" * 400)], 100) == 101
 
 
 @pytest.mark.parametrize(("indices", "fits"), [("0", False), ("0,2", True), ("0,1,2", True)])

@@ -125,8 +125,8 @@ def test_times_rise_above_every_pod_that_still_waits():
         return npu_bound("", annotations={CORES: "0", "predicate-time": text})
 
     now = 10 * 10**9
-    assert DIALECT.next_order((), 10) == now + 1
-    assert DIALECT.next_order((timed(str(now + 5)), timed(SERVED), timed("x")), 10) == now + 6
+    assert DIALECT.next_stamp((), 10) == now + 1
+    assert DIALECT.next_stamp((timed(str(now + 5)), timed(SERVED), timed("x")), 10) == now + 6
 
 
 def test_each_chip_says_what_it_lacks():

@@ -122,7 +122,7 @@ def test_one_pod_carries_chip_and_template_and_a_time_in_nanoseconds():
     written = example["written_before_or_with_bind"]
     stamp = Stamp(node=NodeName("node-a"), now_s=1787303731, order=int(written["predicate-time"]))
     assert DIALECT.annotations(placed.assignment, stamp, Tables()) == written
-    assert DIALECT.next_order((), 1787303731) == int(written["predicate-time"]) + 1
+    assert DIALECT.next_stamp((), 1787303731) == int(written["predicate-time"]) + 1
 
 
 def test_after_a_restart_reported_devices_count_and_pods_in_flight_limit_templates():

@@ -50,7 +50,7 @@ _GROUPS: Final = {
 }
 
 
-class Following:
+class Watches:
     """The reflectors of one process.
 
     Attributes:
@@ -168,7 +168,7 @@ class Following:
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
 
-        Nodes are to be read with it: without, a chip that is ill could be taken for a good one.
+        Nodes are to be read with it: without, a chip that is unhealthy could be taken for a good one.
         """
         for place in self._places():
             found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)

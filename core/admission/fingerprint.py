@@ -25,7 +25,7 @@ _PER_POD: Final = frozenset(
 )
 
 
-def likeness(found: PodObject, namespace: str, user_name: str) -> bytes:
+def fingerprint(found: PodObject, namespace: str, user_name: str) -> bytes:
     """Equal for two pods of which `values_read` is the same only if both have one verdict, and one patch, as new pods.
 
     Under one rulebook, that is. Whether any values are read is the same for all pods that are alike.

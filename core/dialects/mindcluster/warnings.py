@@ -10,10 +10,10 @@ from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, HIGH, LOW, NULL
 from core.model import Pod
-from core.remarks import Notice, no_effect
+from core.warnings import AdmissionWarning, no_effect
 
 
-def furnished(pod: Pod, request: Request) -> Pod:
+def completed(pod: Pod, request: Request) -> Pod:
     """CS118: with what a slice is without the labels that choose it, written out."""
     defaults = {keys.LEVEL: LOW, keys.DVPP: NULL}
     if request.choice is None or defaults.keys() <= pod.labels.keys():
@@ -21,7 +21,7 @@ def furnished(pod: Pod, request: Request) -> Pod:
     return replace(pod, labels={**defaults, **pod.labels})
 
 
-def remarks(pod: Pod, request: Request) -> Iterator[Notice]:
+def warnings(pod: Pod, request: Request) -> Iterator[AdmissionWarning]:
     """CS116: labels where there is no template to choose, or the choice is the same."""
     cores, choice = request
     level, dvpp = pod.labels.get(keys.LEVEL, LOW), pod.labels.get(keys.DVPP, NULL)

@@ -12,11 +12,11 @@ from typing import Final
 
 from controller.asks import Ask
 from controller.conditions import Conditions, Saying, Why
+from controller.events import Recorder
 from controller.inbox import Inbox
 from controller.lifecycle import Entry, Stage
 from controller.metrics import Metrics
 from controller.owner import Owner
-from controller.record import Recorder
 from core import explain, gang
 from core.explain import Refused
 from core.gang import Together
@@ -45,14 +45,14 @@ _TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Explained:
     """What is told of one shape, and when it was found out."""
 
     saying: Saying
     made_s: float
 
 
-class Teller:
+class StatusWriter:
     """Knows what there is to tell of each waiting pod, and has it told."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Teller:
         self._conditions: Final = Conditions(
             owner, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
         )
-        self._said: dict[Ask, _Said] = {}
+        self._said: dict[Ask, _Explained] = {}
         self._later: dict[Ask, float] = {}
         self._rests_until_s = float("-inf")
 
@@ -85,19 +85,19 @@ class Teller:
                 await self._wait()
                 for ask in [ask for ask, due_s in self._later.items() if due_s <= self._clock()]:
                     del self._later[ask]
-                    self._owner.wakes.untold[ask] = None
-                untold = self._owner.planner.untold
-                for uid in untold:
+                    self._owner.wakes.unreported[ask] = None
+                unreported = self._owner.planner.unreported
+                for uid in unreported:
                     self._conditions.put(uid)
-                untold.clear()
+                unreported.clear()
                 following = self._next_ask()
                 if following is not None:
                     await self._tell_all_of(following)
 
     async def _wait(self) -> None:
-        if self._next_ask() is not None or self._owner.planner.untold:
+        if self._next_ask() is not None or self._owner.planner.unreported:
             return
-        if self._owner.wakes.untold:
+        if self._owner.wakes.unreported:
             # Whoever tells of these wakes this at every turn, and most of them are to rest.
             await asyncio.sleep(max(min(self._rests_until_s - self._clock(), _LOOK_S), 0.01))
             return
@@ -128,14 +128,14 @@ class Teller:
 
     def _next_ask(self) -> Ask | None:
         """What to explain now: what never was, or, after the rest that the last one called for, any."""
-        untold = self._owner.wakes.untold
-        new = next((ask for ask in untold if ask not in self._said), None)
+        unreported = self._owner.wakes.unreported
+        new = next((ask for ask in unreported if ask not in self._said), None)
         if new is not None or self._clock() < self._rests_until_s:
             return new
-        return next(iter(untold), None)
+        return next(iter(unreported), None)
 
     async def _tell_all_of(self, ask: Ask) -> None:
-        del self._owner.wakes.untold[ask]
+        del self._owner.wakes.unreported[ask]
         if not self._owner.life.refuses(ask):
             self._said.pop(ask, None)
             return
@@ -146,7 +146,7 @@ class Teller:
         saying, worked_s = await self._saying(ask)
         if saying is None:
             return
-        self._said[ask] = _Said(saying, now_s)
+        self._said[ask] = _Explained(saying, now_s)
         if before is None or before.saying.text != saying.text:
             if isinstance(ask, Together):
                 text = saying.wait.text

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.model import Container, Pod
-from core.remarks import Notice, all_memory, limit_of, no_effect
 from core.settings import VgpuTable
+from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 
-def remarks(pod: Pod, request: Request, table: VgpuTable) -> Iterator[Notice]:
+def warnings(pod: Pod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
     """CS116 for *pod*, which asks *request*."""
     for one in pod.containers:
         yield from _shares(one, request, table)
@@ -22,7 +22,7 @@ def remarks(pod: Pod, request: Request, table: VgpuTable) -> Iterator[Notice]:
         yield no_effect(f"annotation {keys.GROUP_POLICY}", word, why, remedy)
 
 
-def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Notice]:
+def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
     """The percentage holds over the memory, 0 is no amount, and MIG limits no cores."""
     memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)
     if memory is not None and percent is not None:

@@ -11,30 +11,30 @@ from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request, is_soft
 from core.errors import quoted
 from core.model import Container, Pod
-from core.remarks import Notice, all_memory, limit_of, no_effect
 from core.settings import AscendChip, Tables
+from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 
-def wishes(tables: Tables) -> frozenset[str]:
+def preferences(tables: Tables) -> frozenset[str]:
     """The annotations by which a pod says which chips it wants, and how they are cut."""
     return frozenset({keys.MODE}).union(*(_uuids(chip.common_word) for chip in tables.ascend.chips))
 
 
-def heeded(request: Request) -> frozenset[str]:
+def recognised(request: Request) -> frozenset[str]:
     """Those that are read of a pod with *request*: of lists, the ones of its own chip type."""
     return _uuids(request.word) | {keys.MODE}
 
 
-def furnished(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Notice, ...]]:
+def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
     """CS117: with the runtime class of its chip type, where device-config.yaml names one."""
     found = next((one.runtime_class for one in tables.ascend.chips if one.common_word == request.word), "")
     if not found or pod.runtime_class:
         return pod, ()
     text = f"spec.runtimeClassName: {found} was added, as device-config.yaml has it for {request.word}"
-    return replace(pod, runtime_class=found), (Notice("CS117", text),)
+    return replace(pod, runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
-def remarks(pod: Pod, tables: Tables) -> Iterator[Notice]:
+def warnings(pod: Pod, tables: Tables) -> Iterator[AdmissionWarning]:
     """CS114 and CS116 for *pod*."""
     word = pod.annotations.get(keys.MODE, "")
     if word not in ("", keys.SOFT):
@@ -48,7 +48,7 @@ def remarks(pod: Pod, tables: Tables) -> Iterator[Notice]:
                 yield from _cut(one, chip)
 
 
-def _cut(one: Container, chip: AscendChip) -> Iterator[Notice]:
+def _cut(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:
     """A chip is cut by templates, so that a container gets the next larger one.
 
     The figure is left as it was written: scheduler and device plugin read both alike, and a second apply is no change.
@@ -59,7 +59,7 @@ def _cut(one: Container, chip: AscendChip) -> Iterator[Notice]:
     if cut is not None and cut.memory_mib > wanted_mib:
         given = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})"
         why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
-        yield Notice(
+        yield AdmissionWarning(
             "CS114", f"{limit_of(one, chip.memory_resource)}: {why}; write {cut.memory_mib} to ask for just that"
         )
 

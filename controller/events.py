@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from controller.deeds import Announce
+from controller.actions import Announce
 from controller.metrics import Metrics
 from kube.calls import Calls, namespace_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
-from kube.events import About, Told, event, event_name, message_text, time_text
+from kube.events import About, EventBody, event, event_name, message_text, time_text
 
 _log = structlog.get_logger()
 
@@ -152,8 +152,8 @@ class Recorder:
         announce = one.announce
         subject = announce.about
         about = About(subject.kind, subject.name, subject.uid, subject.namespace, subject.api_version)
-        told = Told(announce.reason, announce.message, announce.warning, self._instance)
-        return event(about, told, name=name, namespace=namespace, at_s=self._wall(), count=one.times)
+        body = EventBody(announce.reason, announce.message, announce.warning, self._instance)
+        return event(about, body, name=name, namespace=namespace, at_s=self._wall(), count=one.times)
 
 
 def _count(text: bytes) -> int:

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.deeds import Announce, Subject
+from controller.actions import Announce, Subject
+from controller.events import Recorder
 from controller.metrics import Metrics
-from controller.record import Recorder
 from kube.errors import ApiForbiddenError
 from tests.support.fake_calls import FakeCalls, conflict, not_found
 

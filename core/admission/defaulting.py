@@ -1,4 +1,4 @@
-"""What is put right instead of refused. Each mend is a pure function: a pod in, the mended pod and notices out."""
+"""What is put right instead of refused. Each step is a pure function: a pod in, the changed pod and warnings out."""
 
 from collections.abc import Collection, Mapping
 from operator import is_
@@ -11,25 +11,25 @@ from core.admission.verdict import MAX_TOLD
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
-from core.remarks import Notice
 from core.units import MAX_INT32, parse_count
+from core.warnings import AdmissionWarning
 
-Notices = tuple[Notice, ...]
-_NONE: Final[Notices] = ()
+Warnings = tuple[AdmissionWarning, ...]
+_NONE: Final[Warnings] = ()
 # What a pod carries that names no scheduler.
 DEFAULT_SCHEDULERS: Final = frozenset({"", names.DEFAULT_SCHEDULER_NAME})
 
 
-def complete(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
-    """All mends of a pod's spec and wishes that need no other rule's answer; done twice they change nothing more."""
-    told: Notices = ()
-    for mend in (move_wishes, strip_assignment, normalise_mode, default_mode, complete_resources):
-        pod, notices = mend(pod, rules)
-        told += notices
+def complete(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
+    """Every step that needs no other rule's answer; done twice they change nothing more."""
+    told: Warnings = ()
+    for step in (move_preferences, strip_assignment, normalise_mode, default_mode, complete_resources):
+        pod, warnings = step(pod, rules)
+        told += warnings
     return pod, told
 
 
-def move_wishes(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def move_preferences(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS311: what the guides have users write under a key of the machines goes to a key of the user's.
 
     A wish that stands there already stays: whether it says the same is `rules.contradictions`' question.
@@ -38,16 +38,16 @@ def move_wishes(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices
     if not found or not rules.asks_cards(pod):
         return pod, _NONE
     annotations = dict(pod.annotations)
-    notices = []
+    warnings = []
     for key in found:
         text = annotations.pop(key)
         if MOVED[key] not in annotations:
             annotations[MOVED[key]] = text
-        notices.append(Notice("CS311", f"annotation {key} was moved to {MOVED[key]}; write that one"))
-    return pod._replace(annotations=annotations), tuple(notices)
+        warnings.append(AdmissionWarning("CS311", f"annotation {key} was moved to {MOVED[key]}; write that one"))
+    return pod._replace(annotations=annotations), tuple(warnings)
 
 
-def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS301: a new pod has no cards yet, so nobody may say which it has; device plugins would serve from it."""
     keys = rules.protected_of(pod.annotations)
     if not keys:
@@ -55,13 +55,13 @@ def strip_assignment(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, No
     annotations = without(pod.annotations, keys)
     more = f" and {len(keys) - MAX_TOLD} more" if len(keys) > MAX_TOLD else ""
     listed = ", ".join(quoted(key)[1:-1] for key in keys[:MAX_TOLD]) + more
-    notice = Notice("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
-    return pod._replace(annotations=annotations), (notice,)
+    warning = AdmissionWarning("CS301", f"removed, because only schedulers and device plugins write it: {listed}")
+    return pod._replace(annotations=annotations), (warning,)
 
 
-def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS104: a mode is trimmed and lower-cased; an empty one is none."""
-    told: Notices = ()
+    told: Warnings = ()
     for key, words in rules.modes.values():
         text = pod.annotations.get(key)
         if text is None or text in words:
@@ -72,25 +72,27 @@ def normalise_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Noti
         annotations = {other: value for other, value in pod.annotations.items() if other != key}
         if word:
             annotations[key] = word
-            told += (Notice("CS104", f"annotation {key}: {quoted(text)} was read as {quoted(word)}"),)
+            told += (AdmissionWarning("CS104", f"annotation {key}: {quoted(text)} was read as {quoted(word)}"),)
         pod = pod._replace(annotations=annotations)
     return pod, told
 
 
-def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS111: the namespace's mode, for pods with cards of which one can be chosen, that name none."""
     mode = rules.settings.admission.default_mode.get(pod.namespace)
     if mode is None:
         return pod, _NONE
-    told: Notices = ()
+    told: Warnings = ()
     for name, (key, words) in rules.modes.items():
         if mode in words and key not in pod.annotations and _asks(pod, rules.resources_by_dialect[name]):
             pod = pod._replace(annotations={**pod.annotations, key: mode})
-            told += (Notice("CS111", f"annotation {key}: {mode} was added, as namespace {pod.namespace} has it"),)
+            told += (
+                AdmissionWarning("CS111", f"annotation {key}: {mode} was added, as namespace {pod.namespace} has it"),
+            )
     return pod, told
 
 
-def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """CS112: one card where only its share is given, limits for requests and requests for limits, plain numbers."""
     if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
@@ -150,13 +152,13 @@ def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
     return rules.own_scheduler() if pod.scheduler_name in DEFAULT_SCHEDULERS else pod.scheduler_name
 
 
-def furnish(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Notices]:
+def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """What a pod that asks *asked* needs besides, whoever places it."""
     dialect = rules.furnishing.get(asked.dialect)
     if dialect is None:
         return pod, _NONE
-    found, notices = dialect.furnished(pod.as_pod(), asked.request, rules.tables)
-    return pod._replace(labels=found.labels, annotations=found.annotations, runtime_class=found.runtime_class), notices
+    found, warnings = dialect.completed(pod.as_pod(), asked.request, rules.tables)
+    return pod._replace(labels=found.labels, annotations=found.annotations, runtime_class=found.runtime_class), warnings
 
 
 def plain(text: str) -> str:

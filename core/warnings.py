@@ -1,4 +1,4 @@
-"""What is told of a pod that is admitted: notices, and the words that dialects share for what has no effect."""
+"""What is told of a pod that is admitted: warnings, and the words that dialects share for what has no effect."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from core.errors import quoted
 from core.model import Container
 
 
-class Notice(NamedTuple):
+class AdmissionWarning(NamedTuple):
     """One thing that the user is told although the pod is admitted; codes as in `core.port.Violation`."""
 
     code: str
@@ -16,12 +16,12 @@ class Notice(NamedTuple):
         return f"{self.code} {self.text}"
 
 
-def no_effect(field: str, found: str, why: str, remedy: str) -> Notice:
+def no_effect(field: str, found: str, why: str, remedy: str) -> AdmissionWarning:
     """CS116: *field* with *found* is not what its words say, *why*, and what to do about it."""
-    return Notice("CS116", f"{field}: found {quoted(found)}; it has no effect, because {why}: {remedy}")
+    return AdmissionWarning("CS116", f"{field}: found {quoted(found)}; it has no effect, because {why}: {remedy}")
 
 
-def all_memory(container: Container, resource: str) -> Notice:
+def all_memory(container: Container, resource: str) -> AdmissionWarning:
     """CS116: 0 of *resource*, which means all of it."""
     return no_effect(
         limit_of(container, resource), "0", "0 asks for all memory of the card", "write how many MiB, or leave it out"

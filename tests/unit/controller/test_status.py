@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from controller.metrics import Metrics
-from controller.tell import Teller
+from controller.status import StatusWriter
 from core.model import NodeName
 from tests.support.fake_calls import conflict
 from tests.support.telling import running
@@ -143,7 +143,7 @@ async def test_a_node_that_goes_while_a_refusal_is_explained_is_left_out():
         assert shape is not None
         # Every look at the clock is 10 ms later: the loop is given back as often as it can be.
         clock = partial(next, count(0.0, 0.01))
-        teller = Teller(rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=clock)
+        teller = StatusWriter(rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=clock)
         explaining = asyncio.create_task(teller.explain(shape))
         await asyncio.sleep(0)
         for i in range(40):

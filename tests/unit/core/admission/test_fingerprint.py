@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from core.admission.likeness import likeness, values_read
+from core.admission.fingerprint import fingerprint, values_read
 from core.wire.reviewed_pods import PodObject
 
 
@@ -19,7 +19,7 @@ def alike(one, other, user_name="somebody"):
 
 def key(found, user_name):
     """What verdicts are remembered by."""
-    return likeness(found, "n", user_name), values_read(found)
+    return fingerprint(found, "n", user_name), values_read(found)
 
 
 @pytest.mark.parametrize("amount", [1, 1.0, "2", 2**70])

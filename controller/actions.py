@@ -96,7 +96,7 @@ class Announce:
     warning: bool = True
 
 
-Deed = Bind | Lock | ReadPod | Fence | Clear | Announce
+Action = Bind | Lock | ReadPod | Fence | Clear | Announce
 
 
 def target_of(pod: Pod) -> Target:
