@@ -21,31 +21,31 @@ import structlog
 
 from certs import serving
 from controller import volcano_name
-from controller.act import Actor
+from controller.acting.act import Actor
+from controller.acting.group_writes import GroupWrites
 from controller.actions import Announce
-from controller.answers import Explain, answer
-from controller.audit import Audit
-from controller.callers import Callers
 from controller.cards import card_series
-from controller.condition import OwnCondition, refusal, verdict
 from controller.config import Config
-from controller.events import Recorder
+from controller.deciding.lifecycle import UndefinedEventError
+from controller.deciding.owner import Owner
 from controller.failpoints import Reached, go_on
 from controller.garbage import Garbage
-from controller.group_writes import GroupWrites
 from controller.inbox import Inbox
 from controller.last_good import LastGood
 from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
-from controller.lifecycle import UndefinedEventError
 from controller.metrics import Metrics, show
-from controller.mirror import pods_on
-from controller.owner import Owner
-from controller.preview import preview
-from controller.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
-from controller.status import StatusWriter
+from controller.reporting.answers import Explain, answer
+from controller.reporting.audit import Audit
+from controller.reporting.callers import Callers
+from controller.reporting.condition import OwnCondition, refusal, verdict
+from controller.reporting.events import Recorder
+from controller.reporting.preview import preview
+from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from controller.reporting.status import StatusWriter
 from controller.takeover import Kept, derive
 from controller.volcano_name import VolcanoName
-from controller.watches import Watches, age_s
+from controller.watching.mirror import pods_on
+from controller.watching.watches import Watches, age_s
 from core.catalog import standard_catalog
 from core.errors import ConfigError
 from core.model import PodUid

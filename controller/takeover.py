@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from controller.actions import Action, Announce, Clear, Lock, ReadPod
-from controller.lifecycle import Told
-from controller.owner import Owner
+from controller.deciding.lifecycle import Told
+from controller.deciding.owner import Owner
 
 # After so many, others may have their turn.
 _SLICE: Final = 256

@@ -2,7 +2,7 @@
 
 ``requests.NAME`` is counted and held by the API server itself, as containers write it: it alone refuses. HAMi's
 ``limits.NAME``, and NAME alone, are held by no API server; of these so much is asked as there are cards times what is
-asked of each, as queues count it (`core.fairness`).
+asked of each, as queues count it (`core.placing.fairness`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -40,7 +40,7 @@ def validate(review: Review, book: Rulebook) -> Verdict:
 
     What can never fit, and what is to be told of a pod that is admitted, is said here alone, so that it is once.
 
-    Of accounts that write assignments there is nothing to judge here: whatever is left to complete was not theirs.
+    Accounts that write assignments are not judged here: what is left to complete is not theirs.
     """
     found = review.object
     old, namespace = review.old_object, review.namespace

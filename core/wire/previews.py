@@ -25,7 +25,7 @@ class _Question(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Preview(msgspec.Struct, frozen=True, gc=False):
-    """What the controller answers (controller/preview.py), as far as it is told."""
+    """What the controller answers (controller/reporting/preview.py), as far as it is told."""
 
     state: str
     text: str

@@ -14,7 +14,7 @@ from sandbox.demo.processes import free_port
 from tests.bench import stage as staging
 from tests.bench.plugins import Sighting
 from tests.bench.stage import RefusedError, Stage
-from tests.support.processes import Child
+from tests.support.worlds.processes import Child
 
 _decode_line: Final = msgspec.json.Decoder(Sighting).decode
 _READY: Final = b"ready\n"

@@ -30,7 +30,7 @@ from tests.bench import admission_load
 from tests.bench.admit_rig import Rig, cpu_s, rss_mib
 from tests.bench.callers import Callers
 from tests.bench.results import Result, quantile
-from tests.support.processes import Child
+from tests.support.worlds.processes import Child
 from webhook.metrics import Metrics
 from webhook.reviews import Path as ReviewPath
 from webhook.reviews import Reviewer

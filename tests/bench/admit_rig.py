@@ -17,7 +17,7 @@ from certs.files import ensure
 from certs.pair import Wanted
 from tests.bench import stage
 from tests.bench.callers import Callers
-from tests.support.processes import Child, Children, until
+from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).parents[2]
 

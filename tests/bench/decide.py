@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from controller.garbage import Garbage
-from core.candidates import Candidates
 from core.catalog import standard_catalog
-from core.decide import decide, shape_of
 from core.ledger import Ledger
 from core.model import Pod, PodUid
-from core.score import node_policy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.settings import Policy, Settings
-from core.shape import Shape
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile
 

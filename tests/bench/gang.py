@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from core.candidates import Candidates
 from core.catalog import standard_catalog
-from core.decide import decide, shape_of
-from core.gang import Member, Refused, Unit, place
 from core.ledger import Ledger
 from core.model import Container, NodeName, Pod, PodUid
-from core.score import node_policy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.gang import Member, Refused, Unit, place
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.settings import Policy, Settings
-from core.shape import Shape
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile
 

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.groups import MIN_MEMBER
+from controller.grouping.groups import MIN_MEMBER
 from core.groups import MEMBER_OF
 from tests.bench import stage as staging
 from tests.bench.actors import Controller, Plugins, controlling, playing

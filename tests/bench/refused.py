@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from controller.deciding.owner import Owner
 from controller.metrics import Metrics
-from controller.owner import Owner
 from core.catalog import standard_catalog
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Toleration
 from core.settings import Settings

@@ -28,7 +28,7 @@ from typing import Final
 from controller.actions import Announce, Bind, Clear, Lock
 from core.model import Node, NodeName, Phase, PodUid
 from tests.bench.results import Result
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 _CARDS: Final = 8
 _CARD_MIB: Final = 16_000

@@ -24,9 +24,9 @@ import msgspec
 import uvloop
 import yaml
 
-from tests.support.processes import Child, Children
-from tests.support.realapi import RealApi
-from tests.support.realapi_binaries import find_or_build
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.realapi_binaries import find_or_build
+from tests.support.worlds.processes import Child, Children
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMESPACE: Final = "default"

@@ -9,8 +9,8 @@ import aiohttp
 from sandbox.client import ApiStatusError
 from sandbox.nodes.kubelet import RUN_SECONDS
 from tests.chaos.world import POOL, World
-from tests.support.controller_rig import PODS, pod
-from tests.support.mixed import wanted
+from tests.support.devices.mixed import wanted
+from tests.support.worlds.controller_rig import PODS, pod
 
 Json = dict[str, Any]
 

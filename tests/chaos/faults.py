@@ -13,7 +13,7 @@ from sandbox.client import ApiStatusError, PatchKind
 from tests.chaos.plan import Kind, Planned
 from tests.chaos.services import Service
 from tests.chaos.world import World
-from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.servers.fault_proxy import Fault, FaultProxy
 
 _SPARED_WITHIN_S: Final = 20.0
 _TRIES: Final = 10

@@ -2,7 +2,7 @@
 
 It watches nodes and pods on a way of its own that no fault touches. What a node has is what it registered before
 anything went wrong: cards do not change in a run, however often their plugins die. The arithmetic is that of
-`tests.support.audit`, which is written from the protocols' documents and shares nothing with the ledger.
+`tests.support.worlds.audit`, which is written from the protocols' documents and shares nothing with the ledger.
 """
 
 import re
@@ -14,7 +14,7 @@ from core.settings import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiClient, ApiStatusError
-from tests.support.audit import audit
+from tests.support.worlds.audit import audit
 
 Json = dict[str, Any]
 

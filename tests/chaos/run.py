@@ -18,8 +18,8 @@ from tests.chaos.observer import Observer
 from tests.chaos.plan import Kind, plan
 from tests.chaos.services import Service
 from tests.chaos.world import World, world
-from tests.support.controller_rig import PODS
-from tests.support.mixed import would_fit
+from tests.support.devices.mixed import would_fit
+from tests.support.worlds.controller_rig import PODS
 
 TABLES: Final = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)
 # What fits is bound within so many seconds of calm.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from sandbox.demo.processes import Running
-from tests.support.fault_proxy import FaultProxy
+from tests.support.servers.fault_proxy import FaultProxy
 
 _RESTARTED_AFTER_S: Final = (0.5, 4.0)
 _LOOK_S: Final = 0.2

@@ -20,15 +20,15 @@ from sandbox.demo.product import WEBHOOK_ACCOUNT, apply, registration, shipped
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.chaos.services import Service
-from tests.support.balancer import Backend, Balancer, balancer
-from tests.support.controller_rig import Rig
-from tests.support.fault_proxy import fault_proxy
-from tests.support.prepared import prepare
-from tests.support.realapi import RealApi
-from tests.support.realapi_binaries import find_or_build
-from tests.support.request_log import write_policy
-from tests.support.rig_double import double_rig
-from tests.support.rig_realapi import real_rig
+from tests.support.servers.balancer import Backend, Balancer, balancer
+from tests.support.servers.fault_proxy import fault_proxy
+from tests.support.servers.prepared import prepare
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.realapi_binaries import find_or_build
+from tests.support.servers.request_log import write_policy
+from tests.support.worlds.controller_rig import Rig
+from tests.support.worlds.rig_double import double_rig
+from tests.support.worlds.rig_realapi import real_rig
 
 Json = dict[str, Any]
 

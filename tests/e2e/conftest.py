@@ -1,6 +1,6 @@
 """Everything here runs against a real API server."""
 
-from tests.support.fixtures_realapi import (
+from tests.support.servers.fixtures_realapi import (
     admin,
     installed,
     namespace,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.rest import STRATEGIC_PATCH, Rest, connect, eventually
-from tests.support.stage_realapi import Installed
+from tests.support.servers.rest import STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.servers.stage_realapi import Installed
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from sandbox.demo.picture import cards
 from sandbox.demo.processes import Processes
 from tests.integration.test_crowd import PODS, all_settled, apply_all, crowd, mistaken
-from tests.support.controller_rig import OpensStage
-from tests.support.manifests import Runner, find
-from tests.support.prepared import Prepared
+from tests.support.servers.manifests import Runner, find
+from tests.support.servers.prepared import Prepared
+from tests.support.worlds.controller_rig import OpensStage
 
 
 async def test_a_controller_that_is_killed_in_the_middle_leaves_no_pod_behind_and_no_card_promised_twice(

@@ -13,11 +13,11 @@ from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from sandbox.demo.examples import find as find_examples
-from tests.support import request_log
-from tests.support.examples import broken_declarations
-from tests.support.manifests import NAMESPACE, find, kubectl, text_of
-from tests.support.rest import MERGE_PATCH, Answer, Rest, connect, eventually
-from tests.support.stage_realapi import CERTS_MORE, Installed
+from tests.support.servers import request_log
+from tests.support.servers.manifests import NAMESPACE, find, kubectl, text_of
+from tests.support.servers.rest import MERGE_PATCH, Answer, Rest, connect, eventually
+from tests.support.servers.stage_realapi import CERTS_MORE, Installed
+from tests.support.worlds.examples import broken_declarations
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

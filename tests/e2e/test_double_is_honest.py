@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.promises import Server, kept, kept_by, load
-from tests.support.promises_servers import double, pinned_kubectl, pinned_version, real
-from tests.support.realapi import RealApi
+from tests.support.promises.promises import Server, kept, kept_by, load
+from tests.support.promises.promises_servers import double, pinned_kubectl, pinned_version, real
+from tests.support.servers.realapi import RealApi
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.support.controller_rig import NODES, PODS, share
-from tests.support.fixtures_realapi import binaries_or_skip, logs_folder
-from tests.support.prepared import prepare
-from tests.support.realapi import RealApi
-from tests.support.request_log import write_policy
-from tests.support.rig_realapi import real_rig
+from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.prepared import prepare
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.request_log import write_policy
+from tests.support.worlds.controller_rig import NODES, PODS, share
+from tests.support.worlds.rig_realapi import real_rig
 
 GATES = (
     "--feature-gates=GenericWorkload=true,GangScheduling=true",

@@ -14,8 +14,8 @@ import pytest_asyncio
 import yaml
 
 from core.settings import CONTROLLER_ACCOUNT
-from tests.support.realapi import RealApi
-from tests.support.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from certs.authority import issue, new_authority
-from tests.support.realapi import RealApi
-from tests.support.rest import Answer, Rest, connect, eventually
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.rest import Answer, Rest, connect, eventually
 
 READY_WITHIN_S = 10.0
 

@@ -9,10 +9,10 @@ import ssl
 import aiohttp
 import pytest
 
-from tests.support.balancer import balancer
-from tests.support.realapi import RealApi
-from tests.support.rest import JSON_PATCH, Rest
-from tests.support.rollout import Rollout
+from tests.support.servers.balancer import balancer
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.rest import JSON_PATCH, Rest
+from tests.support.servers.rollout import Rollout
 
 CLIENTS = 8
 # More where somebody has the time: CARDSHARE_CREATES=10000.

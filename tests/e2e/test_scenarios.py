@@ -3,6 +3,6 @@
 The tests are those of that room; what opens their cluster is another fixture here.
 """
 
-from tests.support.scenarios import replayed
+from tests.support.worlds.scenarios import replayed
 
 globals().update(replayed())

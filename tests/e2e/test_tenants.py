@@ -10,9 +10,18 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.support.hostile_pods import harm, is_assignment, pods
-from tests.support.rest import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Answer, Rest, connect, eventually
-from tests.support.stage_realapi import Installed
+from tests.support.devices.hostile_pods import harm, is_assignment, pods
+from tests.support.servers.rest import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Answer,
+    Rest,
+    connect,
+    eventually,
+)
+from tests.support.servers.stage_realapi import Installed
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 

@@ -12,12 +12,12 @@ import pytest_asyncio
 from sandbox.client import ApiStatusError, PatchKind
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import RUN_SECONDS
-from tests.support.ending import end
-from tests.support.fixtures_realapi import binaries_or_skip, logs_folder
-from tests.support.prepared import prepare
-from tests.support.realapi import RealApi
-from tests.support.request_log import write_policy
-from tests.support.stage_prepared import real_stage
+from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.prepared import prepare
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.request_log import write_policy
+from tests.support.servers.stage_prepared import real_stage
+from tests.support.worlds.ending import end
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 

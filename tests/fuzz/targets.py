@@ -36,7 +36,7 @@ from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
 from kube.errors import UndecodableError
 from kube.objects import event_decoder, page_decoder, read_version
-from tests.support.texts import decode_scheduler_conf, decode_settings
+from tests.support.devices.texts import decode_scheduler_conf, decode_settings
 
 _DATA: Final = Path(__file__).parents[1] / "data"
 _CATALOG: Final = standard_catalog()

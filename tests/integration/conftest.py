@@ -9,14 +9,14 @@ import pytest
 import pytest_asyncio
 
 from sandbox.demo.stage import Stage, running_stage
-from tests.support.controller_rig import OpensRig, OpensStage
-from tests.support.ending import end, ending_with_audit
-from tests.support.rig_double import double_rig
+from tests.support.worlds.controller_rig import OpensRig, OpensStage
+from tests.support.worlds.ending import end, ending_with_audit
+from tests.support.worlds.rig_double import double_rig
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> OpensRig:
-    """See `tests.support.controller_rig`."""
+    """See `tests.support.worlds.controller_rig`."""
     return ending_with_audit(partial(double_rig, tmp_path))
 
 
@@ -30,5 +30,5 @@ async def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest.fixture
 def staged(tmp_path: Path) -> OpensStage:
-    """See `tests.support.controller_rig`."""
+    """See `tests.support.worlds.controller_rig`."""
     return ending_with_audit(partial(running_stage, tmp_path, os.environ))

@@ -1,7 +1,7 @@
 """Shares of Ascend chips in HAMi mode through controller, kubelets and plugin, each container by its own segment."""
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import pod
+from tests.support.worlds.controller_rig import pod
 
 LOCK = "hami.io/mutex.lock"
 P, B4 = "huawei.com/Ascend310P", "huawei.com/Ascend910B4-1"

@@ -11,9 +11,9 @@ from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.demo.assigned import unseen
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support import ascend_rows
-from tests.support.audit import audit
-from tests.support.controller_rig import PODS, pod
+from tests.support.devices import ascend_rows
+from tests.support.worlds.audit import audit
+from tests.support.worlds.controller_rig import PODS, pod
 
 Json = dict[str, Any]
 

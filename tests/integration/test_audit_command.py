@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from tests.support.controller_rig import IDS, NODES, PODS, pod, share
+from tests.support.worlds.controller_rig import IDS, NODES, PODS, pod, share
 
 
 async def audited(world, *flags):

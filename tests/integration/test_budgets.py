@@ -3,7 +3,7 @@
 No API server double counts what quotas count: their status is written here, as Kubernetes' own controller would.
 """
 
-from tests.support.controller_rig import PODS, pod, share
+from tests.support.worlds.controller_rig import PODS, pod, share
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 NUMBER = "requests.volcano.sh/vgpu-number"

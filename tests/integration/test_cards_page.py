@@ -8,7 +8,7 @@ import pytest
 
 from cli import view
 from cli.options import Output, parse
-from tests.support.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
+from tests.support.pages.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
 
 @pytest.mark.timeout(120)

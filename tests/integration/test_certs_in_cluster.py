@@ -17,7 +17,7 @@ from kube.calls import Calls, namespace_path
 from kube.credentials import KubeconfigSource
 from kube.transport import Transport
 from sandbox.demo.processes import free_port
-from tests.support.controller_rig import OpensRig
+from tests.support.worlds.controller_rig import OpensRig
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 

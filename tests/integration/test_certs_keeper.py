@@ -12,7 +12,7 @@ from pathlib import Path
 
 from certs.authority import new_authority
 from sandbox.client import PatchKind
-from tests.support.controller_rig import Rig
+from tests.support.worlds.controller_rig import Rig
 
 NAMESPACE = "cards"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/tls"

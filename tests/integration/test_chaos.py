@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.__main__ import table
 from tests.chaos.plan import Kind, plan
 from tests.chaos.run import Wanted, run
-from tests.support.replicas import QUICK
+from tests.support.servers.replicas import QUICK
 
 SHORT = Wanted(seconds=25.0, seed=4, nodes=10, pods_per_s=3.0, timing=QUICK)
 

@@ -19,7 +19,7 @@ import yaml
 
 from cli.__main__ import run
 from cli.options import parse
-from tests.support.controller_rig import OpensRig, Rig
+from tests.support.worlds.controller_rig import OpensRig, Rig
 
 NODES: list[dict[str, Any]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},

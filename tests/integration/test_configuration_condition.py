@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.names import CONFIGURATION_ACCEPTED
-from tests.support.controller_rig import pod
+from tests.support.worlds.controller_rig import pod
 
 MIG_NODE: dict[str, Any] = {
     "name": "a100-a",

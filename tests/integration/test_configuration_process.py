@@ -9,7 +9,7 @@ import yaml
 
 from sandbox.demo.product import NAMESPACE, apply
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support.controller_rig import IDS, PODS, pod
+from tests.support.worlds.controller_rig import IDS, PODS, pod
 
 MIG_NODE: dict[str, Any] = {
     "name": "a100-a",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.conform import run as conform
-from sandbox.conform.records import load
+from tests.conform import run as conform
+from tests.conform.records import load
 
 VECTORS = Path(__file__).parents[3] / "shared" / "protocol" / "vectors"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.controller_rig import NODES, PODS, OpensRig, Rig, pod, promised, share
-from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
+from tests.support.servers.fault_proxy import Fault, FaultProxy, fault_proxy
+from tests.support.worlds.controller_rig import NODES, PODS, OpensRig, Rig, pod, promised, share
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from sandbox.client import ApiStatusError
 from sandbox.demo.processes import Processes, free_port
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, share
+from tests.support.worlds.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, share
 
 
 async def test_containers_receive_what_was_promised_to_their_pods(rig):

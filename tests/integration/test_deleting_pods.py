@@ -2,8 +2,8 @@
 
 from sandbox.client import PatchKind
 from tests.integration.test_failing_plugins import SHARE, apply, pod, seen, with_fault
-from tests.support import controller_rig as rigs
-from tests.support.controller_rig import PODS
+from tests.support.worlds import controller_rig as rigs
+from tests.support.worlds.controller_rig import PODS
 
 NODES = [with_fault(SHARE, count=2)]
 INDEX = "volcano.sh/gpu-index"

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.product import apply
-from tests.support.controller_rig import PODS
+from tests.support.worlds.controller_rig import PODS
 
 NODES = [{"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}]
 KEY = "volcano.sh/vgpu-ids-new"

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.demo.examples import Example, find
 from sandbox.demo.stage import Stage
-from tests.support.examples import broken_declarations
+from tests.support.worlds.examples import broken_declarations
 
 _EXAMPLES = find([Path(__file__).parents[2] / "docs" / "examples"])
 

@@ -13,7 +13,7 @@ from certs.pair import Wanted
 from cli.__main__ import run
 from cli.options import parse
 from sandbox.demo.processes import free_port
-from tests.support.controller_rig import NODES, pod, share
+from tests.support.worlds.controller_rig import NODES, pod, share
 
 AUDIENCE = "cardshare-controller"
 # As deploy/base makes the certificate; who asks by way of a port-forward reaches it under another.

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from tests.support.controller_rig import NODES, PODS, pod, promised, share
-from tests.support.fault_proxy import fault_proxy
-from tests.support.replicas import QUICK, replicas
+from tests.support.servers.fault_proxy import fault_proxy
+from tests.support.servers.replicas import QUICK, replicas
+from tests.support.worlds.controller_rig import NODES, PODS, pod, promised, share
 
 ONE_CARD = ({"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}},)
 

@@ -18,7 +18,7 @@ from certs.files import ensure
 from certs.pair import Wanted
 from runtime.process import raise_file_limit
 from sandbox.demo.processes import free_port
-from tests.support.processes import Children, until
+from tests.support.worlds.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
 FILES, SILENT = 1024, 1200

@@ -5,7 +5,7 @@ import pytest
 from sandbox.client import ApiStatusError
 from tests.integration.test_failing_plugins import VGPU
 from tests.integration.test_webhook_away import stopped
-from tests.support.controller_rig import PODS
+from tests.support.worlds.controller_rig import PODS
 
 NODES = [VGPU]
 KEY = "volcano.sh/vgpu-ids-new"

@@ -4,9 +4,9 @@ import pytest
 
 from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
-from tests.support import volcano
-from tests.support.controller_rig import PODS, pod
-from tests.support.volcano import NAMES, job, path_of, shown_job, task
+from tests.support.worlds import volcano
+from tests.support.worlds.controller_rig import PODS, pod
+from tests.support.worlds.volcano import NAMES, job, path_of, shown_job, task
 
 CARDS = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}
 NODES = ({"name": "t4-a", "plugin": CARDS}, {"name": "t4-b", "plugin": CARDS}, {"name": "bare"})

@@ -4,7 +4,7 @@ import asyncio
 
 from sandbox.client import PatchKind
 from sandbox.demo.stage import NODES
-from tests.support.controller_rig import PODS, share
+from tests.support.worlds.controller_rig import PODS, share
 
 _NODES = tuple(node for node in NODES if node["name"] in ("t4-a", "t4-b", "share-a"))
 _GATE = "kueue.x-k8s.io/admission"

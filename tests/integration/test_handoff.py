@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.vgpu_protocol import Version
-from tests.support.controller_rig import GPU, IDS, NODES, PODS, pod, share
+from tests.support.worlds.controller_rig import GPU, IDS, NODES, PODS, pod, share
 
 T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}
 WATCH = KubeletSettings(order=AdmissionOrder.WATCH)

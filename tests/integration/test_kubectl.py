@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.support.controller_rig import OpensRig, Rig
+from tests.support.worlds.controller_rig import OpensRig, Rig
 
 KUBECTL: Final = shutil.which("kubectl")
 NODES: Final[list[dict[str, Any]]] = [{"name": "n1", "labels": {"gpu": "t4"}}, {"name": "n2"}]

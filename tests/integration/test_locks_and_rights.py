@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.support.controller_rig import GPU, NODES, pod, promised, share
-from tests.support.fault_proxy import Fault, fault_proxy
+from tests.support.servers.fault_proxy import Fault, fault_proxy
+from tests.support.worlds.controller_rig import GPU, NODES, pod, promised, share
 
 
 async def test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them(rig):

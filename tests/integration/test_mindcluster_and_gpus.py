@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.controller_rig import pod
+from tests.support.worlds.controller_rig import pod
 
 RIGHTS = Path(__file__).parents[2] / "deploy" / "mindcluster.yaml"
 CORES, GPU = "huawei.com/npu-core", "nvidia.com/gpu"

@@ -16,9 +16,9 @@ from core.wire.pods import pod_from_object
 from sandbox.demo.assigned import NOT_REPORTED, unseen
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support.audit import audit
-from tests.support.controller_rig import PODS, pod
-from tests.support.mixed import wanted, would_fit
+from tests.support.devices.mixed import wanted, would_fit
+from tests.support.worlds.audit import audit
+from tests.support.worlds.controller_rig import PODS, pod
 
 Json = dict[str, Any]
 

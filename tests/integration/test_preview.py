@@ -14,7 +14,7 @@ import trustme
 from certs.files import ensure
 from certs.pair import Wanted
 from sandbox.demo.processes import free_port
-from tests.support.controller_rig import NODES, PODS, pod, share
+from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
 AUDIENCE = "cardshare-controller"
 WEBHOOK = "cardshare-webhook"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.demo.processes import free_port
-from tests.support.processes import Child, Children, until
+from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ def test_when_the_tests_are_killed_their_processes_and_folders_go_too(tmp_path: 
     script = textwrap.dedent("""
         import sys, time
         from pathlib import Path
-        from tests.support.processes import Children
+        from tests.support.worlds.processes import Children
         children = Children(Path(sys.argv[1]) / "logs")
         folder = Path(sys.argv[1]) / "data"
         folder.mkdir()

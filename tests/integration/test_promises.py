@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.promises import Server, kept, kept_by, load
-from tests.support.promises_servers import double, pinned_kubectl, pinned_version
+from tests.support.promises.promises import Server, kept, kept_by, load
+from tests.support.promises.promises_servers import double, pinned_kubectl, pinned_version
 
 PROMISES = tuple(load())
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.controller_rig import NODES, PODS, pod, share
-from tests.support.replicas import LEASE, QUICK, replicas
+from tests.support.servers.replicas import LEASE, QUICK, replicas
+from tests.support.worlds.controller_rig import NODES, PODS, pod, share
 
 CARDS = 2
 CROWD = tuple(

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tests.support.rules import MESSAGES, NODES, SILENT, messages, read_rules
-from tests.support.rules_run import play
+from tests.support.pages.rules import MESSAGES, NODES, SILENT, messages, read_rules
+from tests.support.pages.rules_run import play
 
 KUBECTL = shutil.which("kubectl")
 

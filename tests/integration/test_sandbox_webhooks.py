@@ -1,4 +1,4 @@
-"""Where the API server double finds a webhook. What a real server does too is a promise (`tests.support.promises`)."""
+"""Where the API server double finds a webhook. What a real server does too is one of `tests.support.promises`."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest_asyncio
 
 from sandbox.api.webhooks import ADDRESS_ANNOTATION
-from tests.support.promises import World, pod, world_of
-from tests.support.promises_hook import answer_of, registered, serving
-from tests.support.promises_servers import double
+from tests.support.promises.promises import World, pod, world_of
+from tests.support.promises.promises_hook import answer_of, registered, serving
+from tests.support.promises.promises_servers import double
 
 
 @pytest_asyncio.fixture

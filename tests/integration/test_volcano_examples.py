@@ -2,7 +2,7 @@
 
 from sandbox.demo import jobs
 from sandbox.demo.stage import NODES
-from tests.support import volcano
+from tests.support.worlds import volcano
 
 # Those of the demo's nodes that the Jobs are declared to go to.
 _NODES = tuple(node for node in NODES if node["name"].startswith(("share-", "t4-a", "gpu-", "mind-a", "number-a")))

@@ -3,9 +3,9 @@
 from sandbox.client import PatchKind
 from sandbox.nodes.kubelet import RUN_SECONDS
 from sandbox.players.volcano_protocol import JobAction
-from tests.support import volcano
-from tests.support.controller_rig import NODES, PODS
-from tests.support.volcano import NAMES, job, path_of, shown_group, shown_job, task
+from tests.support.worlds import volcano
+from tests.support.worlds.controller_rig import NODES, PODS
+from tests.support.worlds.volcano import NAMES, job, path_of, shown_group, shown_job, task
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from sandbox.client import ApiStatusError, PatchKind
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.players.volcano_protocol import JobAction
-from tests.support import volcano
-from tests.support.volcano import job, path_of, shown_job, task
+from tests.support.worlds import volcano
+from tests.support.worlds.volcano import job, path_of, shown_job, task
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"

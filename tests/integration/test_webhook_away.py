@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.demo.processes import Running
 from tests.integration.test_failing_plugins import SHARE, VGPU, apply, pod, seen
-from tests.support.controller_rig import OpensStage
+from tests.support.worlds.controller_rig import OpensStage
 
 NODES = [VGPU, SHARE]
 

@@ -19,7 +19,7 @@ import pytest
 from certs.files import ensure
 from certs.pair import Wanted
 from sandbox.demo.processes import free_port
-from tests.support.processes import Children, until
+from tests.support.worlds.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
 WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)

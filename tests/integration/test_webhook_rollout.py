@@ -7,9 +7,9 @@ import ssl
 
 import pytest
 
-from tests.support.balancer import balancer
-from tests.support.processes import Children
-from tests.support.rollout import Rollout
+from tests.support.servers.balancer import balancer
+from tests.support.servers.rollout import Rollout
+from tests.support.worlds.processes import Children
 
 CLIENTS = 8
 

@@ -22,7 +22,7 @@ import trustme
 from certs.files import ensure
 from certs.pair import Wanted
 from sandbox.demo.processes import free_port
-from tests.support.processes import Children, until
+from tests.support.worlds.processes import Children, until
 
 ROOT = Path(__file__).parents[2]
 JSON = {"Content-Type": "application/json"}

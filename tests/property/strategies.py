@@ -9,8 +9,8 @@ from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import DialectName, ExclusiveRule, Policy, Tables
-from tests.support.cards import A100, TABLES, V100, container, record, share_node, vgpu_node
-from tests.support.catalogs import catalog_of
+from tests.support.devices.cards import A100, TABLES, V100, container, record, share_node, vgpu_node
+from tests.support.devices.catalogs import catalog_of
 
 RULED: Final = Tables(vgpu=TABLES.vgpu, exclusive_rules=(ExclusiveRule(labels=frozenset({("team", "a")})),))
 CATALOG: Final = catalog_of(Vgpu(), GpuMemory(), GpuNumber())

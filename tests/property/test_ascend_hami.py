@@ -6,7 +6,6 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
 from core.dialects.ascend_hami.devices import Assigned, decode_devices, encode_devices
 from core.dialects.ascend_hami.fit import refusal
 from core.dialects.ascend_hami.register import decode_register
@@ -14,12 +13,13 @@ from core.dialects.ascend_hami.requests import Request, readable_request
 from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
-from core.shape import Shape, scan
-from tests.support import ascend
-from tests.support.ascend import DIALECT, TABLES
-from tests.support.catalogs import catalog_of
+from tests.support.devices import ascend
+from tests.support.devices.ascend import DIALECT, TABLES
+from tests.support.devices.catalogs import catalog_of
 
 WORDS = ("Ascend310P", "Ascend910B2", "Ascend910B4")
 ODD: tuple[dict[str, object], ...] = (

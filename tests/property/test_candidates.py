@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import NodeWeights, Policy, Settings, Tables
-from core.shape import Shape, scan
-from tests.support.catalogs import catalog_of
-from tests.support.placed import reserve
-from tests.support.toy import Toy, ToyRequest
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import Toy, ToyRequest
+from tests.support.worlds.placed import reserve
 
 KINDS = ("a", "b")
 ZONES = ("x", "y")

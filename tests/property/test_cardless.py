@@ -3,15 +3,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
-from core.decide import decide, shape_of, still_fits
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of, still_fits
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import NodeWeights, Policy, Settings, Tables
-from core.shape import Shape, scan
-from tests.support.catalogs import catalog_of
-from tests.support.toy import MEMORY, Toy
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import MEMORY, Toy
 
 nodes = st.tuples(st.integers(0, 8), st.integers(0, 8), st.sampled_from((None, None, "a:8", "a:8,a:8")))
 pods = st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from((0, 0, 0, 3)))

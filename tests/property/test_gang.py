@@ -8,16 +8,16 @@ from itertools import permutations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
-from core.decide import try_decide
-from core.gang import Member, Refused, Unit, place
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import try_decide
+from core.placing.gang import Member, Refused, Unit, place
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape
 from core.settings import Policy, Settings, Tables
-from core.shape import Shape
-from tests.support.catalogs import catalog_of
-from tests.support.toy import HELD, Toy, ToyRequest
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import HELD, Toy, ToyRequest
 
 MEMORY, CPU, CORES = 8, 4, 100
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.gang_world import GangWorld
+from tests.support.devices.gang_world import GangWorld
 
 
 @pytest.mark.timeout(120)

@@ -10,8 +10,8 @@ import pytest
 
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from sandbox.players.vgpu_protocol import Version
-from tests.support.field import SHARE_MEMORY, Field, Kubelet, Order, field_node
-from tests.support.world import NUMBER, World, pod
+from tests.support.devices.field import SHARE_MEMORY, Field, Kubelet, Order, field_node
+from tests.support.worlds.world import NUMBER, World, pod
 
 MEMORY = "volcano.sh/vgpu-memory"
 # CARDSHARE_HANDOFF_LIVES=300 plays more of them than the normal run has time for.

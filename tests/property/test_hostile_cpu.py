@@ -24,8 +24,8 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings
 from core.wire.reviews import UnreadableObjectError, admit, decode_review, deny
 from core.wire.templates import decode_workload
-from tests.support import ascend, mindcluster
-from tests.support.cards import TABLES, share_node, vgpu_node
+from tests.support.devices import ascend, mindcluster
+from tests.support.devices.cards import TABLES, share_node, vgpu_node
 
 SIZE = 100_000
 MOST_S = 0.005

@@ -12,7 +12,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from core.wire.reviews import decode_review
-from tests.support.hostile_pods import assignment_keys, harm, is_assignment, pods
+from tests.support.devices.hostile_pods import assignment_keys, harm, is_assignment, pods
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 

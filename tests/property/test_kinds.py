@@ -8,16 +8,16 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import explain
 from core.catalog import standard_catalog
-from core.decide import shape_of, try_decide
+from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, Taint, Toleration
-from core.score import node_policy
+from core.placing.decide import shape_of, try_decide
+from core.placing.score import node_policy
+from core.placing.shape import Shape, scan
 from core.settings import NodeKind, Settings, Tables
-from core.shape import Shape, scan
 from core.waiting import Cause
-from tests.support.world import CORES, MEMORY, NUMBER, pod
+from tests.support.worlds.world import CORES, MEMORY, NUMBER, pod
 
 CATALOG = standard_catalog()
 HOSTNAME, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"

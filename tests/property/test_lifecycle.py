@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from controller.actions import Bind, Clear, Fence, ReadPod
-from controller.lifecycle import Stage
+from controller.deciding.lifecycle import Stage
 from core.model import Phase, PodUid
 from core.settings import Settings
 from core.waiting import Cause, Wait
-from tests.support.twin_api import DEVICES, RefusedError, Request, TwinApi
-from tests.support.world import MEMORY, World, node, pod
+from tests.support.servers.twin_api import DEVICES, RefusedError, Request, TwinApi
+from tests.support.worlds.world import MEMORY, World, node, pod
 
 TOTAL = 1000
 NODES = ("n1",)

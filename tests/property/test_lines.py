@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.shares import Wants, deserved
-from tests.support.world import MEMORY, NUMBER, World, node, pod
+from core.placing.shares import Wants, deserved
+from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"
 

@@ -6,8 +6,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
-from core.decide import decide, shape_of
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Assignment, Share, chip
 from core.dialects.mindcluster.dialect import MindCluster
@@ -16,11 +14,13 @@ from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
 from core.ledger import Ledger
 from core.model import PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import NodePolicy
+from core.placing.shape import scan
 from core.settings import DialectName, Policy, Settings, Tables
-from core.shape import scan
-from tests.support.catalogs import catalog_of
-from tests.support.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()
 SETTINGS = Settings(dialects=frozenset({DialectName("mindcluster")}))

@@ -13,7 +13,7 @@ from core.model import NodeName
 from core.port import Stamp
 from core.settings import Policy, Tables
 from sandbox.players import mindcluster_protocol as protocol
-from tests.support.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
+from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()
 asked = st.sampled_from(

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from core.candidates import Candidates
 from core.catalog import standard_catalog
-from core.decide import decide, shape_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.port import Progress, Stamp
-from core.score import node_policy
 from core.settings import Policy, Settings, Tables
-from core.shape import Shape
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support import ascend
-from tests.support.audit import audit
-from tests.support.mindcluster import npu_node
-from tests.support.mixed import CORES, MEMORY, NUMBER, wanted
-from tests.support.plugins import Plugins
+from tests.support.devices import ascend
+from tests.support.devices.mindcluster import npu_node
+from tests.support.devices.mixed import CORES, MEMORY, NUMBER, wanted
+from tests.support.devices.plugins import Plugins
+from tests.support.worlds.audit import audit
 
 PODS = 2000
 TABLES = Tables(vgpu=decode_device_config(DEVICE_CONFIG.read_text(encoding="utf-8")).vgpu)

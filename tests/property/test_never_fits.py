@@ -18,9 +18,9 @@ from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Choosing
 from core.settings import MigGroup, MigModel, MigProfile, NodeKind, Policy, Settings, Tables, VgpuTable
-from tests.support import ascend, mindcluster
-from tests.support.cards import A100_LAYOUTS
-from tests.support.reviewed import reviewed
+from tests.support.devices import ascend, mindcluster
+from tests.support.devices.cards import A100_LAYOUTS
+from tests.support.devices.reviewed import reviewed
 
 CATALOG = standard_catalog()
 A30_LAYOUTS = MigModel(

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
 from core.dialects.gpushare import grammar
 from core.dialects.gpushare.grammar import decode_gpu_index, encode_gpu_index
 from core.dialects.vgpu import keys
@@ -18,12 +17,13 @@ from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
+from core.placing.candidates import Candidates
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.port import Complaint, Offer, Stamp, Violation
-from core.score import NodePolicy
 from core.settings import DialectName, Policy, Settings
-from core.shape import Shape, scan
 from tests.property.strategies import CATALOG, NODE_A, RULED, nodes, pods, policies, ugly
-from tests.support.cards import bound, container, share_node, vgpu_node
+from tests.support.devices.cards import bound, container, share_node, vgpu_node
 
 # What a dialect answers is its own; these laws look inside as the port's other users may not.
 DIALECTS: dict[DialectName, Any] = dict(CATALOG.dialects)

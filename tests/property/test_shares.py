@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.groups import QueueSpec
-from core.shares import Wants, deserved
+from core.placing.shares import Wants, deserved
 
 CPU = "cpu"
 # weight, capability (None = none), guarantee, what is asked

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.groups import GroupKey, GroupKind, GroupSpec
 from core.model import Phase
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 MIB = 10_000
 GROUP = "scheduling.k8s.io/group-name"

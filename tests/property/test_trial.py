@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings, Tables
-from core.shape import Shape, scan
-from tests.support.catalogs import catalog_of
-from tests.support.toy import HELD, Toy, ToyRequest
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import HELD, Toy, ToyRequest
 
 RULE = NodePolicy(Policy.BINPACK, 1)
 SHAPES = tuple(

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from core.model import Container, Pod, PodUid
-from tests.support.texts import WORDS
-from tests.support.twin import Machine, Twin
-from tests.support.twin_world import World
+from tests.support.devices.texts import WORDS
+from tests.support.devices.twin import Machine, Twin
+from tests.support.devices.twin_world import World
 
 OPERATIONS = 6000
 

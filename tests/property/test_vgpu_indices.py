@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
 from core.catalog import standard_catalog
-from core.decide import shape_of
 from core.ledger import Ledger, Placement
 from core.model import Node, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import shape_of
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
-from core.shape import Shape, scan
 from tests.bench.fleets import FLEETS
 
 

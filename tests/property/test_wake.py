@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.actions import Bind, Lock
-from controller.lifecycle import Stage
-from core.decide import shape_of
+from controller.deciding.lifecycle import Stage
 from core.model import Container, NodeConstraints, NodeName, Phase, Taint, Toleration
-from core.shape import Shape, scan
-from tests.support.world import World, node, pod
+from core.placing.decide import shape_of
+from core.placing.shape import Shape, scan
+from tests.support.worlds.world import World, node, pod
 
 CARDS_MIB = (1000, 4000)
 RED = Taint(key="red", effect="NoSchedule")

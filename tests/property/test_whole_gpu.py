@@ -5,15 +5,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.candidates import Candidates
-from core.decide import decide, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import NodePolicy
+from core.placing.shape import scan
 from core.settings import Policy, Settings, Tables
-from core.shape import scan
-from tests.support.catalogs import catalog_of
+from tests.support.devices.catalogs import catalog_of
 
 DIALECT = WholeGpu()
 PRODUCTS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A10", "Tesla-T4", "")

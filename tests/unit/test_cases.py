@@ -4,7 +4,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from tests.support.cases import PLAYED, TITLES, WITHOUT
+from tests.support.worlds.cases import PLAYED, TITLES, WITHOUT
 
 TESTS = Path(__file__).parents[1]
 

@@ -10,8 +10,8 @@ import yaml
 
 from controller import __main__ as controller_main
 from controller import config as controller_config
-from controller.serve import AUDIT, EXPLAIN, PREVIEW
-from tests.support import realapi
+from controller.reporting.serve import AUDIT, EXPLAIN, PREVIEW
+from tests.support.servers import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
 

@@ -12,7 +12,7 @@ import yaml
 
 from sandbox.demo import jobs
 from sandbox.demo.examples import Example, find
-from tests.support.texts import ALL_DIALECTS, decode_scheduler_conf
+from tests.support.devices.texts import ALL_DIALECTS, decode_scheduler_conf
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT.parent / "shared" / "guides"

@@ -5,7 +5,7 @@ import pytest
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
-from tests.support.manifest_lists import BASE, written
+from tests.support.pages.manifest_lists import BASE, written
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 

@@ -14,8 +14,8 @@ from certs import options as certs_options
 from certs.options import EnsureInCluster, Run
 from controller import config as controller_config
 from controller.documents import places
+from controller.reporting.serve import EXPLAIN, PREVIEW
 from controller.run import DRAIN_S, RELEASE_S
-from controller.serve import EXPLAIN, PREVIEW
 from core import names
 from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
@@ -28,8 +28,8 @@ from core.dialects.vgpu import keys as vgpu_keys
 from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
-from tests.support.reviewed import reviewed
-from tests.support.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, decode_settings
+from tests.support.devices.reviewed import reviewed
+from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, decode_settings
 from webhook import options as webhook_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

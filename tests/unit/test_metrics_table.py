@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controller.cards import card_series
+from controller.deciding.lifecycle import Stage
 from controller.documents import places
-from controller.lifecycle import Stage
 from controller.metrics import Metrics as ControllerMetrics
-from controller.watches import NEEDED
+from controller.watching.watches import NEEDED
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings, Tables
 from runtime.figures import ServingFigures
-from tests.support.world import node
+from tests.support.worlds.world import node
 from webhook.metrics import Metrics as WebhookMetrics
 
 PAGE = Path(__file__).parents[2] / "docs/operators/metrics.md"

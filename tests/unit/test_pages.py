@@ -13,7 +13,7 @@ from core.catalog import standard_catalog
 from core.names import SCHEDULER_NAME
 from core.settings import Settings, Tables
 from core.wire.pods import decode_pod
-from tests.support.reviewed import reviewed
+from tests.support.devices.reviewed import reviewed
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core import port
-from tests.support.texts import WORDS
+from tests.support.devices.texts import WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/maintainers/adding-a-dialect.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from core.wire.pods import pod_from_object
-from tests.support.cards_page import RUNNING, commands
+from tests.support.pages.cards_page import RUNNING, commands
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

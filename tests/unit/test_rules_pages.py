@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.rules import MESSAGES, SILENT, TABLE, Rule, codes_in_the_code, read_rules, table, verdict_of
+from tests.support.pages.rules import MESSAGES, SILENT, TABLE, Rule, codes_in_the_code, read_rules, table, verdict_of
 
 RULES = read_rules()
 

@@ -26,7 +26,7 @@ def tree(tmp_path_factory) -> Path:
     folder = tree / "core/dialects/toy"
     folder.mkdir()
     (folder / "__init__.py").write_text('"""The toy dialect."""\n')
-    shutil.copy(ROOT / "tests/support/toy.py", folder / "dialect.py")
+    shutil.copy(ROOT / "tests/support/devices/toy.py", folder / "dialect.py")
     text = (tree / CATALOG).read_text()
     assert text.count(IMPORT) == text.count(", ASCEND_HAMI)") == 1
     text = text.replace(IMPORT, "from core.dialects.toy.dialect import DIALECT as TOY\n" + IMPORT)
@@ -36,7 +36,7 @@ def tree(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def known(tree: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.support.toy_probe"]
+    command = [sys.executable, "-m", "tests.support.devices.toy_probe"]
     environ = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "PATH": ""}
     found = subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert found.returncode == 0, found.stderr

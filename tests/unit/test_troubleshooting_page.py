@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.audit import REASONS
-from controller.condition import ConfigurationReason, ConfigurationVerdict
-from core import nodefit, refusal
+from controller.reporting.audit import REASONS
+from controller.reporting.condition import ConfigurationReason, ConfigurationVerdict
+from core import nodefit
+from core.explaining import refusal
 from core.names import CONFIGURATION_ACCEPTED
 
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from controller.admitting import Room, refusal
-from controller.groups import unsupported
+from controller.grouping.admitting import Room, refusal
+from controller.grouping.groups import unsupported
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "users" / "volcano-jobs.md").read_text(encoding="utf-8")

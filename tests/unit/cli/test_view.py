@@ -4,7 +4,7 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import NodeName
 from core.settings import Settings, Tables
-from tests.support.world import node, pod
+from tests.support.worlds.world import node, pod
 
 
 def test_a_pod_whose_node_is_gone_is_told_so():

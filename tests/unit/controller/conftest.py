@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import world
+from tests.support.worlds import world
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.beats import STALE_S
 from core.model import Node, NodeName
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 HANDSHAKE = "volcano.sh/node-vgpu-handshake"
 

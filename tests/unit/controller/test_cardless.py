@@ -2,11 +2,11 @@
 
 import pytest
 
-from core import explain
+from core.explaining import explain
 from core.model import Container, NodeName
 from core.settings import Policy
 from core.waiting import Cause
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 BARE = {"annotations": {}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
 

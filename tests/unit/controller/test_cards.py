@@ -1,10 +1,10 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.answers import UNKNOWN, answer
 from controller.cards import card_series
 from controller.inbox import Inbox
-from tests.support.world import World, node, pod
+from controller.reporting.answers import UNKNOWN, answer
+from tests.support.worlds.world import World, node, pod
 
 VGPU = "volcano_vgpu_device"
 

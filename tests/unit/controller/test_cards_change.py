@@ -9,7 +9,7 @@ import pytest
 
 from core.model import Node, NodeName, Phase
 from core.settings import DialectName
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 N1 = NodeName("n1")
 REST_S = 6.0

@@ -5,7 +5,7 @@ from core.catalog import standard_catalog
 from core.model import NodeName
 from core.wire.config_maps import ConfigMap
 from core.wire.mindcluster import CLUSTER_DEVICES, DIRECT_DEVICES, SEPARATED
-from tests.support.world import World, node
+from tests.support.worlds.world import World, node
 
 CHIPS, _, CLUSTER = places(standard_catalog())
 A, B, NPU = NodeName("a"), NodeName("b"), NodeName("npu")

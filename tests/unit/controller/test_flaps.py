@@ -3,14 +3,14 @@
 import pytest
 
 from controller.flaps import FIRST_S, FORGOTTEN_S, LAST_S, Flaps
-from controller.rests import FIRST_S as REST_S
-from core import explain
+from controller.handing_over.rests import FIRST_S as REST_S
 from core.catalog import standard_catalog
+from core.explaining import explain
 from core.model import NodeName
 from core.port import UNSTEADY, Healing, Reason
 from core.settings import DialectName, Policy, Settings
 from tests.bench.fleets import FLEETS
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 NODE = NodeName("n1")
 

@@ -8,7 +8,7 @@ from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from kube.errors import ApiThrottledError, ApiUnknownError
 from kube.exchange import Response
 from kube.lease import Lease, LeaseLostError
-from tests.support.fake_leases import Clocks, FakeLeases, Way
+from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
 
 pytestmark = pytest.mark.looptime
 

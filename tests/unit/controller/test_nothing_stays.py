@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from tests.bench.soak import Soak
-from tests.support.sizes import sizes
+from tests.support.devices.sizes import sizes
 
 LIVES = 900
 # What grows on purpose, and up to which bound.

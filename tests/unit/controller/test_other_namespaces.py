@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.answers import answer
 from controller.inbox import Inbox
-from controller.preview import preview
-from core import explain
+from controller.reporting.answers import answer
+from controller.reporting.preview import preview
+from core.explaining import explain
+from core.explaining.refusal import impersonal, refusal_on
 from core.model import PodUid
-from core.refusal import impersonal, refusal_on
-from tests.support.world import NUMBER, World, node, pod
+from tests.support.worlds.world import NUMBER, World, node, pod
 
 SECRET = "merger-with-acme"
 IDS = "volcano.sh/vgpu-ids-new"

@@ -1,10 +1,10 @@
 import pytest
 
-from controller.marks import Keys
+from controller.handing_over.marks import Keys
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings, Tables, VgpuTable
 from core.waiting import Cause, Wait
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 
 def sent(world, name="p", **fields):

@@ -8,11 +8,11 @@ from core.catalog import standard_catalog
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.errors import InvariantError, NodeInvariantError
+from core.explaining.refusal import refusal_on
 from core.model import NodeConstraints, NodeName, Phase, Toleration
-from core.refusal import refusal_on
 from core.settings import DialectName, Policy, Settings
-from tests.support.catalogs import catalog_of
-from tests.support.world import CORES, MEMORY, NUMBER, World, node, on, pod
+from tests.support.devices.catalogs import catalog_of
+from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, on, pod
 
 
 def test_a_pod_is_bound_with_uid_version_node_and_assignment_in_one_write():

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from controller.answers import answer
-from core import gang
-from core.gang import Together
+from controller.reporting.answers import answer
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.placing import gang
+from core.placing.gang import Together
 from core.waiting import Cause
-from tests.support.telling import Rig
-from tests.support.world import NUMBER, World, node, pod
+from tests.support.worlds.telling import Rig
+from tests.support.worlds.world import NUMBER, World, node, pod
 
 GROUP, TASK = "scheduling.k8s.io/group-name", "volcano.sh/task-spec"
 

@@ -1,6 +1,6 @@
 """What waits costs nothing and holds nobody up: pods that are gated, deleted while they wait, or never fit."""
 
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 
 def decided(world):

@@ -1,5 +1,5 @@
 from core.model import NodeName
-from tests.support.world import World, node, pod
+from tests.support.worlds.world import World, node, pod
 
 
 def test_a_pod_that_somebody_else_bound_without_an_assignment_closes_its_node_and_is_told():

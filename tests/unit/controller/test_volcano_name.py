@@ -10,8 +10,8 @@ from controller.volcano_name import NAME, VolcanoName
 from core.model import Phase, PodUid
 from kube.errors import ApiForbiddenError, ApiUnknownError
 from kube.lease import Lease
-from tests.support.fake_leases import Clocks, FakeLeases, Way
-from tests.support.world import pod
+from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
+from tests.support.worlds.world import pod
 
 pytestmark = pytest.mark.looptime
 

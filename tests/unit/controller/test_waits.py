@@ -1,10 +1,10 @@
 """Which cause each wait has."""
 
-from controller.plan import read_wish, turn_wait, unsettled_wait
+from controller.deciding.plan import read_wish, turn_wait, unsettled_wait
 from core.model import NodeName
 from core.settings import DialectName
 from core.waiting import Cause, Wait
-from tests.support.world import CORES, NUMBER, World, pod
+from tests.support.worlds.world import CORES, NUMBER, World, pod
 
 
 def wish(made, **settings):

@@ -7,20 +7,20 @@ import pytest
 
 from core.audit import arithmetic, rebuilt
 from core.catalog import standard_catalog
-from core.decide import shape_of, still_fits, try_decide
 from core.errors import InvariantError, NodeInvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.names import MEMORY_UNIT
+from core.placing.decide import shape_of, still_fits, try_decide
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.port import Stamp
-from core.score import node_policy
 from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Settings, Tables, VgpuTable
-from core.shape import Shape
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
-from tests.support.ascend import node as hami_node
-from tests.support.mindcluster import npu_node, npu_pod
-from tests.support.texts import ALL_DIALECTS
+from tests.support.devices.ascend import node as hami_node
+from tests.support.devices.mindcluster import npu_node, npu_pod
+from tests.support.devices.texts import ALL_DIALECTS
 
 NAME = NodeName("n")
 BASE = {"pods": "110", "cpu": "64", "memory": "256Gi"}

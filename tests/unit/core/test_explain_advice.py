@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from core import explain
-from core.candidates import Candidates
 from core.catalog import standard_catalog
-from core.decide import decide, shape_of
+from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, PodUid
-from core.score import NodePolicy
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
-from core.shape import Shape, scan
-from tests.support import ascend
-from tests.support.cards import A100, TABLES, bound, container, pod, record, vgpu_node
-from tests.support.mindcluster import npu_bound, npu_node, npu_pod
+from tests.support.devices import ascend
+from tests.support.devices.cards import A100, TABLES, bound, container, pod, record, vgpu_node
+from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
 
 ROOM = {"pods": "20", "cpu": "64", "memory": "256Gi"}
 MIG = {"volcano.sh/vgpu-mode": "mig"}

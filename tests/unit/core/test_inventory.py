@@ -12,8 +12,8 @@ from core.catalog import standard_catalog
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import AdmissionSettings, NeverFits, NodeKind, Settings, Tables
-from tests.support.cards import TABLES as MIG_TABLES
-from tests.support.reviewed import reviewed
+from tests.support.devices.cards import TABLES as MIG_TABLES
+from tests.support.devices.reviewed import reviewed
 
 CATALOG = standard_catalog()
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"

@@ -9,8 +9,8 @@ from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
-from tests.support.catalogs import catalog_of
-from tests.support.toy import HELD, Toy
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import HELD, Toy
 
 
 @pytest.fixture

@@ -5,15 +5,25 @@ from dataclasses import replace
 import pytest
 
 from core.catalog import standard_catalog
-from core.decide import shape_of, try_decide
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Phase, Pod
+from core.placing.decide import shape_of, try_decide
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.port import Stamp
-from core.score import node_policy
 from core.settings import ExclusiveRule, MigGroup, MigModel, Settings, Tables, VgpuTable
-from core.shape import Shape
-from tests.support import ascend, mindcluster
-from tests.support.cards import A100, A100_LAYOUTS, NUMBER, TABLES, container, pod, record, share_node, vgpu_node
+from tests.support.devices import ascend, mindcluster
+from tests.support.devices.cards import (
+    A100,
+    A100_LAYOUTS,
+    NUMBER,
+    TABLES,
+    container,
+    pod,
+    record,
+    share_node,
+    vgpu_node,
+)
 
 EVERYTHING = {"pods": "110", "cpu": "64", "memory": "256Gi"}
 SETTINGS = Settings()

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from core import explain
-from core.candidates import Candidates
-from core.decide import decide, shape_of
+from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of
+from core.placing.score import node_policy
+from core.placing.shape import Shape
 from core.port import Stamp
-from core.score import node_policy
 from core.settings import Settings, Tables
-from core.shape import Shape
-from tests.support.catalogs import catalog_of
-from tests.support.toy import MEMORY, Toy
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import MEMORY, Toy
 
 POD = Pod(
     uid=PodUid("u1"),

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from core.catalog import standard_catalog
-from core.decide import shape_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.score import node_policy
+from core.placing.decide import shape_of
+from core.placing.score import node_policy
+from core.placing.shape import Shape, scan
 from core.settings import DialectName, Settings, Tables
-from core.shape import Shape, scan
-from tests.support import ascend, mindcluster
-from tests.support.world import node as vgpu_node
+from tests.support.devices import ascend, mindcluster
+from tests.support.worlds.world import node as vgpu_node
 
 NAME = NodeName("node-a")
 EVERYTHING = {"pods": "110", "cpu": "64", "memory": "256Gi"}

@@ -6,7 +6,7 @@ import pytest
 
 from kube.errors import ApiForbiddenError, ApiThrottledError, ApiUnknownError, ApiUnreachableError
 from kube.lease import MAX_DURATION_S, How, Lease, LeaseLostError, Timing
-from tests.support.fake_leases import Clocks, FakeLeases, Way
+from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
 
 pytestmark = pytest.mark.looptime
 

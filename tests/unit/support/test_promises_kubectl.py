@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.promises_kubectl import plain
+from tests.support.promises.promises_kubectl import plain
 
 
 def test_a_name_that_looks_like_an_age_is_none():

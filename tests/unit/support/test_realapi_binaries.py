@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.realapi_binaries import BUILD_COMMAND, RealApiUnavailable, cache_folder, find, find_or_build
+from tests.support.servers.realapi_binaries import BUILD_COMMAND, RealApiUnavailable, cache_folder, find, find_or_build
 
 # Answers `go env GOVERSION`; for `go build ... -o OUTPUT PACKAGE` it makes a program and notes that it was asked.
 GO = """#!/bin/sh

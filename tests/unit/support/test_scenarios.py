@@ -1,6 +1,6 @@
 """Nothing that is tested on the embedded cluster is silently left out on a real API server."""
 
-from tests.support.scenarios import ONLY_HERE, defined_in, is_scenario, modules, reason, replayed
+from tests.support.worlds.scenarios import ONLY_HERE, defined_in, is_scenario, modules, reason, replayed
 
 TESTS = [
     (module.__name__.rpartition(".")[2], name, test)
@@ -13,7 +13,7 @@ def test_every_test_of_the_room_is_played_on_a_real_server_or_listed_with_a_reas
     left_out = [
         f"{module}::{name}" for module, name, test in TESTS if not is_scenario(test) and not reason(module, name)
     ]
-    assert left_out == [], "have the cluster opened by a fixture, or say why not in tests/support/scenarios.py"
+    assert left_out == [], "have the cluster opened by a fixture, or say why not in tests/support/worlds/scenarios.py"
 
 
 def test_what_is_listed_is_there_and_only_once():

@@ -9,10 +9,10 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
-from tests.support.catalogs import catalog_of
-from tests.support.reviewed import reviewed
-from tests.support.toy import MEMORY as TOY_MEMORY
-from tests.support.toy import Toy, ToyRequest
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.reviewed import reviewed
+from tests.support.devices.toy import MEMORY as TOY_MEMORY
+from tests.support.devices.toy import Toy, ToyRequest
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"

@@ -11,7 +11,7 @@ from core.admission.spelling import strange
 from core.catalog import standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import Settings, Tables, VgpuTable
-from tests.support.reviewed import reviewed
+from tests.support.devices.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 

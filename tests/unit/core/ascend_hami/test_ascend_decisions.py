@@ -9,8 +9,8 @@ import pytest
 from core.model import Node, NodeName
 from core.port import Complaint, Offer, Reason
 from core.settings import AscendTable, Policy, Tables
-from tests.support import ascend
-from tests.support.ascend import DIALECT, TABLES
+from tests.support.devices import ascend
+from tests.support.devices.ascend import DIALECT, TABLES
 
 B2, B3, P = "Ascend910B2", "Ascend910B3", "Ascend310P"
 EIGHT = [f"D{at}" for at in range(8)]

@@ -6,7 +6,7 @@ import pytest
 
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.port import Locking, LockStep, LockWait, Progress
-from tests.support.ascend import DIALECT, TABLES
+from tests.support.devices.ascend import DIALECT, TABLES
 
 KEY = "hami.io/mutex.lock"
 NOW = 1787303731

@@ -9,8 +9,8 @@ from core.dialects.ascend_hami.requests import Ask, Request
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
 from core.settings import AscendTable, Tables
-from tests.support import ascend
-from tests.support.ascend import DIALECT, TABLES
+from tests.support.devices import ascend
+from tests.support.devices.ascend import DIALECT, TABLES
 
 WORD = "Ascend310P"
 WORDS = [chip.common_word for chip in TABLES.ascend.chips]

@@ -11,12 +11,12 @@ from core.dialects.ascend_hami import devices
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request
 from core.model import Container, Phase, Pod, PodUid
+from core.placing.score import rounded
 from core.port import LockStep, LockWait, Progress
-from core.score import rounded
 from core.settings import SHIPPED_CHIPS, Policy
 from core.wire.device_config import decode_device_config
-from tests.support import ascend
-from tests.support.ascend import DIALECT, TABLES
+from tests.support.devices import ascend
+from tests.support.devices.ascend import DIALECT, TABLES
 
 DATA = Path(__file__).parents[3] / "data"
 EXAMPLES = {one["id"]: one for one in yaml.safe_load_all((DATA / "ascend-examples.yaml").read_text())}

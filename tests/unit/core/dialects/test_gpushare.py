@@ -12,7 +12,7 @@ from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Phase, PodUid
 from core.port import Complaint, Offer, Progress, Reason, Shortfall, Stamp
 from core.settings import DialectName, Policy, Settings, Tables
-from tests.support.cards import pod, share_node
+from tests.support.devices.cards import pod, share_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.
 MEMORY: Any = GpuMemory()

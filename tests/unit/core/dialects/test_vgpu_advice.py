@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.dialects.vgpu.advice import larger_slices
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import Request
-from tests.support.cards import TABLES, container, pod
+from tests.support.devices.cards import TABLES, container, pod
 
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 

@@ -10,7 +10,7 @@ from core.dialects.vgpu.requests import Request, readable_request
 from core.model import Container, Node, NodeName, PodUid
 from core.port import Complaint, Offer, Progress, Reason, Shortfall, Stamp, Violation
 from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
-from tests.support.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
+from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.
 VGPU: Any = Vgpu()

@@ -14,7 +14,7 @@ from core.dialects.vgpu.pod_devices import (
 from core.dialects.vgpu.register import decode_register
 from core.errors import InvalidRequestError
 from core.settings import VgpuTable
-from tests.support.cards import A100, A100_LAYOUTS, record
+from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
 
 def test_a_position_counts_empty_pieces_too():

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from core.decide import shape_of
 from core.dialects.mindcluster.chips import UNKNOWN, Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.holding import Assigned, decode_assigned
 from core.dialects.mindcluster.keys import chip_of
-from core.explain import refused, sentence
+from core.explaining.explain import refused, sentence
 from core.ledger import Ledger
 from core.model import Container, Phase
+from core.placing.decide import shape_of
 from core.port import Progress, Reason, Shortfall
 from core.settings import Policy, Settings, Tables
-from tests.support.catalogs import catalog_of
-from tests.support.mindcluster import CORES, npu_bound, npu_chips, npu_node, npu_pod
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.mindcluster import CORES, npu_bound, npu_chips, npu_node, npu_pod
 
 DIALECT: Any = MindCluster()
 SERVED = "18446744073709551615"

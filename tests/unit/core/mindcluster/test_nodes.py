@@ -12,7 +12,7 @@ from core.model import Node, NodeName
 from core.port import Complaint, Offer, Reason
 from core.settings import Tables
 from core.wire.mindcluster import node_documents
-from tests.support.mindcluster import CORES, npu_chips, npu_node
+from tests.support.devices.mindcluster import CORES, npu_chips, npu_node
 
 DIALECT: Any = MindCluster()
 

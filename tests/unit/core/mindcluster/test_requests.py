@@ -8,7 +8,7 @@ from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.requests import Request
 from core.model import Container
 from core.settings import Tables
-from tests.support.mindcluster import CORES, npu_pod
+from tests.support.devices.mindcluster import CORES, npu_pod
 
 DIALECT: Any = MindCluster()
 

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import yaml
 
-from core.decide import Invalid, shape_of
 from core.dialects.mindcluster.chips import in_flight
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.node_score import Fitting, scores
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
 from core.ledger import Ledger
 from core.model import NodeName, Phase, Pod, PodUid
+from core.placing.decide import Invalid, shape_of
+from core.placing.score import node_policy
+from core.placing.shape import scan
 from core.port import Stamp
-from core.score import node_policy
 from core.settings import DialectName, Settings, Tables
-from core.shape import scan
-from tests.support.catalogs import catalog_of
-from tests.support.mindcluster import npu_bound, npu_node, npu_pod
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
 
 DATA = Path(__file__).parents[3] / "data"
 DIALECT: Any = MindCluster()

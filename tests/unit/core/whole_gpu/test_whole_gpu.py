@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
-from core.decide import Invalid, shape_of
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
+from core.placing.decide import Invalid, shape_of
+from core.placing.score import node_policy
+from core.placing.shape import scan
 from core.port import Complaint, Offer, Reason, Stamp
-from core.score import node_policy
 from core.settings import Policy, Settings, Tables, VgpuTable
-from core.shape import scan
-from tests.support.catalogs import catalog_of
+from tests.support.devices.catalogs import catalog_of
 
 DIALECT: Any = WholeGpu()
 GPU = "nvidia.com/gpu"

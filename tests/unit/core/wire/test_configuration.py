@@ -19,7 +19,7 @@ from core.settings import (
 from core.wire import yaml_text
 from core.wire.device_config import decode_device_config
 from core.wire.volcano_parts import ACTIONS, PLUGINS
-from tests.support.texts import decode_own_settings, decode_scheduler_conf, decode_settings
+from tests.support.devices.texts import decode_own_settings, decode_scheduler_conf, decode_settings
 
 DATA = Path(__file__).parents[3] / "data"
 

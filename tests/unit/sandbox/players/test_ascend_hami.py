@@ -18,9 +18,9 @@ from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.ascend_hami_protocol import LOCK
 from sandbox.players.hardware import OptionsError
 from sandbox.players.registry import build
-from tests.support import ascend
-from tests.support.ascend import DIALECT, TABLES
-from tests.support.memory_api import MemoryApi
+from tests.support.devices import ascend
+from tests.support.devices.ascend import DIALECT, TABLES
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 P = "Ascend310P"

@@ -10,7 +10,7 @@ from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players import gpushare_protocol as protocol
 from sandbox.players.gpushare import SharePlugin
 from sandbox.players.registry import build
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"

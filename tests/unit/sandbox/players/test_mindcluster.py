@@ -19,7 +19,7 @@ from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players import mindcluster_protocol as protocol
 from sandbox.players.hardware import OptionsError
 from sandbox.players.mindcluster import MindClusterPlugin
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/mindx-dl-deviceinfo-node-a"

@@ -12,7 +12,7 @@ from core.settings import Tables
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin
 from sandbox.players.nvidia import NvidiaPlugin
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 GPU = "nvidia.com/gpu"

@@ -11,7 +11,7 @@ from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.hardware import OptionsError
 from sandbox.players.registry import build
 from sandbox.players.vgpu import CORES, MEMORY, NUMBER, VgpuPlugin
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 T4S = {"model": "Tesla T4", "memory_mib": 15360, "count": 2}

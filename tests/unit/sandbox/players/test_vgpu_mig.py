@@ -11,7 +11,7 @@ from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.mig import decode, instance_uuid, visible_ids
 from sandbox.players.registry import build
 from sandbox.players.vgpu import NUMBER, VgpuPlugin
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 A100 = {"model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 2, "mode": "mig"}
 CARD = "GPU-node-a-0"

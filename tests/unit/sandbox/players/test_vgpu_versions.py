@@ -8,7 +8,7 @@ from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.registry import build
 from sandbox.players.vgpu import NUMBER, VgpuPlugin
 from sandbox.players.vgpu_protocol import Version
-from tests.support.memory_api import MemoryApi
+from tests.support.servers.memory_api import MemoryApi
 
 NODE = "/api/v1/nodes/node-a"
 REGISTER, HANDSHAKE = "volcano.sh/node-vgpu-register", "volcano.sh/node-vgpu-handshake"

@@ -1,0 +1,1 @@
+"""What is written outside: Bindings, locks, the status of groups."""

@@ -1,0 +1,355 @@
+"""Does what the owner wants done: concurrent calls, each with one answer back to the owner.
+
+What an error says about a write decides the answer (kube.errors): refused is certainly not written, unknown perhaps is.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, assert_never
+from weakref import WeakValueDictionary
+
+import structlog
+
+from controller.actions import Action, Announce, Bind, Clear, Fence, Lock, ReadPod, about_pod
+from controller.deciding.owner import Owner
+from controller.failpoints import Point, Reached, go_on
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.events import Recorder
+from core.errors import InvalidRequestError, escaped
+from core.model import NodeName, Pod
+from core.port import LockStep, LockWait
+from core.waiting import Cause, Wait
+from core.wire.nodes import decode_node
+from core.wire.pods import decode_pod
+from kube.calls import STRATEGIC_PATCH, Calls, pod_path
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiRefusedError,
+    ApiThrottledError,
+    ApiUnreachableError,
+)
+
+_log = structlog.get_logger()
+
+# Reads and clean-ups at a time: they are rare, and must not take the Bindings' connections.
+_OTHERS_AT_ONCE: Final = 8
+_READ_AGAIN_S: Final = 1.0
+_READ_AGAIN_MAX_S: Final = 15.0
+_LOCK_TRIES: Final = 8
+_FORBIDDEN_REST_S: Final = 10.0
+# While Bindings of other pods went through within this time, a right that is missing is one namespace's matter.
+_OTHERS_BOUND_S: Final = 60.0
+_UNREACHABLE_REST_S: Final = 1.0
+_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1"
+# A DNS subdomain, which is what names of objects are.
+_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
+
+
+class Actor:
+    """Performs actions as tasks of the group it is given.
+
+    Attributes:
+        state: why Bindings do not go through, for readiness, or "".
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        owner: Owner,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        reached: Reached = go_on,
+    ) -> None:
+        self.state = ""
+        self._reached = reached
+        self._calls = calls
+        self._owner = owner
+        self._inbox = inbox
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._wall = wall
+        self._bound_s = float("-inf")
+        self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
+        self._binding: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
+
+    def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:
+        """Begin *action*; its answer goes to the owner's inbox."""
+        match action:
+            case Bind():
+                task = tasks.create_task(self._bind(action), name=f"bind {action.pod.key}")
+                self._binding.add(task)
+                task.add_done_callback(self._binding.discard)
+            case Lock():
+                task = tasks.create_task(self._lock(action), name=f"lock {action.node}")
+                if action.pod is not None:
+                    self._binding.add(task)
+                    task.add_done_callback(self._binding.discard)
+            case ReadPod():
+                tasks.create_task(self._read_pod(action), name=f"read {action.pod.key}")
+            case Fence():
+                tasks.create_task(self._fence(action), name=f"fence {action.pod.key}")
+            case Clear():
+                tasks.create_task(self._clear(action), name=f"clear {action.pod.key}")
+            case Announce():
+                self._recorder.note(action)
+            case _:
+                assert_never(action)
+
+    async def drain(self) -> None:
+        """Wait until no Binding is in flight; each ends by its own deadline."""
+        while self._binding:
+            await asyncio.wait(self._binding)
+
+    # ------------------------------------------------------------------ Bindings
+
+    async def _bind(self, action: Bind) -> None:
+        pod = action.pod
+        started_s = self._clock()
+        self._reached(Point.BEFORE_BIND)
+        try:
+            await self._calls.bind(
+                pod.namespace,
+                pod.name,
+                uid=pod.uid,
+                resource_version=action.version,
+                node=action.node,
+                annotations=action.annotations,
+            )
+            self._reached(Point.AFTER_BIND)
+        except ApiError as e:
+            self._not_bound(action, e)
+            return
+        self._metrics.bind_s.observe(self._clock() - started_s)
+        self._metrics.binds.labels("bound").inc()
+        self.state = ""
+        self._bound_s = self._clock()
+        self._inbox.put(partial(self._owner.outcomes.bound, pod.uid, action.attempt))
+        message = f"Successfully assigned {pod.key} to {action.where}"
+        self._recorder.note(Announce(about=about_pod(pod), reason="Scheduled", message=message, warning=False))
+
+    def _not_bound(self, action: Bind, error: ApiError) -> None:
+        outcome = _outcome(error)
+        self._metrics.binds.labels(outcome).inc()
+        refused = partial(self._owner.outcomes.refused, action.pod.uid, action.attempt)
+        match error:
+            case ApiThrottledError():
+                self._inbox.put(partial(refused, rest_s=error.retry_after_s or 1.0))
+            case ApiForbiddenError():
+                _log.warning("binding forbidden", pod=action.pod.key, node=action.node, error=error.message)
+                if self._is_ours(error):
+                    self._say(f"forbidden: create pods/binding: {error.message}")
+                text = f"the API server forbids to bind this pod to {action.node}: {error.message}"
+                wait = Wait(Cause.BINDING_REFUSED, text)
+                self._inbox.put(partial(refused, rest_s=_FORBIDDEN_REST_S, wait=wait))
+            case ApiUnreachableError():
+                self._say(f"unreachable: create pods/binding: {error.message}")
+                self._inbox.put(partial(refused, rest_s=_UNREACHABLE_REST_S))
+            case ApiNotFoundError() | ApiConflictError():
+                _log.info("binding refused", pod=action.pod.key, node=action.node, error=error.message)
+                self._inbox.put(partial(self._owner.outcomes.contradicted, action.pod.uid, action.attempt))
+            case ApiRefusedError():
+                _log.warning("binding refused", pod=action.pod.key, node=action.node, error=error.message)
+                text = f"the API server refuses to bind this pod to {action.node}: {error.message}"
+                rest_s = self._owner.planner.settings.refused_retry_s
+                self._inbox.put(partial(refused, rest_s=rest_s, wait=Wait(Cause.BINDING_REFUSED, text)))
+            case _:
+                _log.warning("binding unknown", pod=action.pod.key, node=action.node, error=str(error))
+                self._inbox.put(partial(self._owner.outcomes.lost, action.pod.uid, action.attempt, _shown(error)))
+
+    def _is_ours(self, error: ApiForbiddenError) -> bool:
+        """Whether *error* says that this process may not bind pods, not only that this pod may not be bound."""
+        return error.is_missing_right and self._clock() >= self._bound_s + _OTHERS_BOUND_S
+
+    def _say(self, state: str) -> None:
+        if state != self.state:
+            _log.warning("bindings do not go through", reason=state)
+            self.state = state
+
+    # ------------------------------------------------------------------ locks of nodes
+
+    async def _lock(self, action: Lock) -> None:
+        """Bring the lock of a node to what the owner says of it, by compare-and-swap."""
+        # One at a time for each node, so that what is sent is settled before the next is.
+        turn = self._turns.setdefault(action.node, asyncio.Lock())
+        async with turn:
+            await self._bring_lock(action)
+
+    async def _bring_lock(self, action: Lock) -> None:
+        problem, rest_s = "its node's lock changes all the time", _UNREACHABLE_REST_S
+        for _ in range(_LOCK_TRIES):
+            try:
+                await self._look_at_lock(action)
+            except ApiConflictError:
+                continue
+            except (ApiNotFoundError, ApiForbiddenError, ApiThrottledError) as e:
+                problem, rest_s = str(e), getattr(e, "retry_after_s", None) or _FORBIDDEN_REST_S
+                break
+            except (ApiError, InvalidRequestError) as e:
+                problem = str(e)
+                await asyncio.sleep(_READ_AGAIN_S)
+            else:
+                return
+        self._metrics.api_errors.labels("lock node").inc()
+        _log.warning("a node's lock cannot be written", node=action.node, error=problem)
+        self._inbox.put(partial(self._owner.locks.not_locked, action, problem, rest_s))
+
+    async def _look_at_lock(self, action: Lock) -> None:
+        """Read, ask, and write if anything is to be written."""
+        locks = self._owner.locks
+        node = decode_node(await self._calls.get_node(action.node))
+        named = await self._named(action, locks.owner_of(action, node))
+        step = await self._ask(partial(locks.step, action, node, named))
+        if isinstance(step, LockWait):
+            rest_s = step.until_s - time.time() if step.until_s else _UNREACHABLE_REST_S
+            self._inbox.put(partial(locks.not_locked, action, step.reason, rest_s))
+            return
+        if step is not None:
+            await self._write_lock(action, step, node.resource_version)
+        self._inbox.put(partial(locks.locked, action))
+
+    async def _write_lock(self, action: Lock, step: LockStep, version: str) -> None:
+        locks = self._owner.locks
+        self._reached(Point.BEFORE_LOCK)
+        try:
+            await self._calls.patch_node_annotations(action.node, {step.key: step.value}, resource_version=version)
+            self._reached(Point.AFTER_LOCK)
+        except ApiRefusedError:
+            self._inbox.put(partial(locks.refused, action))
+            raise
+        except ApiError:
+            self._inbox.put(partial(locks.lost, action))
+            raise
+        self._inbox.put(partial(locks.written, action, step))
+
+    async def _named(self, action: Lock, key: str) -> Pod | None:
+        """The pod *key* (namespace/name) that a lock names; None if it names none, or that is gone."""
+        namespace, _, name = key.partition("/")
+        if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(name)):
+            return None
+        if action.pod is not None and key == action.pod.key:
+            return None
+        try:
+            return decode_pod(await self._calls.get_pod(namespace, name))
+        except ApiNotFoundError:
+            return None
+
+    async def _ask(self, question: Callable[[], LockStep | LockWait | None]) -> LockStep | LockWait | None:
+        """What the owner answers, in its turn."""
+        answer: asyncio.Future[LockStep | LockWait | None] = asyncio.get_running_loop().create_future()
+        self._inbox.put(lambda: answer.set_result(question()))
+        return await answer
+
+    # ------------------------------------------------------------------ other calls
+
+    async def _read_pod(self, action: ReadPod) -> None:
+        """Read until the API server answers; what is reserved waits for it."""
+        pod = action.pod
+        delay_s, again_s = action.delay_s, _READ_AGAIN_S
+        while True:
+            await asyncio.sleep(delay_s)
+            try:
+                async with self._others:
+                    text = await self._calls.get_pod(pod.namespace, pod.name)
+                found = decode_pod(text)
+            except ApiNotFoundError:
+                found = None
+            except (ApiError, InvalidRequestError) as e:
+                self._metrics.api_errors.labels("read pod").inc()
+                _log.warning("pod cannot be read", pod=pod.key, error=str(e))
+                delay_s, again_s = again_s, min(2.0 * again_s, _READ_AGAIN_MAX_S)
+                continue
+            self._inbox.put(partial(self._owner.pod_read, pod.uid, action.attempt, found))
+            return
+
+    async def _fence(self, action: Fence) -> None:
+        """Have the version of a pod moved by a write of its condition, and its user told by the same."""
+        pod = action.pod
+        try:
+            async with self._others:
+                self._reached(Point.BEFORE_FENCE)
+                answer = await self._calls.patch(
+                    pod_path(pod.namespace, pod.name) + "/status",
+                    _fence(action, self._wall()),
+                    content_type=STRATEGIC_PATCH,
+                )
+            self._reached(Point.AFTER_FENCE)
+            found = decode_pod(answer)
+        except (ApiError, InvalidRequestError) as e:
+            self._metrics.api_errors.labels("write condition").inc()
+            if not isinstance(e, ApiConflictError | ApiNotFoundError):
+                _log.warning("a pod's condition cannot be written", pod=pod.key, error=str(e))
+            self._inbox.put(partial(self._owner.outcomes.not_fenced, pod.uid, action.attempt))
+            return
+        self._inbox.put(partial(self._owner.fenced, pod.uid, action.attempt, found))
+        message = escaped(action.wait.message)
+        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
+
+    async def _clear(self, action: Clear) -> None:
+        """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""
+        pod, again_s = action.pod, _READ_AGAIN_S
+        while True:
+            try:
+                async with self._others:
+                    self._reached(Point.BEFORE_CLEAR)
+                    await self._calls.patch_pod_annotations(pod.namespace, pod.name, action.annotations, uid=pod.uid)
+                    self._reached(Point.AFTER_CLEAR)
+            except (ApiNotFoundError, ApiConflictError):
+                pass  # gone, which clears it too; the mirror will say so
+            except ApiError as e:
+                self._metrics.api_errors.labels("clear annotations").inc()
+                _log.warning("assignment of a dead pod cannot be cleared", pod=pod.key, error=str(e))
+                await asyncio.sleep(again_s)
+                again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
+                continue
+            _log.info("assignment of a dead pod cleared", pod=pod.key)
+            self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
+            return
+
+
+def _fence(action: Fence, now_s: float) -> dict[str, Any]:
+    """A condition that differs from every one before."""
+    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "PodScheduled", "status": "False", "reason": action.wait.cause.reason}
+    condition["message"] = escaped(action.wait.message)
+    condition["lastProbeTime"] = now
+    if action.first:
+        condition["lastTransitionTime"] = now
+    return {
+        "metadata": {"uid": action.pod.uid, "resourceVersion": action.version},
+        "status": {"conditions": [condition]},
+    }
+
+
+def _shown(error: ApiError) -> str:
+    """What happened to a Binding, for its user."""
+    return f"{error.status} {error.message}" if error.status else error.message
+
+
+def _outcome(error: ApiError) -> str:
+    match error:
+        case ApiThrottledError():
+            return "throttled"
+        case ApiForbiddenError():
+            return "forbidden"
+        case ApiUnreachableError():
+            return "unreachable"
+        case ApiConflictError() | ApiNotFoundError():
+            return "conflict"
+        case ApiRefusedError():
+            return "refused"
+        case _:
+            return "unknown"

@@ -1,0 +1,243 @@
+"""Writes the statuses of PodGroups and what queues hold, and makes the queues without which Volcano's Jobs fail.
+
+One conditional merge patch for each status, of the version that was judged: whoever changed the group meanwhile wins,
+and it is judged again. Changes of one group that come together are one write. Source: groups 1.1.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import structlog
+
+from controller.actions import Announce, Subject
+from controller.grouping import group_status
+from controller.grouping.admitting import shown
+from controller.grouping.group_status import GroupVerdict, Tally
+from controller.grouping.groups import Groups
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.events import Recorder
+from core.errors import InvalidRequestError
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.wire.podgroups import DECODERS
+from core.wire.queues import decode_queue
+from kube.calls import Calls
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError
+from kube.events import time_text
+
+_log: Final = structlog.get_logger()
+
+VOLCANO_API: Final = "/apis/scheduling.volcano.sh/v1beta1"
+NATIVE_API: Final = "/apis/scheduling.k8s.io/v1alpha2"
+QUEUES_PATH: Final = f"{VOLCANO_API}/queues"
+# As Volcano's scheduler makes them at its start, for its job controller fails every Job without them (groups G1).
+QUEUES: Final[Mapping[str, Mapping[str, Any]]] = {
+    ROOT_QUEUE: {"weight": 1, "reclaimable": False},
+    DEFAULT_QUEUE: {"weight": 1, "reclaimable": True},
+}
+_AT_ONCE: Final = 8
+# Between two writes of one group's status: what changes meanwhile goes with the next.
+_PAUSE_S: Final = 0.2
+# Between two writes that only say the same in other words.
+_WORDS_S: Final = 10.0
+_AGAIN_S: Final = 1.0
+_QUEUES_S: Final = 1.0
+_LOOK_S: Final = 0.1
+
+
+class GroupWrites:
+    """Keeps in the API server what is known of groups and queues."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        calls: Calls,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.wake: Final = asyncio.Event()
+        self._groups: Final = groups
+        self._calls: Final = calls
+        self._inbox: Final = inbox
+        self._recorder: Final = recorder
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._wall: Final = wall
+        # When each group may be written next.
+        self._due: Final[dict[GroupKey, float]] = {}
+        self._queues_s = 0.0
+        self._failing: Final[set[str]] = set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wait()
+            await self._make_queues()
+            await self._write_groups()
+            await self._write_queues()
+
+    async def _wait(self) -> None:
+        """Until something changed, or a write that was put off is due."""
+        self.wake.clear()
+        try:
+            async with asyncio.timeout(_LOOK_S if self._due or self._groups.queues_unreported else _QUEUES_S):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
+
+    # ------------------------------------------------------------------ groups
+
+    async def _write_groups(self) -> None:
+        now_s = self._clock()
+        for key in self._groups.unreported:
+            self._due.setdefault(key, 0.0)
+        self._groups.unreported.clear()
+        due = [key for key, due_s in self._due.items() if due_s <= now_s]
+        for at in range(0, len(due), _AT_ONCE):
+            async with asyncio.TaskGroup() as tasks:
+                for key in due[at : at + _AT_ONCE]:
+                    del self._due[key]
+                    judged = self._groups.judged(key)
+                    if judged is not None:
+                        tasks.create_task(self._write_group(*judged), name=f"write {key}")
+
+    async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
+        status = _wanted(spec, tally, verdict)
+        if status is None or status == spec.status:
+            return
+        if not group_status.is_news(spec, status) and self._is_fresh(spec):
+            self._due[spec.key] = self._clock() + _WORDS_S
+            return
+        path = _path(spec.key)
+        patch = group_status.rendered(spec, status, time_text(self._wall()), spec.uid)
+        self._due[spec.key] = self._clock() + _PAUSE_S
+        try:
+            answer = await self._calls.patch(path, patch)
+            found = DECODERS[spec.key.kind](answer)
+        except ApiNotFoundError:
+            self._due.pop(spec.key, None)  # gone; or its kind is, and the mirror will say so
+            return
+        except (ApiError, InvalidRequestError) as e:
+            self._failed("write podgroup", f"{spec.key}", e, is_race=isinstance(e, ApiConflictError))
+            self._due[spec.key] = self._clock() + (_PAUSE_S if isinstance(e, ApiConflictError) else _AGAIN_S)
+            return
+        self._failing.discard("write podgroup")
+        self._inbox.put(partial(self._groups.changed, found))
+        self._announce(spec, status)
+
+    def _is_fresh(self, spec: GroupSpec) -> bool:
+        """Whether what was said of it is too new to be said again in other words."""
+        newest = max((one.changed_at for one in spec.status.conditions), default="")
+        return bool(newest) and newest > time_text(self._wall() - _WORDS_S)
+
+    def _announce(self, spec: GroupSpec, status: GroupStatus) -> None:
+        about = Subject(
+            kind="PodGroup",
+            namespace=spec.key.namespace,
+            name=spec.key.name,
+            uid=spec.uid,
+            api_version=f"{spec.key.kind.value}/v1beta1",
+        )
+        if spec.key.kind is not GroupKind.VOLCANO:
+            return
+        said = {one.type: one for one in status.conditions}
+        waits = said.get(group_status.UNSCHEDULABLE)
+        if waits is not None and waits.status:
+            self._recorder.note(Announce(about=about, reason="Unschedulable", message=waits.message))
+        elif status.phase is not spec.status.phase and status.phase is GroupPhase.INQUEUE:
+            message = f"admitted to queue {spec.queue}: its pods may be made and placed"
+            self._recorder.note(Announce(about=about, reason="Admitted", message=message, warning=False))
+        elif status.phase is not spec.status.phase and status.phase is GroupPhase.RUNNING:
+            self._recorder.note(Announce(about=about, reason="Scheduled", message="pod group is ready", warning=False))
+
+    # ------------------------------------------------------------------ queues
+
+    async def _make_queues(self) -> None:
+        """Make the queues that are missing, where Volcano's kinds are installed and its groups are ours."""
+        groups = self._groups
+        if not (groups.governs and groups.queues_served):
+            return
+        for name, spec in QUEUES.items():
+            if name not in groups.queues:
+                await self._make_queue(name, spec)
+
+    async def _make_queue(self, name: str, spec: Mapping[str, Any]) -> None:
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": dict(spec),
+        }
+        try:
+            found = decode_queue(await self._calls.create(QUEUES_PATH, body))
+        except ApiConflictError:
+            return  # there already; the mirror will say so
+        except (ApiError, InvalidRequestError) as e:
+            self._failed("make queue", f"queue {name}", e)
+            return
+        self._failing.discard("make queue")
+        _log.info("queue made", queue=name)
+        self._inbox.put(partial(self._groups.queue_changed, found))
+
+    async def _write_queues(self) -> None:
+        groups = self._groups
+        if not (groups.governs and groups.queues_unreported and groups.queues_served):
+            return
+        if self._clock() < self._queues_s + _QUEUES_S:
+            return
+        self._queues_s = self._clock()
+        groups.queues_unreported = False
+        for name, amounts in groups.allocated().items():
+            queue = groups.queue(name)
+            said = {one: shown(one, amount) for one, amount in amounts.items()}
+            if queue is not None and said != queue.allocated:
+                await self._write_queue(queue, said)
+
+    async def _write_queue(self, queue: QueueSpec, said: Mapping[str, str]) -> None:
+        gone = dict.fromkeys(queue.allocated.keys() - said.keys())
+        patch = {"status": {"allocated": {**said, **gone}}}
+        try:
+            answer = await self._calls.patch(f"{QUEUES_PATH}/{quote(queue.name, safe='')}/status", patch)
+            found = decode_queue(answer)
+        except ApiNotFoundError:
+            return
+        except (ApiError, InvalidRequestError) as e:
+            self._failed("write queue", f"queue {queue.name}", e)
+            self._groups.queues_unreported = True
+            return
+        self._failing.discard("write queue")
+        self._inbox.put(partial(self._groups.queue_changed, found))
+
+    def _failed(self, doing: str, what: str, error: Exception, *, is_race: bool = False) -> None:
+        """Count it, and say it once until it goes well again."""
+        self._metrics.api_errors.labels(doing).inc()
+        if not is_race and doing not in self._failing:
+            self._failing.add(doing)
+            _log.warning("what is known of groups cannot be written", doing=doing, what=what, error=str(error))
+
+
+def _path(key: GroupKey) -> str:
+    """Where the status of a group is written; Volcano's has no subresource for it (groups 1.1)."""
+    name, namespace = quote(key.name, safe=""), quote(key.namespace, safe="")
+    if key.kind is GroupKind.VOLCANO:
+        return f"{VOLCANO_API}/namespaces/{namespace}/podgroups/{name}"
+    return f"{NATIVE_API}/namespaces/{namespace}/podgroups/{name}/status"
+
+
+def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus | None:
+    """What *spec* should say; None if nothing is to be said."""
+    if spec.key.kind is GroupKind.VOLCANO:
+        return group_status.status_of(spec, tally, verdict)
+    condition = group_status.native_condition(spec, tally, verdict)
+    if condition is None:
+        return None
+    others = tuple(one for one in spec.status.conditions if one.type != condition.type)
+    return GroupStatus(phase=spec.status.phase, written=spec.status.written, conditions=(*others, condition))

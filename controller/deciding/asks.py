@@ -1,0 +1,17 @@
+"""What pods and units that were refused wait by: all that ask the same are refused alike, and woken one by one."""
+
+from dataclasses import dataclass
+
+from core.placing.gang import Together
+from core.placing.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """A shape that nodes would take, and of which queue *queue* has too little left."""
+
+    queue: str
+    shape: Shape
+
+
+Ask = Shape | Together | Capped

@@ -1,0 +1,129 @@
+"""In which order queues have their turn, where pods of several wait: by priority, then who has least of its share.
+
+A pod of no queue stands in line with the queue `default`. What queues deserve (`core.placing.shares`) is added up anew
+after a while, and only while pods of several wait; what they hold is always as of now.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from controller.deciding.lifecycle import Entry, Lifecycle
+from controller.grouping.books import Books
+from controller.grouping.groups import Groups
+from core import nodefit
+from core.errors import InvalidRequestError
+from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
+from core.ledger import Ledger
+from core.model import NodeName, Pod
+from core.nodefit import NodeFacts
+from core.placing.shape import Shape
+from core.placing.shares import Deserved, Wants, deserved
+
+_AGAIN_S: Final = 1.0
+# Adding up takes no more than a twentieth of the time.
+_REST_PER_WORK: Final = 19.0
+_NEVER: Final = float("inf")
+
+Rank = tuple[int, float, int, str]
+
+
+class Lines:
+    """The order of queues; a chore of the planner."""
+
+    def __init__(self, groups: Groups, books: Books, ledger: Ledger, clock: Callable[[], float]) -> None:
+        self._groups: Final = groups
+        self._books: Final = books
+        self._ledger: Final = ledger
+        self._clock: Final = clock
+        self._life: Lifecycle | None = None
+        self._deserved = Deserved()
+        self._version = -1
+        self._next_s = 0.0
+        self._total: Final[dict[str, int]] = {}
+        self._facts: dict[NodeName, NodeFacts] = {}
+
+    def follow(self, life: Lifecycle) -> None:
+        """Order the pods of *life*, which asks for that."""
+        self._life = life
+
+    def of(self, pod: Pod) -> str:
+        """The queue that *pod* stands in line with."""
+        key = group_of(pod)
+        spec = self._groups.spec(key) if key is not None else None
+        return spec.queue if spec is not None and spec.queue else DEFAULT_QUEUE
+
+    def rank(self, line: str) -> Rank:
+        """Whose turn is before whose: the lower one's."""
+        queue = self._groups.queue(line)
+        share = self._deserved.share(line, self._books.held(line))
+        if queue is None:
+            return 0, share, 0, line
+        return -queue.priority, share, queue.created_s, line
+
+    # ------------------------------------------------------------------ in time
+
+    def next_s(self) -> float:
+        """When to add up what queues deserve, monotonic."""
+        if self._life is None or len(self._life.lines) < 2:
+            return _NEVER
+        return self._next_s if self._version == self._groups.version else 0.0
+
+    def look(self, now_s: float) -> None:
+        """Add up what queues deserve now."""
+        if self._life is None:
+            return
+        started_s = self._clock()
+        self._version = self._groups.version
+        self._add_up_nodes()
+        # What is guaranteed to a queue is kept for it, also where no pod of it is there.
+        guaranteed = [name for name, queue in self._groups.queues.items() if queue.guarantee]
+        asked = {line: dict(self._books.held(line)) for line in dict.fromkeys((*self._life.lines, *guaranteed))}
+        for (line, shape), (entry, count) in self._waiting(self._life).items():
+            self._add(asked[line], entry, shape, count)
+        wants = {line: Wants(queue=self._queue(line), asked=amounts) for line, amounts in asked.items()}
+        self._deserved = deserved(self._total, wants)
+        self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
+
+    def _queue(self, line: str) -> QueueSpec:
+        return self._groups.queue(line) or QueueSpec(name=line)
+
+    def _waiting(self, life: Lifecycle) -> dict[tuple[str, Shape], tuple[Entry, int]]:
+        """One of the pods that hold nothing yet and ask the same, and how many they are."""
+        found: dict[tuple[str, Shape], tuple[Entry, int]] = {}
+        for entry in life:
+            if entry.shape is not None and entry.placement is None:
+                known = found.get((entry.line, entry.shape))
+                found[entry.line, entry.shape] = (entry, 1) if known is None else (known[0], known[1] + 1)
+        return found
+
+    def _add(self, asked: dict[str, int], entry: Entry, shape: Shape, count: int) -> None:
+        try:
+            amounts = dict(nodefit.amounts_of(entry.pod))
+        except InvalidRequestError:
+            return
+        for resource, amount in amounts.items():
+            asked[resource] = asked.get(resource, 0) + count * amount
+        if shape.dialect is not None and shape.dialect in self._ledger.metering:
+            # What it comes to is known of a placement alone: it is as much as can be had.
+            dialect = self._ledger.catalog.dialects[shape.dialect]
+            for resource in dialect.resources(self._ledger.tables) & self._ledger.uncounted:
+                asked[resource] = self._total.get(resource, 0)
+
+    def _add_up_nodes(self) -> None:
+        """What nodes have that take pods; only what changed is counted anew."""
+        states = self._ledger.states
+        for name in [name for name in self._facts if name not in states]:
+            self._count(self._facts.pop(name), -1)
+        for name, state in states.items():
+            known = self._facts.get(name)
+            if known is state.facts:
+                continue
+            if known is not None:
+                self._count(known, -1)
+            self._facts[name] = state.facts
+            self._count(state.facts, 1)
+
+    def _count(self, facts: NodeFacts, times: int) -> None:
+        if facts.ready and not facts.unschedulable:
+            for resource, amount in facts.allocatable.items():
+                self._total[resource] = self._total.get(resource, 0) + times * amount

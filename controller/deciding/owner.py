@@ -1,0 +1,335 @@
+"""Takes what the mirror shows of pods and what calls answered, and keeps ledger, queue and hand-off true to it.
+
+Pods that are on no node, nodes and their locks have files of their own. Everything in them and here is synchronous and
+belongs to one task. What needs the outside is a action, which `act` performs, and its outcome comes back as a call. No
+decision is taken on a pod of which something was written and not yet settled.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from controller import volcano_name
+from controller.actions import Announce, Clear, Subject, about_pod, target_of
+from controller.deciding.changes import holds_the_same
+from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
+from controller.deciding.node_locks import NodeLocks
+from controller.deciding.nodes import SLICE, Nodes
+from controller.deciding.outcomes import Outcomes
+from controller.deciding.pending import Pending
+from controller.deciding.planner import Planner
+from controller.grouping.enqueue import Enqueue
+from controller.grouping.groups import Groups
+from controller.handing_over.rests import turned_away
+from controller.metrics import Metrics
+from core.catalog import Catalog
+from core.groups import GroupKey, group_of
+from core.model import NodeName, Pod, PodUid
+from core.settings import Settings, Tables
+from kube.versions import is_newer
+
+_CHANGED: Final = (
+    "its annotations name other cards than it was bound with, on which it is counted still; "
+    "delete the pod, and see who may write assignments"
+)
+
+_T = TypeVar("_T")
+
+
+class Owner:
+    """All that one controller knows.
+
+    Attributes:
+        planner: decides, and holds ledger, queue and hand-off.
+        groups: PodGroups, queues and their members.
+        pending: pods that are on no node.
+        locks: the locks of nodes.
+        outcomes: what became of Bindings.
+        nodes: the nodes, as the mirror shows them.
+        carded: bound pods with cards, as they were when they were last counted.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        tables: Tables,
+        settings: Settings,
+        *,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        strict: bool = True,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            catalog: the dialects.
+            tables: device configuration.
+            settings: the operator's.
+            metrics: where to count.
+            clock: monotonic seconds.
+            wall: Unix seconds.
+            strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
+        """
+        self.groups: Final = Groups(self._group_changed, settings.groups)
+        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        self.planner: Final = Planner(
+            catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall, read=self._read
+        )
+        self.pending: Final = Pending(self.planner, self.groups, clock)
+        self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
+        self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
+        self.nodes: Final = Nodes(self.planner, self.locks, clock)
+        self.planner.chores.append(self.nodes)
+        self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
+        self.ledger: Final = self.planner.ledger
+        self.life: Final = self.planner.life
+        self.handoff: Final = self.planner.handoff
+        self.wakes: Final = self.planner.wakes
+        self.carded: Final[dict[PodUid, Pod]] = {}
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._catalog: Final = catalog
+        self._strict: Final = strict
+        self._marks: Final = catalog.marks()
+        # The newest version known of each pod, and those that were ever seen on a node.
+        self._seen: Final[dict[PodUid, str]] = {}
+        self._on_nodes: Final[set[PodUid]] = set()
+        # The pods with cards that were seen running.
+        self._started: Final[set[PodUid]] = set()
+
+    def _read(self, entry: Entry) -> None:
+        self.pending.read(entry)
+
+    def _group_changed(self, key: GroupKey) -> None:
+        self.pending.group_changed(key)
+
+    # ------------------------------------------------------------------ pods
+
+    def pods_replaced(self, pods: Sequence[Pod]) -> Iterator[None]:
+        """These pods, and no others, exist. Yields where others may have their turn."""
+        for at, pod in enumerate(pods):
+            self._guarded(self.pod_changed, pod)
+            if at % SLICE == 0:
+                self.planner.keep_up()
+                yield
+        uids = {pod.uid for pod in pods}
+        yield
+        for at, uid in enumerate([uid for uid in self._seen if uid not in uids]):
+            self.pod_gone(uid)
+            if at % SLICE == 0:
+                yield
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod appeared or changed. The same version twice has no effect."""
+        known = self._seen.get(pod.uid)
+        if known is not None:
+            if known == pod.resource_version or is_newer(known, pod.resource_version):
+                return
+            if pod.uid in self._on_nodes and not pod.node_name:
+                return  # a pod is bound once and for ever: this is older, whatever its version says
+        self._seen[pod.uid] = pod.resource_version
+        self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
+        cleanup = self.handoff.observe(pod, self._clock())
+        if cleanup is not None:
+            self.planner.actions.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
+        if pod.node_name:
+            self._on_nodes.add(pod.uid)
+            self._bound_pod(pod)
+            self.locks.tend(NodeName(pod.node_name))
+            return
+        entry = self.life.get(pod.uid)
+        if entry is not None and entry.stage in UNSETTLED:
+            self.outcomes.seen(entry, pod)
+        else:
+            self.pending.changed(pod)
+
+    def has_seen(self, pod: Pod) -> bool:
+        """Whether *pod* is known in just this version."""
+        return self._seen.get(pod.uid) == pod.resource_version
+
+    def has_missed(self, pod: Pod) -> bool:
+        """Whether *pod* is not known, or only in an older version."""
+        known = self._seen.get(pod.uid)
+        return known is None or is_newer(pod.resource_version, known)
+
+    def _has_place(self, pod: Pod) -> bool:
+        """Whether *pod* is on a node, or on its way to one."""
+        entry = self.life.get(pod.uid)
+        return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))
+
+    def pod_gone(self, uid: PodUid) -> None:
+        """A pod's object does not exist any more: all that it held is free."""
+        self._seen.pop(uid, None)
+        self.groups.pod_gone(uid)
+        self._on_nodes.discard(uid)
+        self._started.discard(uid)
+        self.carded.pop(uid, None)
+        self.pending.forget(uid)
+        self.planner.books.drop(uid)
+        node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
+        self.handoff.forget(uid, self._clock())
+        self.ledger.release(uid)
+        if node is not None:
+            self.locks.tend(node)
+
+    def _bound_pod(self, pod: Pod) -> None:
+        entry = self.pending.forget(pod.uid)
+        if entry is not None:
+            self.handoff.leave(pod.uid)
+            if entry.placement is None and (key := group_of(pod)) is not None:
+                self.pending.group_changed(key)  # bound by another: a gang may be whole by it
+            if pod.created_s:
+                self._metrics.create_to_bound_s.observe(max(self._wall() - pod.created_s, 0.0))
+        known = self.carded.get(pod.uid)
+        if known is not None or entry is not None:
+            self._heed_kubelet(pod)
+        if known is not None and entry is None and holds_the_same(known, pod, self._marks):
+            return
+        if pod.finished:
+            self.planner.books.drop(pod.uid)
+            self.carded.pop(pod.uid, None)
+            self.ledger.release(pod.uid)
+            return
+        before = self.ledger.holding(pod.uid)
+        as_bound = self.ledger.count(pod)
+        after = self.ledger.holding(pod.uid)
+        if after is not None:
+            self.planner.book(pod, after.dialect, after.assignment, after.amounts)
+        if after is None or after.dialect is None:
+            self.carded.pop(pod.uid, None)
+            return
+        self.carded[pod.uid] = pod
+        if pod.started:
+            self._started.add(pod.uid)
+        self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
+        if not as_bound:
+            self._metrics.assignments_changed.inc()
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="AssignmentChanged", message=_CHANGED))
+
+    def _heed_kubelet(self, pod: Pod) -> None:
+        """What became of *pod*, which was not at an end when it was last seen, says how its node is."""
+        holding = self.ledger.holding(pod.uid)
+        if holding is None or holding.dialect is None:
+            return
+        now_s, rests = self._clock(), self.handoff.rests
+        if pod.started and pod.uid not in self._started:
+            self._started.add(pod.uid)
+            rests.served(pod, holding.dialect, now_s)
+        elif turned_away(pod, self._catalog.dialects[holding.dialect].resources(self.ledger.tables)):
+            self._metrics.turned_away.labels(holding.dialect).inc()
+            self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
+
+    def _tell_rest(self, pod: Pod, rest_s: float) -> None:
+        if rest_s:
+            message = (
+                f"its kubelet turned pod uid {pod.uid} away: {pod.status_message or pod.status_reason}; no pod of this "
+                f"kind is sent there for {rest_s:.0f} s, and longer if that happens again; see the device plugin's log"
+            )
+            node = self.ledger.node(NodeName(pod.node_name))
+            about = Subject(kind="Node", name=pod.node_name, uid=node.uid if node is not None else "")
+            self.planner.actions.append(Announce(about=about, reason="PodTurnedAway", message=message))
+
+    def _warn_of(self, pod: Pod, closes: str) -> None:
+        if pod.node_name not in self.ledger.states:
+            message = (
+                f"is bound to node {pod.node_name}, which does not exist; its cards are counted nowhere; "
+                "delete the pod, or bring the node back"
+            )
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="NodeMissing", message=message))
+        if closes:
+            message = f"node {pod.node_name} takes no new shares while this pod is there: {closes}"
+            self.planner.actions.append(Announce(about=about_pod(pod), reason="CardsClosed", message=message))
+
+    def announce_anew(self) -> Iterator[None]:
+        """Tell of all that is wrong now, whether or not it was told. Yields where others may have their turn."""
+        self.nodes.announce_anew()
+        for at, pod in enumerate(list(self.carded.values())):
+            holding = self.ledger.holding(pod.uid)
+            self._warn_of(pod, holding.closes if holding is not None else "")
+            if at % SLICE == 0:
+                yield
+
+    # ------------------------------------------------------------------ what calls answered
+
+    def pod_read(self, uid: PodUid, attempt: int, pod: Pod | None) -> None:
+        """What a pod is now, read from the API server itself to settle *attempt*; None: it does not exist."""
+        if pod is None or pod.uid != uid:
+            self.pod_gone(uid)
+            return
+        if uid not in self._seen:
+            return  # the mirror was faster: it has gone
+        if is_newer(self._seen[uid], pod.resource_version):
+            self.outcomes.read_again(uid, attempt)
+        elif pod.node_name:
+            self.pod_changed(pod)
+        else:
+            self._seen[uid] = pod.resource_version
+            self.outcomes.read(uid, attempt, pod)
+
+    def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """A pod's condition was written so that nothing sent before can be written any more; *pod*: since then."""
+        if uid in self._seen and not is_newer(self._seen[uid], pod.resource_version):
+            self._seen[uid] = pod.resource_version
+        self.outcomes.fenced(uid, attempt, pod)
+
+    def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
+        """A condition was written: version *base* was replaced by *version*, which counts as seen."""
+        entry = self.life.get(uid)
+        if entry is None:
+            return
+        self.planner.told(entry, Told(text=text, at_s=self._clock(), why=why))
+        if entry.version == base and entry.stage not in UNSETTLED:
+            self.life.moved_on(entry, version)
+            self._seen[uid] = version
+
+    def cleared(self, uid: PodUid, *, done: bool) -> None:
+        """A dead pod's annotations were cleared, or (not *done*) could not be."""
+        if done:
+            self.handoff.cleaned(uid, self._clock())
+        else:
+            self.handoff.not_cleaned(uid)
+
+    # ------------------------------------------------------------------ keeping
+
+    def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
+        """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
+        yield from self.planner.configure(tables, settings)
+        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        nothing_sent = [entry for entry in self.life if entry.stage not in UNSETTLED]
+        for at, entry in enumerate(nothing_sent, start=1):
+            self._guarded(self._reread, entry)
+            if at % SLICE == 0:
+                yield
+        for at, pod in enumerate(self.pending.named(), start=1):
+            self._guarded(self.pending.changed, pod)
+            if at % SLICE == 0:
+                yield
+        self.wakes.hear_of_all()
+
+    def _reread(self, entry: Entry) -> None:
+        if entry.pod.scheduler_name not in self.planner.settings.scheduler_names:
+            self.pending.drop(entry, entry.pod)
+        else:
+            self.planner.take_back(entry)
+            self.pending.read(entry)
+
+    def _guarded(self, step: Callable[[_T], None], what: _T) -> None:
+        """One step of many, of which the others go on."""
+        try:
+            step(what)
+        except UndefinedEventError as e:
+            self.mistrust(e)
+
+    def mistrust(self, error: UndefinedEventError) -> None:
+        """A pod is not what it was thought to be: have it read, and go on with all others.
+
+        Raises:
+            UndefinedEventError: this owner is strict.
+        """
+        if self._strict:
+            raise error
+        self._metrics.undefined_events.inc()
+        entry = self.life.get(error.uid)
+        if entry is not None:
+            self.outcomes.mistrust(entry)

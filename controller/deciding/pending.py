@@ -1,0 +1,149 @@
+"""Pods that are on no node: whether they are ours to decide, what they ask, and where in the queue that puts them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from controller.deciding import plan
+from controller.deciding.changes import asks_the_same
+from controller.deciding.lifecycle import Entry, Stage, Told
+from controller.deciding.planner import Planner
+from controller.grouping.groups import Groups
+from core.groups import GroupKey, group_of
+from core.model import Pod, PodUid
+from core.waiting import Wait, is_ours
+
+FIRST_REST_S: Final = 0.25
+_LAST_REST_S: Final = 60.0
+# What a pod asks may be read again there: nothing is sent or reserved for it.
+_MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
+
+
+class Pending:
+    """Puts pods where they wait: to be decided, for their group, after a failure, or for the user."""
+
+    def __init__(self, planner: Planner, groups: Groups, clock: Callable[[], float]) -> None:
+        self._planner: Final = planner
+        self._groups: Final = groups
+        self._clock: Final = clock
+        # Pods that wait for a scheduler that is not this one: its names may come to be ours.
+        self._strangers: Final[dict[PodUid, Pod]] = {}
+
+    def changed(self, pod: Pod) -> None:
+        """A pod that is on no node, and of which nothing was sent, appeared or changed."""
+        entry = self._planner.life.get(pod.uid)
+        if entry is None:
+            self._strangers.pop(pod.uid, None)
+            if self.is_ours(pod):
+                text = pod.scheduled_message if is_ours(pod.scheduled_reason) else ""
+                told = Told(text=text, at_s=self._clock()) if text else None
+                self.read(self._planner.life.seen(pod, told))
+            else:
+                self._pass_by(pod)
+            return
+        if self.is_ours(pod) and asks_the_same(entry.pod, pod):
+            self._planner.life.take(entry, pod)
+        else:
+            self._planner.life.changed(entry)
+            self.reconsider(entry, pod)
+
+    def _pass_by(self, pod: Pod) -> None:
+        """Remember a pod that is not ours to decide, if that could change without a change of the pod."""
+        if not (pod.finished or pod.deleting):
+            self._strangers[pod.uid] = pod
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Whether this controller is to decide *pod* now."""
+        mine = pod.scheduler_name in self._planner.settings.scheduler_names
+        return mine and not (pod.finished or pod.deleting or pod.gated)
+
+    def reconsider(self, entry: Entry, pod: Pod) -> None:
+        """Decide a pod anew, as it is now; or let it go, if it is not to be decided any more."""
+        if not self.is_ours(pod):
+            self.drop(entry, pod)
+            return
+        self._planner.take_back(entry)
+        self._planner.life.take(entry, pod)
+        self.read(entry)
+
+    def settled(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None, tell: bool = True) -> None:
+        """Go on with a pod for which nothing is sent or reserved any more, as it is now.
+
+        Args:
+            entry: the pod's.
+            rest_s: for how long to leave it alone, at least, if it is as it was.
+            wait: why it rests then.
+            tell: the user is told of that.
+        """
+        pod = entry.newest or entry.pod
+        if not self.is_ours(pod):
+            self.drop(entry, pod)
+            return
+        if not asks_the_same(entry.pod, pod):
+            self._planner.life.changed(entry)
+            rest_s, wait = 0.0, None
+        self._planner.life.take(entry, pod)
+        self.read(entry, rest_s)
+        if wait is not None and entry.stage is Stage.RESTING:
+            self._planner.life.hold_up(entry, wait)
+            if tell:
+                self._planner.unreported[pod.uid] = None
+
+    def read(self, entry: Entry, rest_s: float = 0.0) -> None:
+        """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
+        self._planner.wakes.leave(entry.pod.uid)
+        wish = plan.read_wish(entry.pod, self._planner.ledger)
+        if isinstance(wish, Wait):
+            self._planner.life.asks(entry, None, wish)
+            self._planner.life.hold(entry)
+            self._planner.unreported[entry.pod.uid] = None
+            return
+        key = group_of(entry.pod)
+        wait = self._groups.wait(key) if key is not None else None
+        if wait is not None:
+            self._planner.life.asks(entry, None, wait)
+            self._planner.life.hold(entry)
+            self._planner.unreported[entry.pod.uid] = None
+            return
+        self._planner.life.asks(entry, wish)
+        delay_s = max(rest_s, self.rest_s(entry))
+        if delay_s:
+            self._planner.life.back_off(entry, self._clock() + delay_s)
+        else:
+            self._planner.life.ready(entry)
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Something else is known of a group: its members may be placed now, or wait for another reason."""
+        for uid in self._groups.members(key):
+            entry = self._planner.life.get(uid)
+            if entry is not None and entry.stage in _MAY_BE_READ:
+                self.read(entry)
+
+    def rest_s(self, entry: Entry) -> float:
+        """How long a pod rests after its failures: not at all after the first, then longer each time."""
+        if entry.failures < 2:
+            return 0.0
+        return float(min(FIRST_REST_S * 2.0 ** min(entry.failures - 2, 30), _LAST_REST_S))
+
+    def drop(self, entry: Entry, pod: Pod) -> None:
+        """Let a pod go that is not to be decided any more as it is now."""
+        self._planner.take_back(entry)
+        self.forget(pod.uid)
+        self._pass_by(pod)
+
+    def forget(self, uid: PodUid) -> Entry | None:
+        """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
+        self._strangers.pop(uid, None)
+        self._planner.unreported.pop(uid, None)
+        self._planner.sent.close(uid)
+        self._planner.wakes.leave(uid)
+        return self._planner.life.leave(uid)
+
+    def stranger(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name, if it waits and is not ours to decide."""
+        pods = self._strangers.values()
+        return next((pod for pod in pods if pod.name == name and pod.namespace == namespace), None)
+
+    def named(self) -> list[Pod]:
+        """Pods that were not ours to decide, and whose scheduler's name is ours now."""
+        names = self._planner.settings.scheduler_names
+        return [pod for pod in self._strangers.values() if pod.scheduler_name in names]

@@ -1,0 +1,175 @@
+"""What to do with one pending pod now: pure functions of pod, ledger, candidates and hand-off.
+
+Nothing is promised here; the planner reserves and sends what these functions answer, with no pause in between.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, NamedTuple, assert_never
+
+from controller.handing_over.handoff import HandOff
+from controller.handing_over.marks import Keys
+from core.errors import quoted
+from core.explaining import explain
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod
+from core.placing.candidates import Candidates
+from core.placing.decide import Invalid, NotSold, Unjudged, decide, shape_of
+from core.placing.shape import Shape
+from core.waiting import Cause, Wait
+
+# So many nodes with too long a line are looked at for one pod before it joins the line of the best.
+_NODES_TRIED: Final = 8
+# All annotations of an object, keys and values. Source: facts 2.3, measured on kube-apiserver v1.36.
+_ANNOTATIONS_MAX_BYTES: Final = 262_144
+# Left for what device plugins write to a pod later: marks that are longer than those of the assignment, and times.
+_LATER_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindNow:
+    """The pod goes there, and nothing in flight could be mistaken for it."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTurn:
+    """The pod goes there once the plugin of that node has served others."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusePod:
+    """No node fits. silent: nodes that would, were their plugins not silent."""
+
+    silent: tuple[NodeName, ...] = ()
+
+
+Step = BindNow | WaitTurn | RefusePod
+
+
+class Wish(NamedTuple):
+    """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
+
+    avoid: nodes that turned its like away again and again; it goes there only where nothing else fits. barred: nodes
+    that it does not go to at all.
+    """
+
+    pod: Pod
+    shape: Shape
+    keys: Keys
+    avoid: frozenset[NodeName] = frozenset()
+    barred: frozenset[NodeName] = frozenset()
+
+
+def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
+    """What *pod* asks, or why it is not decided until it changes."""
+    shape = shape_of(pod, ledger)
+    match shape:
+        case Shape():
+            return shape
+        case Invalid(violations=violations):
+            off = any(one.code == _SWITCHED_OFF for one in violations)
+            return Wait(Cause.SWITCHED_OFF if off else Cause.INVALID, explain.invalid(violations))
+        case NotSold(names=what):
+            return Wait(Cause.NOT_SOLD, explain.not_sold(what))
+        case Unjudged(names=what):
+            return Wait(Cause.NOT_JUDGED, explain.unjudged(what))
+        case _:
+            assert_never(shape)
+
+
+# The rule of admission that a way of sharing is switched on (docs/operators/admission-rules.md).
+_SWITCHED_OFF: Final = "CS202"
+
+
+def annotations_bytes(annotations: Mapping[str, str]) -> int:
+    """What the API server counts of *annotations*: keys and values, in UTF-8."""
+    return sum(len(key.encode()) + len(value.encode("utf-8", "replace")) for key, value in annotations.items())
+
+
+def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait | None:
+    """Why a pod has no room for its assignment; None if it has.
+
+    Args:
+        annotations: the pod's.
+        had: what they come to, in bytes.
+        comes_to: what they come to with the assignment.
+    """
+    if comes_to <= _ANNOTATIONS_MAX_BYTES - _LATER_BYTES:
+        return None
+    longest, value = max(annotations.items(), key=lambda one: len(one[0]) + len(one[1]))
+    long = annotations_bytes({longest: value})
+    text = (
+        f"its annotations come to {had} bytes, and with its assignment to more than the {_ANNOTATIONS_MAX_BYTES} that "
+        "the API server takes for one pod; remove or shorten annotations: the longest is "
+        f"{quoted(longest)} with {long} bytes"
+    )
+    return Wait(Cause.TOO_LONG, text)
+
+
+def turn_wait(node: NodeName, why: str = "") -> Wait:
+    """Why a pod that has its place is not bound yet; *why*: what is in the way besides a plugin that is busy."""
+    if why:
+        return Wait(Cause.NODE_RESTS, f"has its place on {node} and waits until that node is tried again: {why}")
+    text = (
+        f"has its place on {node} and waits until the device plugin there has served pods that it could mistake "
+        "for this one"
+    )
+    return Wait(Cause.WAITING_FOR_TURN, text)
+
+
+def unsettled_wait(node: NodeName) -> Wait:
+    """Why a pod that has its place waits behind another of which it is not known what became of its Binding."""
+    text = (
+        f"has its place on {node} and waits until it is known whether the API server has bound there another pod that "
+        "the device plugin could mistake for this one"
+    )
+    return Wait(Cause.WAITING_FOR_TURN, text)
+
+
+def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way.
+
+    A node whose line is longer than the patience that settings allow is passed over while another one fits.
+    """
+    step = step_aside(wish, candidates, handoff, now_s)
+    if step is not None:
+        return step
+    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if handoff.crowded(wish.keys) else RefusePod()
+    if wish.avoid and isinstance(crowded, RefusePod):
+        return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
+    return crowded
+
+
+def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
+    """The best node that is not known to be crowded, or None."""
+    pod, shape, keys, avoid, barred = wish
+    out = avoid | barred
+    for _ in range(_NODES_TRIED):
+        placement = decide(candidates, pod, shape, handoff.crowded(keys) | out if out else handoff.crowded(keys))
+        if placement is None:
+            return None
+        if handoff.free(placement.node, keys):
+            return BindNow(placement=placement)
+        if handoff.wait_s(placement.node, keys, now_s) <= handoff.settings.handoff_patience_s:
+            return WaitTurn(placement=placement)
+        handoff.crowd(placement.node, keys)
+    return None
+
+
+def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+    """The best node of all, however long its line, but none whose plugin is silent."""
+    pod, shape, keys, avoid, barred = wish
+    out = avoid | barred
+    silent: set[NodeName] = set()
+    while (placement := decide(candidates, pod, shape, silent | out if out else silent)) is not None:
+        if handoff.free(placement.node, keys):
+            return BindNow(placement=placement)
+        if isfinite(handoff.wait_s(placement.node, keys, now_s)):
+            return WaitTurn(placement=placement)
+        silent.add(placement.node)
+    return RefusePod(silent=tuple(sorted(silent)))

@@ -1,0 +1,268 @@
+"""Groups whose members are placed together: who of a group waits, who counts already, and what is told of the others.
+
+A member that is on a node, is being sent to one or ended well counts; one that failed or leaves does not. Once enough
+count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; the planner
+reserves and sends it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from controller.deciding.asks import Ask, Capped
+from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
+from controller.grouping.books import Books, over_wait
+from controller.grouping.groups import Groups
+from core.explaining.shortage import shortage
+from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
+from core.model import NodeName, Phase, Pod
+from core.placing import gang as gangs
+from core.placing.fairness import Over
+from core.placing.gang import Together
+from core.placing.shape import Shape
+from core.waiting import Cause, Wait
+
+# Where nothing is sent or reserved for a pod, and it may be decided.
+_UNDECIDED: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
+# Refusals of what nobody waits for any more are forgotten beyond so many.
+_REFUSED_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A group of which not enough members have their places.
+
+    waiting: those to decide. absent: members that are there and not to be decided now: gated, resting, invalid. asks:
+    what they ask together, by which they wait while it is refused.
+    """
+
+    key: GroupKey
+    spec: GroupSpec
+    unit: gangs.Unit
+    waiting: tuple[Entry, ...]
+    absent: int
+    asks: Together
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its minimum would be met if all that wait were placed."""
+        return self.unit.is_met(Counter(one.task for one in self.unit.members))
+
+    def incomplete_wait(self) -> Wait:
+        """Why those that wait do, while others are missing."""
+        spec, unit = self.spec, self.unit
+        there = len(unit.members) + sum(unit.held.values())
+        text = f"waits until {spec.min_member} members of {self.key} can be placed together; {there} can be decided"
+        counts = Counter(one.task for one in unit.members)
+        short = [
+            f"{counts[task] + unit.held.get(task, 0)} of {least} of task {task}"
+            for task, least in sorted(unit.task_minimums.items())
+            if unit.lacks(task, counts)
+        ]
+        text += f" ({', '.join(short)})" if short else ""
+        if self.absent:
+            text += (
+                f", {self.absent} more {'is' if self.absent == 1 else 'are'} there and not ready: see why each waits"
+            )
+        return Wait(Cause.WAITING_FOR_GROUP, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why what is asked is refused.
+
+    key: one of the groups that asked. wait: in short. answer: how many of a unit fit, None of a pod by itself. over:
+    of what its queue has too little left. silent: nodes that were left out because their device plugins are silent.
+    """
+
+    key: GroupKey
+    wait: Wait
+    answer: gangs.Refused | None = None
+    over: tuple[Over, ...] = ()
+    silent: tuple[NodeName, ...] = ()
+
+
+class Units:
+    """Finds gangs among pods, and remembers why units are refused, and pods whose queue has no room."""
+
+    def __init__(
+        self, groups: Groups, life: Lifecycle, books: Books, room_on: Callable[[Shape, NodeName, int], int]
+    ) -> None:
+        """Begin with nothing; *room_on*: how many of a shape, up to a number, a node takes now."""
+        self._books: Final = books
+        self._groups: Final = groups
+        self._life: Final = life
+        self._room_on: Final = room_on
+        self._refusals: Final[dict[Ask, Refusal]] = {}
+        # How many members nodes that opened may take, by unit that waits for them: at least as many as they do.
+        self._gains: Final[dict[Together, dict[NodeName, int]]] = {}
+        self._told: Final[dict[Together, str]] = {}
+        self._begun: list[GroupKey] | None = None
+
+    def gang(self, entry: Entry) -> Gang | None:
+        """The gang that *entry* is decided with; None if it is decided alone."""
+        key = group_of(entry.pod)
+        found = self._gang(key) if key is not None else None
+        return None if found is None or entry not in found.waiting else found
+
+    def _gang(self, key: GroupKey) -> Gang | None:
+        spec = self._groups.spec(key)
+        if spec is None or spec.min_member <= 1:
+            return None
+        held = Counter[str]()
+        waiting: list[Entry] = []
+        absent = 0
+        for uid, pod in self._groups.members(key).items():
+            entry = self._life.get(uid)
+            if _counts(pod, entry):
+                held[task_of(pod)] += 1
+            elif entry is not None and _may_go(entry):
+                waiting.append(entry)
+            elif not (is_leaving(pod) or pod.finished):
+                absent += 1
+        waiting.sort(key=lambda one: one.order)
+        members = tuple(
+            gangs.Member(pod=one.pod, shape=one.shape, task=task_of(one.pod))
+            for one in waiting
+            if one.shape is not None
+        )
+        unit = gangs.Unit(members=members, min_member=spec.min_member, task_minimums=spec.task_minimums, held=held)
+        if unit.is_met({}):
+            return None
+        queue = spec.queue if self._books.is_limited(key) else ""
+        asks = unit.together(queue)
+        return Gang(key=key, spec=spec, unit=unit, waiting=tuple(waiting), absent=absent, asks=asks)
+
+    # ------------------------------------------------------------------ what was decided
+
+    def placed(self, found: Gang) -> None:
+        """Enough members have their places."""
+        self._groups.placed(found.key)
+
+    def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
+        """Not enough members fit."""
+        wait = over_wait(answer.over) if answer.over else shortage(answer)
+        refusal = Refusal(key=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
+        self._note(found.asks, refusal)
+        self._gains.pop(found.asks, None)
+        if answer.over:
+            self._told.pop(found.asks, None)
+
+    def tell(self, found: Gang) -> None:
+        """Have it said of the group why its members find no place."""
+        refusal = self._refusals.get(found.asks)
+        if refusal is not None:
+            self._groups.refused(found.key, self._told.get(found.asks) or refusal.wait.text)
+
+    def explained(self, asks: Together, text: str) -> None:
+        """Why *asks* is refused, in full; the groups that wait so say it from now on."""
+        if self._life.refuses(asks):
+            self._told[asks] = text
+            for key in dict.fromkeys(group_of(entry.pod) for entry in self._life.refused_pods(asks)):
+                if key is not None:
+                    self._groups.refused(key, text)
+
+    def capped(self, ask: Capped, key: GroupKey, over: tuple[Over, ...]) -> None:
+        """The queue of *key* has too little left for a pod that is decided alone."""
+        self._note(ask, Refusal(key=key, wait=over_wait(over), over=over))
+
+    def cap(self, entry: Entry) -> Capped | None:
+        """What a pod that is decided alone waits by if its queue has too little left; None if that is not limited."""
+        key = group_of(entry.pod)
+        spec = self._groups.spec(key) if key is not None else None
+        if key is None or spec is None or entry.shape is None or not self._books.is_limited(key):
+            return None
+        return Capped(spec.queue, entry.shape)
+
+    def refusal(self, ask: Ask) -> Refusal | None:
+        """Why *ask* was refused when it was last tried."""
+        return self._refusals.get(ask)
+
+    def _note(self, ask: Ask, refusal: Refusal) -> None:
+        self._refusals[ask] = refusal
+        if len(self._refusals) > _REFUSED_MAX:
+            for one in [one for one in self._refusals if one != ask and not self._life.refuses(one)]:
+                self.forget(one)
+
+    def forget(self, ask: Ask) -> None:
+        """Nobody waits by *ask*."""
+        self._refusals.pop(ask, None)
+        if isinstance(ask, Together):
+            self._gains.pop(ask, None)
+            self._told.pop(ask, None)
+
+    # ------------------------------------------------------------------ trying again
+
+    def may_fit(self, asks: Together, opened: Iterable[NodeName] | None) -> bool:
+        """Whether a unit that was refused could fit, now that these nodes *opened*; None: any may have.
+
+        Of members that are all alike those that fit are counted: there must be as many more as were missing.
+        """
+        refusal = self._refusals.get(asks)
+        if refusal is None or refusal.answer is None:
+            return True
+        shapes = asks.shapes
+        if len(shapes) == 1 and refusal.over:
+            return self.has_room(asks)
+        if opened is None:
+            return True
+        if len(shapes) > 1:
+            return any(self._room_on(shape, name, 1) for name in opened for shape in shapes)
+        missing = refusal.answer.missing
+        (shape,) = shapes
+        gains = self._gains.setdefault(asks, {})
+        for name in opened:
+            gains[name] = self._room_on(shape, name, missing)
+        return sum(gains.values()) >= missing
+
+    def has_room(self, ask: Ask) -> bool:
+        """Whether the queue for which *ask* was refused could have room for it now."""
+        refusal = self._refusals.get(ask)
+        left = self._books.budget(refusal.key) if refusal is not None else None
+        if refusal is None or left is None:
+            return True
+        return not left.lacks({one.resource: one.asked for one in refusal.over})
+
+    def freed(self) -> Iterator[Ask]:
+        """Those that wait for a queue in which something was freed, and that may have room there now."""
+        if not self._books.freed:
+            return
+        freed = frozenset(self._books.freed)
+        self._books.freed.clear()
+        for ask in self._life.refused_asks():
+            refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
+            if refusal is not None and any(one.queue in freed for one in refusal.over) and self.has_room(ask):
+                yield ask
+
+    def begun(self) -> Entry | None:
+        """Who waits of a gang that was begun before this process was: those are decided before all others, once."""
+        if self._begun is None:
+            if self._groups.served[GroupKind.VOLCANO] is None:
+                return None  # nobody knows yet which groups there are
+            self._begun = list(dict.fromkeys(key for entry in self._life if (key := group_of(entry.pod)) is not None))
+        while self._begun:
+            found = self._gang(self._begun[-1])
+            if found is not None and any(found.unit.held.values()):
+                entry = next((one for one in found.waiting if one.stage is Stage.READY), None)
+                if entry is not None:
+                    return entry
+            self._begun.pop()
+        return None
+
+
+def _may_go(entry: Entry) -> bool:
+    """Whether a pod can be decided now; one that waits for others of its group is decided with them."""
+    if entry.shape is None or entry.stage not in _UNDECIDED:
+        return False
+    # Who is held waits for the user, but for those who wait until more members are there.
+    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP)
+
+
+def _counts(pod: Pod, entry: Entry | None) -> bool:
+    """Whether *pod* has its place in the gang: on a node, promised one or being sent there, or ended well."""
+    if pod.phase is Phase.SUCCEEDED:
+        return True
+    if pod.phase is Phase.FAILED or is_leaving(pod):
+        return False
+    return bool(pod.node_name) or (entry is not None and (entry.placement is not None or entry.stage in UNSETTLED))

@@ -1,0 +1,1 @@
+"""Groups and queues: which gang may begin, and what a queue has left."""

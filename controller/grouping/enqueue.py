@@ -1,0 +1,53 @@
+"""Admits PodGroups that wait, when anything has changed that could help one; a chore of the planner."""
+
+from collections.abc import Callable
+from typing import Final
+
+from controller.grouping.admitting import add
+from controller.grouping.groups import Groups
+from core.ledger import Ledger
+
+# Between two looks at groups that wait while pods come and go; adding up 5,000 nodes takes some milliseconds.
+_PAUSE_S: Final = 0.5
+# Between two looks when a group, or a queue, has just changed.
+_SOON_S: Final = 0.05
+_NEVER: Final = float("inf")
+
+
+class Enqueue:
+    """Looks at waiting groups after they, their queues or the cluster have changed."""
+
+    def __init__(self, groups: Groups, ledger: Ledger, clock: Callable[[], float]) -> None:
+        self._groups: Final = groups
+        self._ledger: Final = ledger
+        self._clock: Final = clock
+        self._looked_s = -_NEVER
+        self._cursor = -1
+        self._version = -1
+        self._sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
+
+    def next_s(self) -> float:
+        """When it may look next, monotonic."""
+        groups = self._groups
+        if not groups.wanting or groups.queues_served is None:
+            return _NEVER
+        if groups.version != self._version:
+            return self._looked_s + _SOON_S
+        return self._looked_s + _PAUSE_S if self._ledger.cursor != self._cursor else _NEVER
+
+    def look(self, now_s: float) -> None:
+        """Admit what can be."""
+        if now_s >= self._looked_s + _PAUSE_S or self._cursor < 0:
+            self._cursor = self._ledger.cursor
+            self._sums = self._add_up()
+        self._looked_s, self._version = now_s, self._groups.version
+        self._groups.admit(*self._sums)
+
+    def _add_up(self) -> tuple[dict[str, int], dict[str, int]]:
+        total: dict[str, int] = {}
+        used: dict[str, int] = {}
+        for state in self._ledger.states.values():
+            if state.facts.ready and not state.facts.unschedulable:
+                add(total, state.facts.allocatable)
+                add(used, state.used)
+        return total, used

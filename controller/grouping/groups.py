@@ -1,0 +1,479 @@
+"""What is known of PodGroups, Queues and the members of groups, and which groups are admitted.
+
+The owner's alone to change. What should be written of it is found out by `group_status` and written by `group_writes`.
+A group is known by its uid: one that was made anew under its old name starts afresh.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from controller.grouping import admitting
+from controller.grouping.group_status import (
+    NOT_ENOUGH_RESOURCES,
+    NOT_SUPPORTED,
+    GroupVerdict,
+    MemberState,
+    Tally,
+    state_of,
+)
+from core.errors import InvalidRequestError, quoted
+from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
+from core.model import Pod, PodUid
+from core.nodefit import Amounts, amounts_of
+from core.settings import GroupSettings
+from core.units import parse_int64
+from core.waiting import Cause, Wait
+from kube.versions import is_newer
+
+# How many members are wanted at once, where no PodGroup can say it: on pods here, on their owner for Volcano.
+MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+# Members that hold what they ask of their node.
+_HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
+_NOTHING: Final[Mapping[PodUid, Pod]] = {}
+_SLICE: Final = 256
+
+
+@dataclass(slots=True)
+class _Members:
+    """The pods that name one group, how many stand where, and what those on nodes ask of them.
+
+    odd: of those that ask what is not honoured, name and what that is. said: how many are placed together, as members
+    say it themselves. implied: the group as they say it, made when somebody asks.
+    """
+
+    pods: dict[PodUid, Pod] = field(default_factory=dict)
+    odd: dict[PodUid, tuple[str, str]] = field(default_factory=dict)
+    said: dict[PodUid, int] = field(default_factory=dict)
+    implied: GroupSpec | None = None
+    tally: Tally = field(default_factory=Tally)
+    held: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What was decided on a group of *uid*. refused: why members that were tried found no place, or ""."""
+
+    uid: str
+    admitted: bool = False
+    waits: str = ""
+    refused: str = ""
+
+
+class Groups:
+    """Groups, queues and members, as the mirror shows them.
+
+    Attributes:
+        queues: by name.
+        served: whether each kind is installed; None while that is not known.
+        governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
+        unreported: groups whose status may be another one now.
+        queues_unreported: whether what queues hold may be another amount now.
+        wanting: groups that wait to be admitted.
+        version: another one after every change that could help one of those.
+    """
+
+    def __init__(self, changed: Callable[[GroupKey], None], settings: GroupSettings) -> None:
+        """Begin with nothing; *changed* is told of every group whose members may have to be read again."""
+        self.queues: Final[dict[str, QueueSpec]] = {}
+        self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
+        self.queues_served: bool | None = None
+        self.governs = False
+        self.settings = settings
+        self.unreported: Final[dict[GroupKey, None]] = {}
+        self.queues_unreported = False
+        self.wanting: Final[dict[GroupKey, None]] = {}
+        self.version = 0
+        self._changed: Final = changed
+        self._specs: Final[dict[GroupKey, GroupSpec]] = {}
+        self._members: Final[dict[GroupKey, _Members]] = {}
+        self._key_of: Final[dict[PodUid, GroupKey]] = {}
+        self._judged: Final[dict[GroupKey, _Judged]] = {}
+
+    # ------------------------------------------------------------------ questions
+
+    def spec(self, key: GroupKey) -> GroupSpec | None:
+        """What is asked of group *key*; None where there is no such group.
+
+        Where its kind is not installed, its members may say it themselves.
+        """
+        found = self._specs.get(key)
+        if found is None:
+            return self._implied(key) if self.served[key.kind] is False else None
+        if key.kind is GroupKind.VOLCANO and not self.settings.gang:
+            return replace(found, min_member=0, min_task_member={})
+        return found
+
+    def members(self, key: GroupKey) -> Mapping[PodUid, Pod]:
+        """The pods that name group *key*, as last seen, those on nodes and finished ones too."""
+        found = self._members.get(key)
+        return found.pods if found is not None else _NOTHING
+
+    def queue(self, name: str) -> QueueSpec | None:
+        """The queue *name*."""
+        return self.queues.get(name)
+
+    def is_admitted(self, key: GroupKey) -> bool:
+        """Whether members of *key* may be placed."""
+        spec = self._specs.get(key)
+        if spec is None:
+            return self.served[key.kind] is False
+        if spec.problems:
+            return False
+        return not self._is_ours(spec) or self._verdict(spec).admitted
+
+    def wait(self, key: GroupKey) -> Wait | None:
+        """Why no member of *key* may be placed; None if they may."""
+        spec = self._specs.get(key)
+        if spec is None:
+            return None if self.served[key.kind] is False and self._implied(key) is not None else self._missing(key)
+        if spec.problems:
+            return Wait(Cause.GROUP_NOT_SUPPORTED, unsupported(spec))
+        if odd := self._odd(key):
+            return Wait(Cause.GROUP_NOT_SUPPORTED, odd)
+        closed = self._closed(spec)
+        if self.is_admitted(key):
+            return closed
+        why = self._verdict(spec).why
+        text = f"waits because {key} is not admitted: {why}" if why else f"waits until {key} is admitted"
+        return Wait(Cause.WAITING_FOR_QUEUE if closed is None else closed.cause, text)
+
+    def _closed(self, spec: GroupSpec) -> Wait | None:
+        """Why nothing of *spec*'s queue is placed, also of groups that were admitted; pods that run go on."""
+        if not self._is_ours(spec):
+            return None
+        if self.queues_served is None:
+            return Wait(Cause.WAITING_FOR_QUEUE, f"waits until it is known whether there is queue {spec.queue}")
+        problem = admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
+        return Wait(Cause.QUEUE_NOT_OPEN, f"waits because {problem}") if problem else None
+
+    def _odd(self, key: GroupKey) -> str:
+        """What a member of *key* asks that is not honoured, as a sentence; ""."""
+        members = self._members.get(key)
+        if members is None or not members.odd:
+            return ""
+        name, what = min(members.odd.values())
+        return f"pod {name} of {key} asks for {what}, which cardshare does not support; leave it out of the whole group"
+
+    def _missing(self, key: GroupKey) -> Wait:
+        match self.served[key.kind]:
+            case None:
+                text = (
+                    f"waits until it is known whether there is {_quoted(key)}; if that stays so, the controller may "
+                    f"not list podgroups of {key.kind.value}: see its ClusterRole"
+                )
+                return Wait(Cause.WAITING_FOR_GROUP, text)
+            case False:
+                text = (
+                    f"waits for {_quoted(key)}, but no kind PodGroup of {key.kind.value} that is known here is "
+                    "installed; install it, leave the group out of the pod, or say on the group's pods how many are "
+                    f"placed together: annotation {MIN_MEMBER}"
+                )
+                return Wait(Cause.GROUP_NOT_FOUND, text)
+            case _:
+                text = f"waits for {_quoted(key)}, which does not exist; create it, or leave it out of the pod"
+                return Wait(Cause.GROUP_NOT_FOUND, text)
+
+    def _implied(self, key: GroupKey) -> GroupSpec | None:
+        """What the members of *key* say of it, where no object can."""
+        members = self._members.get(key)
+        if members is None or not members.said:
+            return None
+        if members.implied is None:
+            members.implied = GroupSpec(key=key, min_member=max(members.said.values()), queue="")
+        return members.implied
+
+    def _is_ours(self, spec: GroupSpec) -> bool:
+        """Whether it is admitted and written here."""
+        return self.governs and spec.key.kind is GroupKind.VOLCANO
+
+    # ------------------------------------------------------------------ what the mirror shows
+
+    def govern(self, governs: bool, settings: GroupSettings) -> None:
+        """Admit and write Volcano's groups from now on, or leave that to another."""
+        if (governs, settings) == (self.governs, self.settings):
+            return
+        self.governs, self.settings = governs, settings
+        self.version += 1
+        for key in self._specs:
+            self._look_at(key)
+        self.queues_unreported = True
+
+    def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool) -> Iterator[None]:
+        """These groups of *kind*, and no others, exist. Yields where others may have their turn."""
+        was_known = self.served[kind] is not None
+        changes = self.served[kind] is not served
+        self.served[kind] = served
+        there = {spec.key for spec in specs}
+        gone = [key for key in self._specs if key.kind is kind and key not in there]
+        for at, spec in enumerate(specs):
+            self.changed(spec)
+            if at % _SLICE == 0:
+                yield
+        for key in gone:
+            self.gone(key)
+        if changes or not was_known:
+            for key in [key for key in self._members if key.kind is kind and key not in there]:
+                self._changed(key)
+
+    def changed(self, spec: GroupSpec) -> None:
+        """A group appeared or changed; told twice, or told late, it is nothing."""
+        known = self._specs.get(spec.key)
+        if known is not None and known.uid == spec.uid:
+            if known.resource_version == spec.resource_version:
+                return
+            if is_newer(known.resource_version, spec.resource_version):
+                return
+        self._specs[spec.key] = spec
+        if known is None or known.uid != spec.uid:
+            self._judged.pop(spec.key, None)
+        self._look_at(spec.key)
+        if known is None or _asks(known) != _asks(spec):
+            self.version += 1
+            self._changed(spec.key)
+
+    def gone(self, key: GroupKey) -> None:
+        """A group does not exist any more."""
+        if self._specs.pop(key, None) is not None:
+            self._judged.pop(key, None)
+            self.wanting.pop(key, None)
+            self.unreported.pop(key, None)
+            self.queues_unreported = True
+            self.version += 1
+            self._changed(key)
+
+    def queues_replaced(self, queues: Sequence[QueueSpec], *, served: bool) -> None:
+        """These queues, and no others, exist."""
+        self.queues_served = served
+        self.queues.clear()
+        self.queues.update((queue.name, queue) for queue in queues)
+        self._queues_changed(None)
+
+    def queue_changed(self, queue: QueueSpec) -> None:
+        """A queue appeared or changed."""
+        before = self.queues.get(queue.name)
+        self.queues[queue.name] = queue
+        if before is None or _rules(before) != _rules(queue):
+            self._queues_changed(queue.name)
+
+    def queue_gone(self, name: str) -> None:
+        """A queue does not exist any more."""
+        self.queues.pop(name, None)
+        self._queues_changed(name)
+
+    def _queues_changed(self, name: str | None) -> None:
+        self.queues_unreported = True
+        self.version += 1
+        for key, spec in self._specs.items():
+            if name is None or spec.queue == name or name in self._ancestry(spec.queue):
+                self._look_at(key)
+                self._changed(key)
+
+    def pod_changed(self, pod: Pod, *, has_place: bool = False) -> None:
+        """A pod appeared or changed; has_place: it was seen before, and has its place or is promised one."""
+        key = group_of(pod)
+        known = self._key_of.get(pod.uid)
+        if known is not None and known != key:
+            self.pod_gone(pod.uid)
+        if key is None:
+            return
+        self._key_of[pod.uid] = key
+        members = self._members.setdefault(key, _Members())
+        self._count(members, members.pods.get(pod.uid), pod)
+        members.pods[pod.uid] = pod
+        self._say(members, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
+        was_odd = bool(members.odd)
+        if what := unsupported_in(pod):
+            members.odd[pod.uid] = pod.name, what
+        else:
+            members.odd.pop(pod.uid, None)
+        if was_odd is not bool(members.odd) or (has_place and known != key):
+            # Who has its place already, and names its group late (groups 3), counts for those that wait for it.
+            self._changed(key)
+        self._note(key)
+
+    def pod_gone(self, uid: PodUid) -> None:
+        """A pod does not exist any more."""
+        key = self._key_of.pop(uid, None)
+        if key is None:
+            return
+        members = self._members[key]
+        self._count(members, members.pods.pop(uid), None)
+        self._say(members, uid, None)
+        if members.odd.pop(uid, None) is not None and not members.odd:
+            self._changed(key)
+        if not members.pods:
+            del self._members[key]
+        self._note(key)
+
+    def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
+        """A member says that *count* are placed together; None: nothing that can be read."""
+        before = members.said.pop(uid, None)
+        if count is not None and count >= 0:
+            members.said[uid] = count
+        if members.said.get(uid) != before:
+            members.implied = None
+
+    def _count(self, members: _Members, before: Pod | None, now: Pod | None) -> None:
+        for pod, times in ((before, -1), (now, 1)):
+            if pod is None:
+                continue
+            state = state_of(pod)
+            members.tally.add(state, times)
+            if state in _HOLDING and pod.node_name:
+                admitting.add(members.held, dict(_amounts(pod)), times)
+                self.queues_unreported = True
+
+    def _note(self, key: GroupKey) -> None:
+        if key in self._specs:
+            self.unreported[key] = None
+
+    def _look_at(self, key: GroupKey) -> None:
+        """Something else is known of group *key*: it may be admitted now, and its status may be another one."""
+        spec = self._specs[key]
+        self.unreported[key] = None
+        if self._is_ours(spec) and not spec.problems and not self._verdict(spec).admitted:
+            self.wanting[key] = None
+        else:
+            self.wanting.pop(key, None)
+
+    # ------------------------------------------------------------------ what is decided
+
+    def admit(self, total: Mapping[str, int], used: Mapping[str, int]) -> int:
+        """Admit those that wait and can be; how many were.
+
+        Args:
+            total: what ready nodes have.
+            used: what their pods take of it.
+        """
+        room = self._room(total, used)
+        found = 0
+        for spec in admitting.order([self._specs[key] for key in self.wanting], self.queues):
+            held = self._held(spec.key)
+            judged = self._judgement(spec)
+            why = self._refusal(spec, room, held)
+            if not why:
+                found += 1
+                judged.admitted = True
+                del self.wanting[spec.key]
+                room.count(spec.queue, admitting.compared(spec.min_resources or {}), held)
+                self._changed(spec.key)
+            if why != judged.waits or not why:
+                judged.waits = why
+                self.unreported[spec.key] = None
+                self._changed(spec.key)
+        return found
+
+    def _refusal(self, spec: GroupSpec, room: admitting.Room, held: Mapping[str, int]) -> str:
+        members = self._members.get(spec.key)
+        if members is not None and members.tally.placed and members.tally.placed >= spec.min_member:
+            # Its pods have their places: the group was deleted, and made anew (groups G18). Its Job waits for it alone.
+            return ""
+        if self.settings.enqueue:
+            return admitting.refusal(spec, self.queues, room, held)
+        # As in Volcano, where without this action no group is looked at before its pods are.
+        return admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
+
+    def _room(self, total: Mapping[str, int], used: Mapping[str, int]) -> admitting.Room:
+        room = admitting.Room(total=total, used=used, factor_pct=self.settings.overcommit_pct)
+        for key, spec in self._specs.items():
+            if self._is_ours(spec) and key not in self.wanting and spec.status.phase is not GroupPhase.COMPLETED:
+                room.count(spec.queue, admitting.compared(spec.min_resources or {}), self._held(key))
+        return room
+
+    def _held(self, key: GroupKey) -> Mapping[str, int]:
+        members = self._members.get(key)
+        return members.held if members is not None else {}
+
+    def refused(self, key: GroupKey, why: str) -> None:
+        """The members of *key* were tried, and found no place."""
+        spec = self._specs.get(key)
+        if spec is not None and self._judgement(spec).refused != why:
+            self._judgement(spec).refused = why
+            self.unreported[key] = None
+
+    def placed(self, key: GroupKey) -> None:
+        """The members of *key* that were tried have their places."""
+        self.refused(key, "")
+
+    def _judgement(self, spec: GroupSpec) -> _Judged:
+        found = self._judged.get(spec.key)
+        if found is None or found.uid != spec.uid:
+            found = self._judged[spec.key] = _Judged(spec.uid)
+        return found
+
+    def _verdict(self, spec: GroupSpec) -> GroupVerdict:
+        judged = self._judged.get(spec.key)
+        if spec.problems:
+            return GroupVerdict(admitted=False, why=unsupported(spec), reason=NOT_SUPPORTED)
+        # What was written is what was decided before this process began.
+        admitted = spec.status.phase is not GroupPhase.PENDING or (judged is not None and judged.admitted)
+        if judged is None:
+            return GroupVerdict(admitted=admitted)
+        if not admitted:
+            return GroupVerdict(admitted=False, why=judged.waits, reason=NOT_ENOUGH_RESOURCES)
+        return GroupVerdict(admitted=True, why=judged.refused, tried=bool(judged.refused))
+
+    def judged(self, key: GroupKey) -> tuple[GroupSpec, Tally, GroupVerdict] | None:
+        """What a status of group *key* is made of; None where none is to be written here."""
+        spec = self._specs.get(key)
+        if spec is None or not (self._is_ours(spec) or key.kind is GroupKind.NATIVE):
+            return None
+        members = self._members.get(key)
+        return spec, members.tally if members is not None else Tally(), self._verdict(spec)
+
+    def allocated(self) -> dict[str, dict[str, int]]:
+        """What the pods of every queue's groups take of their nodes, by resource; those of its children too."""
+        found: dict[str, dict[str, int]] = {name: {} for name in self.queues}
+        for key, members in self._members.items():
+            spec = self._specs.get(key)
+            if spec is None or key.kind is not GroupKind.VOLCANO:
+                continue
+            for name in self._ancestry(spec.queue):
+                admitting.add(found[name], members.held)
+        return {name: {one: amount for one, amount in sums.items() if amount} for name, sums in found.items()}
+
+    def _ancestry(self, name: str) -> Iterable[str]:
+        """A queue and those above it; each once, whatever its parents say."""
+        seen: list[str] = []
+        while name in self.queues and name not in seen:
+            seen.append(name)
+            name = self.queues[name].parent
+        return seen
+
+
+def _amounts(pod: Pod) -> Amounts:
+    try:
+        return amounts_of(pod)
+    except InvalidRequestError:
+        return ()
+
+
+def _quoted(key: GroupKey) -> str:
+    """As people are told of a group whose name is nothing but what a pod says."""
+    return quoted(str(key), 300)
+
+
+def unsupported(spec: GroupSpec) -> str:
+    """That a group asks for what is not honoured, and what to do."""
+    what = ", ".join(spec.problems)
+    return f"{spec.key} asks for {what}, which cardshare does not support; leave it out, or use Volcano's scheduler"
+
+
+def _asks(spec: GroupSpec) -> tuple[object, ...]:
+    """All of a group that its members' places depend on."""
+    return (
+        spec.uid,
+        spec.min_member,
+        spec.min_resources,
+        spec.min_task_member,
+        spec.queue,
+        spec.problems,
+        spec.status.phase,
+        spec.priority_class,
+    )
+
+
+def _rules(queue: QueueSpec) -> tuple[object, ...]:
+    """All of a queue that its groups depend on."""
+    return queue.capability, queue.guarantee, queue.weight, queue.priority, queue.is_open, queue.problems, queue.parent

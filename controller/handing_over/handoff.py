@@ -1,0 +1,480 @@
+"""Who is between its Binding and its devices, node by node, as the device plugins see it.
+
+A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
+is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
+closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight.
+Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.handing_over.ghosts import Ghosts
+from controller.handing_over.marks import Keys, Marks
+from controller.handing_over.rests import Rests
+from core.catalog import Catalog
+from core.model import NodeName, Pod, PodUid
+from core.port import Beating, InFlight, Progress
+from core.settings import DialectName, Settings, Tables
+
+# Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
+_FIRST_GUESS_S: Final = 0.5
+# How much the newest hand-off counts in the running mean.
+_WEIGHT: Final = 0.2
+_NEVER: Final = float("inf")
+# What is left of a dead pod for a plugin that goes by time alone.
+_RETIRING: Final = frozenset({"retiring"})
+# Each of them is decided anew, all in one go.
+_IMPATIENT_AT_ONCE: Final = 8
+
+
+@dataclass(slots=True)
+class _Flight:
+    """One pod in flight. pod is None until the mirror has shown it with its annotations; ours: we saw it begin.
+
+    begun_s: when its first Binding was sent, or it was first seen; since_s: when the last one was.
+    """
+
+    node: NodeName
+    keys: Keys
+    begun_s: float
+    since_s: float
+    pod: Pod | None = None
+    ours: bool = False
+    dead: bool = False
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One reserved pod in a node's line."""
+
+    keys: Keys
+    since_s: float
+
+
+@dataclass(slots=True)
+class _Node:
+    flights: dict[PodUid, _Flight] = field(default_factory=dict)
+    line: dict[PodUid, _Waiting] = field(default_factory=dict)
+    mean_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    """Annotations to clear on a pod that its plugin will never serve."""
+
+    pod: Pod
+    annotations: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """A plugin that has not answered for *pod* in *waited_s* seconds."""
+
+    node: NodeName
+    pod: Pod | None
+    uid: PodUid
+    waited_s: float
+
+
+class HandOff:
+    """What is in flight, and who waits for it; belongs to the owner of the ledger."""
+
+    def __init__(self, catalog: Catalog, tables: Tables, settings: Settings) -> None:
+        self._catalog: Final = catalog
+        self.tables = tables
+        self.settings = settings
+        self.marks: Final = Marks()
+        self.ghosts: Final = Ghosts()
+        self.rests: Final = Rests()
+        self._nodes: dict[NodeName, _Node] = {}
+        self._node_of: dict[PodUid, NodeName] = {}
+        self._line_of: dict[PodUid, NodeName] = {}
+        self._cleaning: dict[PodUid, str] = {}
+        self._orders: dict[NodeName, dict[DialectName, int]] = {}
+        # Keys -> nodes whose line is too long for a pod with these keys, until something ends there.
+        self._crowded: dict[Keys, set[NodeName]] = {}
+        self._crowded_at: dict[NodeName, set[Keys]] = {}
+        # Nodes where something ended since their line was looked at.
+        self._ended: dict[NodeName, None] = {}
+        self._mean_s = _FIRST_GUESS_S
+        self._measured = 0
+        # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
+        self.seconds: list[float] = []
+        self.opened: Final[dict[NodeName, None]] = {}
+
+    # ------------------------------------------------------------------ what the mirror shows
+
+    def observe(self, pod: Pod, now_s: float) -> Cleanup | None:
+        """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None."""
+        name, seen = self._seen(pod)
+        flight = self._flight(pod.uid)
+        if name is None or seen is None:
+            if flight is not None and pod.node_name:
+                self._end(pod.uid, now_s, served=True)
+            return None
+        node = NodeName(seen.node or pod.node_name)
+        if not node:
+            return None
+        rest = {**(seen.cleanup or {}), **self._retirement(pod, node, name, seen.progress)}
+        if seen.progress is Progress.WAITING or (rest and (seen.confusable or seen.progress is Progress.FAILED)):
+            marks = seen.confusable or _RETIRING
+            self._note(pod, node, Keys(name, marks), now_s, dead=seen.progress is Progress.FAILED)
+        elif flight is not None:
+            self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
+        return self._cleanup(pod, rest)
+
+    def _retirement(self, pod: Pod, node: NodeName, name: DialectName, progress: Progress) -> Mapping[str, str]:
+        """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
+        over = progress is Progress.FAILED or (progress is Progress.DONE and pod.started)
+        if not over or not self.marks.is_blind(node, name):
+            return {}
+        dialect = self._catalog.dialects[name]
+        return dialect.retirement(pod) if isinstance(dialect, Beating) else {}
+
+    def _seen(self, pod: Pod) -> tuple[DialectName, InFlight] | tuple[None, None]:
+        for name, dialect in self._catalog.dialects.items():
+            seen = dialect.in_flight(pod, self.tables)
+            if seen is not None:
+                return name, seen
+        return None, None
+
+    def _note(self, pod: Pod, node: NodeName, keys: Keys, now_s: float, *, dead: bool) -> None:
+        flight = self._flight(pod.uid)
+        if flight is not None and flight.node != node:
+            self._end(pod.uid, now_s, served=False)
+            flight = None
+        if flight is None:
+            self._add(pod.uid, _Flight(node, keys, now_s, now_s, pod, dead=dead))
+            return
+        flight.pod = pod
+        flight.dead = dead
+        if flight.keys != keys:
+            flight.keys = keys
+            self._ended[node] = None
+            if flight.told:
+                self.opened[node] = None
+
+    def _cleanup(self, pod: Pod, rest: Mapping[str, str]) -> Cleanup | None:
+        if not rest or self._cleaning.get(pod.uid) == pod.resource_version:
+            return None
+        self._cleaning[pod.uid] = pod.resource_version
+        return Cleanup(pod=pod, annotations=tuple(rest.items()))
+
+    def cleaned(self, uid: PodUid, now_s: float) -> None:
+        """The pod's annotations are known to be cleared: it can be mistaken for nothing any more."""
+        self._cleaning.pop(uid, None)
+        flight = self._flight(uid)
+        if flight is not None and flight.dead:
+            self._end(uid, now_s, served=False)
+
+    def not_cleaned(self, uid: PodUid) -> None:
+        """Clearing failed; the next look at the pod asks for it again."""
+        self._cleaning.pop(uid, None)
+
+    def forget(self, uid: PodUid, now_s: float) -> None:
+        """The pod is gone; kubelet may admit it all the same."""
+        self._cleaning.pop(uid, None)
+        flight = self._flight(uid)
+        if flight is not None and not flight.dead:
+            expected_s = self._expected_s(self._nodes[flight.node])
+            seen = flight.pod is not None
+            self.ghosts.add(flight.node, uid, flight.keys, now_s, expected_s, seen=seen)
+        self._end(uid, now_s, served=False)
+        self.leave(uid)
+
+    def set_blind(self, node: NodeName, dialect: DialectName, blind: bool) -> None:
+        """Note whether the plugin of *dialect* on *node* may tell no pod from another."""
+        if self.marks.set_blind(node, dialect, blind=blind):
+            self._reopen(node)
+
+    def node_gone(self, name: NodeName) -> None:
+        """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
+        self.uncrowd(name)
+        self.marks.forget(name)
+        self.rests.forget(name)
+        self._orders.pop(name, None)
+        self._ended[name] = None
+        node = self._nodes.get(name)
+        if node is not None:
+            node.mean_s = None
+            self._drop_if_empty(name, node)
+
+    # ------------------------------------------------------------------ what we do
+
+    def begin(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
+        """A Binding for *uid* is being sent: from now on it may be in flight."""
+        self.leave(uid)
+        flight = self._flight(uid)
+        if flight is not None:
+            flight.since_s = now_s
+            if flight.told:
+                flight.told = False
+                self.opened[flight.node] = None
+            return
+        self._add(uid, _Flight(node, keys, now_s, now_s, ours=True))
+
+    def withdraw(self, uid: PodUid, now_s: float) -> None:
+        """The Binding was certainly not written."""
+        flight = self._flight(uid)
+        if flight is not None and flight.pod is None:
+            self._end(uid, now_s, served=False)
+        node = self.ghosts.withdraw(uid)
+        if node is not None:
+            self._reopen(node)
+
+    def order(self, node: NodeName, name: DialectName, now_s: int) -> int:
+        """The ordering stamp of the next Binding on *node*: above every one before it.
+
+        Of a protocol that counts seconds, more Bindings than seconds take it ahead of the clock, by one each; it falls
+        back by one in every second without a Binding. Plugins compare stamps with each other alone.
+
+        Args:
+            node: where the pod goes.
+            name: its dialect.
+            now_s: Unix seconds.
+        """
+        found = self._nodes.get(node)
+        pods = [flight.pod for flight in found.flights.values() if flight.pod is not None] if found else []
+        orders = self._orders.setdefault(node, {})
+        order = max(self._catalog.dialects[name].next_stamp(pods, now_s), orders.get(name, 0) + 1)
+        orders[name] = order
+        return order
+
+    def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
+        """Let reserved *uid* wait its turn on *node*."""
+        self._node(node).line[uid] = _Waiting(keys, now_s)
+        self._line_of[uid] = node
+
+    def leave(self, uid: PodUid) -> None:
+        """*uid* waits no longer, for whatever reason."""
+        node = self._line_of.pop(uid, None)
+        if node is not None:
+            found = self._nodes[node]
+            found.line.pop(uid, None)
+            self.uncrowd(node)
+            self._drop_if_empty(node, found)
+
+    # ------------------------------------------------------------------ asking
+
+    def busy(self, node: NodeName, keys: Keys) -> bool:
+        """Whether *node* rests, or something in flight there could be mistaken for a pod with *keys*."""
+        if self.rests.is_resting(node, keys.dialect):
+            return True
+        found = self._nodes.get(node)
+        alike = self.marks.alike
+        if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
+            return True
+        return any(alike(node, keys, others) for others, _ in self.ghosts.of(node))
+
+    def free(self, node: NodeName, keys: Keys) -> bool:
+        """Whether a pod with *keys* that comes to *node* now need not wait, neither for a plugin nor in a line."""
+        if self.busy(node, keys):
+            return False
+        found = self._nodes.get(node)
+        return found is None or not any(self.marks.alike(node, keys, one.keys) for one in found.line.values())
+
+    def wait_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+        """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
+        found = self._nodes.get(node)
+        if found is None:
+            return self._closed_s(node, keys, now_s)
+        ahead = sum(1 for one in found.line.values() if self.marks.alike(node, keys, one.keys))
+        return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
+
+    def _expected_s(self, node: _Node | None) -> float:
+        """How long a hand-off takes there."""
+        return self._mean_s if node is None or node.mean_s is None else node.mean_s
+
+    def _closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+        """How long until it does not rest, and no ghost counts that could be mistaken for a pod with *keys*."""
+        found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
+        return max(max(found, default=now_s) - now_s, self.rests.left_s(node, keys.dialect, now_s))
+
+    def why_closed(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
+        """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
+        if why := self.rests.why(node, keys.dialect, in_full=in_full):
+            return why
+        if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
+            return "a pod was deleted there before it was served, and kubelet may still ask for its cards"
+        return ""
+
+    def _flights_s(self, name: NodeName, node: _Node, keys: Keys, now_s: float) -> float:
+        """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
+        mean_s, left_s = self._expected_s(node), self._closed_s(name, keys, now_s)
+        for flight in node.flights.values():
+            if self.marks.alike(name, keys, flight.keys):
+                waited_s = now_s - flight.since_s
+                if waited_s >= self.settings.handoff_timeout_s:
+                    return _NEVER
+                # Past the mean, a hand-off is expected to take as long again as it has taken.
+                left_s = max(left_s, mean_s - waited_s if waited_s < mean_s else waited_s)
+        return left_s
+
+    def crowd(self, node: NodeName, keys: Keys) -> None:
+        """Remember that *node* has too long a line for *keys*, until something ends there."""
+        self._crowded.setdefault(keys, set()).add(node)
+        self._crowded_at.setdefault(node, set()).add(keys)
+
+    def uncrowd(self, node: NodeName) -> None:
+        """Let *node* be tried again by all that passed it over."""
+        for keys in self._crowded_at.pop(node, ()):
+            crowded = self._crowded[keys]
+            crowded.discard(node)
+            if not crowded:
+                del self._crowded[keys]
+
+    def crowded(self, keys: Keys) -> Set[NodeName]:
+        """The nodes with too long a line for *keys*."""
+        return self._crowded.get(keys, frozenset())
+
+    def turns(self) -> list[NodeName]:
+        """The nodes where somebody's turn may have come; each is told once."""
+        nodes = [node for node in self._ended if (found := self._nodes.get(node)) is not None and found.line]
+        self._ended.clear()
+        return nodes
+
+    def ask_again(self, node: NodeName) -> None:
+        """Name *node* in the next `turns` as well."""
+        self._ended[node] = None
+
+    def line(self, node: NodeName) -> list[tuple[PodUid, Keys]]:
+        """Who waits on *node*, longest first."""
+        found = self._nodes.get(node)
+        return [(uid, one.keys) for uid, one in found.line.items()] if found else []
+
+    def impatient(self, now_s: float) -> list[PodUid]:
+        """Some who have waited longer than the patience that settings allow, with as long a wait still before them.
+
+        Each is looked at once per such time. A line that moves is not left: its nodes are as busy as others.
+        """
+        patience_s = self.settings.handoff_patience_s
+        due: dict[NodeName, None] = {}
+        for uid, node in self._line_of.items():
+            if self._nodes[node].line[uid].since_s <= now_s - patience_s:
+                due[node] = None
+        found: list[PodUid] = []
+        for node in due:
+            for uid, wait_s in self._waits(node, now_s):
+                waiting = self._nodes[node].line[uid]
+                if waiting.since_s <= now_s - patience_s:
+                    waiting.since_s = now_s
+                    if wait_s > patience_s:
+                        found.append(uid)
+                        if len(found) == _IMPATIENT_AT_ONCE:
+                            return found
+        return found
+
+    def _waits(self, node: NodeName, now_s: float) -> Iterator[tuple[PodUid, float]]:
+        """How long each of the line of *node* has still to wait, longest in line first."""
+        found = self._nodes[node]
+        flights_s: dict[Keys, float] = {}
+        before: dict[Keys, int] = {}
+        for uid, one in found.line.items():
+            keys = one.keys
+            if keys not in flights_s:
+                flights_s[keys] = self._flights_s(node, found, keys, now_s)
+            ahead = sum(count for others, count in before.items() if self.marks.alike(node, keys, others))
+            yield uid, flights_s[keys] + self._expected_s(found) * ahead
+            before[keys] = before.get(keys, 0) + 1
+
+    def next_s(self) -> float:
+        """When the next rest ends, or ghost may end, monotonic."""
+        return min(self.ghosts.next_s(), self.rests.next_s())
+
+    def look(self, now_s: float) -> None:
+        """End what has lasted long enough."""
+        for node in self.rests.end(now_s):
+            self._reopen(node)
+        busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
+        for node in self.ghosts.end(now_s, busy, self._mean_s):
+            self._reopen(node)
+
+    def silent(self, now_s: float) -> list[Silent]:
+        """The plugins that have become silent since this was last asked."""
+        found: list[Silent] = []
+        for name, node in self._nodes.items():
+            for uid, flight in node.flights.items():
+                waited_s = now_s - flight.since_s
+                if not flight.told and waited_s >= self.settings.handoff_timeout_s:
+                    flight.told = True
+                    found.append(Silent(node=name, pod=flight.pod, uid=uid, waited_s=waited_s))
+        return found
+
+    def flights(self, node: NodeName) -> list[tuple[PodUid, Pod | None]]:
+        """What is in flight on *node*: each pod as the mirror last showed it, None before it has."""
+        found = self._nodes.get(node)
+        return [(uid, flight.pod) for uid, flight in found.flights.items()] if found else []
+
+    def node_of(self, uid: PodUid) -> NodeName | None:
+        """The node on which *uid* is in flight."""
+        return self._node_of.get(uid)
+
+    def closed_nodes(self, now_s: float) -> dict[NodeName, float]:
+        """The nodes closed by a silent plugin, and for how long it has been silent."""
+        return {
+            name: max(now_s - flight.since_s for flight in node.flights.values())
+            for name, node in self._nodes.items()
+            if any(now_s - flight.since_s >= self.settings.handoff_timeout_s for flight in node.flights.values())
+        }
+
+    @property
+    def in_flight(self) -> int:
+        """How many pods are in flight."""
+        return len(self._node_of)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods wait their turn."""
+        return len(self._line_of)
+
+    # ------------------------------------------------------------------ keeping
+
+    def _node(self, name: NodeName) -> _Node:
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = _Node()
+        return found
+
+    def _flight(self, uid: PodUid) -> _Flight | None:
+        node = self._node_of.get(uid)
+        return self._nodes[node].flights.get(uid) if node is not None else None
+
+    def _add(self, uid: PodUid, flight: _Flight) -> None:
+        self._node(flight.node).flights[uid] = flight
+        self._node_of[uid] = flight.node
+
+    def _end(self, uid: PodUid, now_s: float, *, served: bool) -> None:
+        name = self._node_of.pop(uid, None)
+        if name is None:
+            return
+        node = self._nodes[name]
+        flight = node.flights.pop(uid)
+        if flight.told:
+            self.opened[name] = None
+        if served and flight.ours:
+            self._measure(node, now_s - flight.since_s)
+            self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))
+        self._ended[name] = None
+        self.uncrowd(name)
+        self._drop_if_empty(name, node)
+
+    def _reopen(self, name: NodeName) -> None:
+        """Something that counted as in flight there does no more."""
+        self._ended[name] = None
+        self.uncrowd(name)
+        self.opened[name] = None
+
+    def _measure(self, node: _Node, took_s: float) -> None:
+        self.seconds.append(took_s)
+        node.mean_s = took_s if node.mean_s is None else node.mean_s + _WEIGHT * (took_s - node.mean_s)
+        self._measured += 1
+        # The first ones count as a plain mean, so that the guess is soon forgotten.
+        weight = max(_WEIGHT / 4, 1.0 / self._measured)
+        self._mean_s += weight * (took_s - self._mean_s)
+
+    def _drop_if_empty(self, name: NodeName, node: _Node) -> None:
+        if not node.flights and not node.line and node.mean_s is None:
+            del self._nodes[name]

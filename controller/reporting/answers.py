@@ -1,0 +1,214 @@
+"""Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from controller.deciding.lifecycle import Entry, Stage
+from controller.deciding.owner import Owner
+from controller.deciding.plan import turn_wait
+from controller.inbox import Inbox
+from core.errors import quoted
+from core.explaining import explain
+from core.explaining.explain import Refused
+from core.ledger import Placement
+from core.model import NodeName, Pod
+from core.placing.choice import compared
+from core.placing.decide import shape_of
+from core.placing.gang import Together
+from core.placing.shape import Shape
+from core.waiting import Cause, Wait
+
+Explain = Callable[[Shape], Awaitable[tuple[Refused, float]]]
+ExplainUnit = Callable[[Together], Awaitable[tuple[Wait | None, Refused | None, float]]]
+
+UNKNOWN: Final = "unknown"
+_WAITS: Final = {
+    Stage.READY: Wait(Cause.WAITING_FOR_DECISION, "is about to be decided"),
+    Stage.RESTING: Wait(Cause.RETRIED, "is tried again soon: the last write did not go through"),
+    Stage.SETTLING: Wait(Cause.SCHEDULER_ERROR, "is being read again: it is not known yet what became of its Binding"),
+}
+_STAGES: Final = {
+    Stage.LOCKING: "has its place; its node is being locked for it",
+    Stage.BINDING: "is being bound",
+    Stage.BOUND: "is bound",
+}
+
+
+async def answer(
+    owner: Owner,
+    inbox: Inbox,
+    explain_shape: Explain,
+    key: str,
+    *,
+    explain_unit: ExplainUnit | None = None,
+    idle: Wait | None = None,
+    given_up: str = "",
+) -> dict[str, Any]:
+    """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards.
+
+    Args:
+        owner: who knows.
+        inbox: through which others tell it.
+        explain_shape: why no node takes a shape.
+        key: the pod.
+        explain_unit: why no node takes one more of a unit; None where nobody is to be asked.
+        idle: why this process decides nothing at the moment; None if it does.
+        given_up: the scheduler's name of which it leaves the pods alone, because another places them, or "".
+    """
+    await inbox.settled()
+    # Of 100,000 pods, to make the key of each would take 30 ms.
+    namespace, _, name = key.partition("/")
+    entry = next((one for one in owner.life if one.pod.name == name and one.pod.namespace == namespace), None)
+    if entry is not None:
+        return await _pending(owner, explain_shape, explain_unit, entry, idle)
+    pod = next((one for one in owner.carded.values() if one.name == name and one.namespace == namespace), None)
+    if pod is not None:
+        return await _bound(owner, pod)
+    stranger = owner.pending.stranger(namespace, name)
+    if stranger is not None and given_up and stranger.scheduler_name == given_up:
+        text = f"waits for the scheduler '{given_up}', whose pods are left alone here, because another places them too"
+        wait = Wait(Cause.NAME_GIVEN_UP, text)
+        return {"pod": key, "uid": stranger.uid, "state": "not ours", **coded(wait)}
+    text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"
+    return {"pod": key, "state": UNKNOWN, "text": text}
+
+
+async def _pending(
+    owner: Owner, explain_shape: Explain, explain_unit: ExplainUnit | None, entry: Entry, idle: Wait | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
+    if entry.placement is not None:
+        found |= where(owner, entry.placement)
+    if entry.stage is Stage.TURN and entry.placement is not None:
+        keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
+        node = entry.placement.node
+        found |= coded(owner.planner.turn_wait(node, keys, in_full=True) if keys is not None else turn_wait(node))
+    elif isinstance(entry.parked, Together) and explain_unit is not None:
+        found |= await _together(explain_unit, entry.parked, entry.wait)
+    elif entry.wait is not None:
+        found |= coded(entry.wait)
+    elif entry.stage is Stage.REFUSED and entry.shape is not None:
+        refused, _ = await explain_shape(entry.shape)
+        silent = owner.wakes.silent.get(entry.shape, ())
+        found |= coded(explain.wait(refused, silent)) | refused_answer(refused)
+        found["text"] += _closers(owner, refused, entry.shape)
+        if silent:
+            found["silent_plugins"] = list(silent)
+            found["text"] += f"\nThese nodes would fit, but their device plugin does not answer: {', '.join(silent)}."
+    elif entry.stage is Stage.READY and idle is not None:
+        found |= coded(idle)
+        if entry.pod.scheduled_message:
+            found["text"] += f"\nIts condition says: {entry.pod.scheduled_message}"
+    elif entry.stage in _WAITS:
+        found |= coded(_WAITS[entry.stage])
+    else:
+        found["text"] = _STAGES.get(entry.stage, "waits")
+    avoided = sorted(owner.handoff.rests.avoided(entry.pod))
+    if avoided:
+        found["avoided_nodes"] = avoided
+        found["text"] += (
+            f"\nIts owner's last pods were turned away by {', '.join(avoided)}: it goes elsewhere if it can."
+        )
+    return found
+
+
+async def _together(explain_unit: ExplainUnit, asks: Together, known: Wait | None) -> dict[str, Any]:
+    """Why a pod waits whose unit is refused: in short, and of one more member in full."""
+    wait, missing, _ = await explain_unit(asks)
+    if wait is None or missing is None:
+        return coded(known) if known is not None else {"text": "waits"}
+    full = refused_answer(missing)
+    return full | coded(wait) | {"text": f"{wait.text}\nOf one more member: {full['text']}"}
+
+
+def coded(wait: Wait) -> dict[str, Any]:
+    """Why a pod waits: its code, its condition's reason, and in words."""
+    return {"code": wait.cause.code, "reason": wait.cause.reason, "text": wait.text}
+
+
+def _closers(owner: Owner, refused: Refused, shape: Shape) -> str:
+    """Which pods close the nearest nodes: what their own namespaces and operators may know, and nobody else."""
+    states = owner.ledger.states
+    closed = [(one.node, states[one.node].closed) for one in refused.nearest if one.node in states]
+    told = [f"\n{node}: {why[shape.dialect]}" for node, why in closed if shape.dialect in why]
+    return "".join(told)
+
+
+def refused_answer(refused: Refused) -> dict[str, Any]:
+    """Why no node fits, in full."""
+    return {
+        "text": explain.report(refused),
+        "sentence": explain.sentence(refused),
+        "nodes": refused.nodes,
+        "reasons": [{"reason": reason, "nodes": count} for reason, count in refused.counts],
+        "nearest": [
+            {
+                "node": one.node,
+                "reason": one.key,
+                "detail": one.detail,
+                "cards": [
+                    {
+                        "card": short.card,
+                        "reason": short.reason.value,
+                        "wanted": short.wanted,
+                        "free": short.free,
+                        "unit": short.unit,
+                        "detail": short.detail,
+                    }
+                    for short in one.shortfalls
+                ],
+            }
+            for one in refused.nearest
+        ],
+        "remedy": refused.remedy,
+        "new_node": refused.new,
+    }
+
+
+async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
+    found: dict[str, Any] = {"pod": pod.key, "uid": pod.uid, "state": "bound"}
+    holding = owner.ledger.holding(pod.uid)
+    if holding is None or holding.dialect is None:
+        return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
+    if holding.assignment is None:
+        text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.reason}"
+        return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
+    placement = Placement(
+        pod=pod.uid,
+        pod_key=pod.key,
+        node=NodeName(pod.node_name),
+        dialect=holding.dialect,
+        assignment=holding.assignment,
+        amounts=holding.amounts,
+    )
+    found |= where(owner, placement)
+    if placement.node not in owner.ledger.states:
+        gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or bring the node back"
+        return found | {"text": gone}
+    found["text"] = f"is bound to {explain.placed(owner.ledger, placement)}"
+    shape = shape_of(pod, owner.ledger)
+    chosen = ""
+    if isinstance(shape, Shape):
+        # Every node is looked at, once per way: on a copy and in a thread, so that the loop is not held.
+        chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.policy, shape, placement)
+    if chosen:
+        found["choice"] = chosen
+        found["text"] += f"\nThe mode was chosen: {chosen}"
+    if holding.reason:
+        found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.reason}"
+    return found
+
+
+def where(owner: Owner, placement: Placement) -> dict[str, Any]:
+    """The node and the cards of *placement*."""
+    if placement.dialect is None:
+        return {"node": placement.node, "cards": []}
+    state = owner.ledger.states.get(placement.node)
+    cards = state.cards(placement.dialect) if state is not None else ()
+    described = owner.ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
+    return {
+        "node": placement.node,
+        "dialect": placement.dialect,
+        "cards": [{"card": one.card, "share": one.text} for one in described],
+    }

@@ -1,0 +1,215 @@
+"""Compares the ledger with the API server's own objects, node by node, all the time; says and repairs what differs.
+
+A node's pods are fetched fresh and held against what the ledger says of that node. A pod that the mirror has in another
+version is in motion and is passed over; what stays wrong when it is looked at again is drift: it is counted, told in an
+event, and repaired by counting the pod, or the node, anew. What must not be in a ledger that is true (a card over its
+total, cards sold in two ways) is told as well, and is nobody's to repair but the operator's.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+
+from controller.actions import Announce, Subject
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from core import audit
+from core.audit import Fault, Finding
+from core.model import NodeName, Pod, PodUid
+from kube.errors import ApiError
+
+_log: Final = structlog.get_logger()
+_T = TypeVar("_T")
+
+# Long enough for a watch that lags: what is wrong after it is wrong.
+AGAIN_S: Final = 5.0
+# However many nodes there are, the API server is asked no more often.
+_LEAST_PAUSE_S: Final = 0.05
+_IDLE_S: Final = 1.0
+_REPAIRED: Final = "something was counted here otherwise than the API server has it, and is counted anew: see /v1/audit"
+REASONS: Final[Mapping[Fault, str]] = {
+    Fault.OVERCOMMITTED: "CardsOvercommitted",
+    Fault.FOREIGN_OVERCOMMIT: "CardsOvercommitted",
+    Fault.SOLD_TWICE: "CardsSoldTwice",
+    Fault.DUPLICATE_CARD: "CardRegisteredTwice",
+    Fault.DRIFT: "LedgerRepaired",
+}
+
+
+class Seen(NamedTuple):
+    """What one look at a node found: pods that the mirror lacks or has in an older version, by uid; and drift."""
+
+    missed: Mapping[PodUid, Pod]
+    vanished: tuple[PodUid, ...]
+    drift: tuple[str, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is suspicious."""
+        return not (self.missed or self.vanished or self.drift)
+
+    def also_in(self, other: "Seen") -> "Seen":
+        """What was found in both looks."""
+        return Seen(
+            missed={
+                uid: pod
+                for uid, pod in self.missed.items()
+                if (before := other.missed.get(uid)) is not None and before.resource_version == pod.resource_version
+            },
+            vanished=tuple(uid for uid in self.vanished if uid in other.vanished),
+            drift=tuple(text for text in self.drift if text in other.drift),
+        )
+
+
+class Audit:
+    """Goes round all nodes, a round in `settings.audit_round_s` at the soonest.
+
+    Attributes:
+        findings: what the last look at each node found, by node; and what concerns several nodes, by "".
+        rounds: how many are complete.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        inbox: Inbox,
+        fetch: Callable[[NodeName], Awaitable[Sequence[Pod]]],
+        metrics: Metrics,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare; *fetch* answers the pods of a node, read from the API server now."""
+        self.findings: Final[dict[str, tuple[Finding, ...]]] = {}
+        self.rounds = 0
+        self._owner = owner
+        self._inbox = inbox
+        self._fetch = fetch
+        self._metrics = metrics
+        self._sleep = sleep
+        self._announced: set[Finding] = set()
+
+    async def run(self) -> None:
+        """Go round until cancelled; 0 s a round is never."""
+        while True:
+            names = list(self._owner.ledger.states)
+            round_s = self._owner.planner.settings.audit_round_s
+            if not names or not round_s:
+                await self._sleep(_IDLE_S)
+                continue
+            pause_s = max(round_s / len(names), _LEAST_PAUSE_S)
+            for name in names:
+                await self._sleep(pause_s)
+                await self.look_at(name)
+            await self._finish_round()
+
+    async def look_at(self, name: NodeName) -> None:
+        """Compare one node, twice if something seems wrong; repair what still is."""
+        try:
+            seen = await self._look(name)
+            if not seen.is_sound:
+                await self._sleep(AGAIN_S)
+                seen = (await self._look(name)).also_in(seen)
+        except ApiError as e:
+            self._metrics.api_errors.labels("audit node").inc()
+            _log.warning("a node cannot be audited", node=name, error=str(e))
+            return
+        await self._ask(partial(self._take, name, seen))
+
+    async def _look(self, name: NodeName) -> Seen:
+        pods = await self._fetch(name)
+        return await self._ask(partial(self._compare, name, pods))
+
+    async def _ask(self, question: Callable[[], _T]) -> _T:
+        """What *question* answers in the owner's turn."""
+        answers: list[_T] = []
+        await self._inbox.put_and_wait(lambda: answers.append(question()))
+        return answers[0]
+
+    # ------------------------------------------------------------------ in the owner's turn
+
+    def _compare(self, name: NodeName, pods: Sequence[Pod]) -> Seen:
+        owner, ledger = self._owner, self._owner.ledger
+        node = ledger.node(name)
+        if node is None:
+            return Seen({}, (), ())
+        there = {pod.uid: pod for pod in pods if not pod.finished}
+        reserved = {uid for uid in ledger.holders(name) if owner.life.get(uid) is not None}
+        vanished = tuple(uid for uid in ledger.holders(name) if uid not in there and uid not in reserved)
+        missed = {uid: pod for uid, pod in there.items() if owner.has_missed(pod)}
+        same = [pod for pod in there.values() if owner.has_seen(pod)]
+        fresh = audit.rebuilt(
+            ledger.catalog, ledger.tables, ledger.settings, [node], [ledger.counted(pod.uid) or pod for pod in same]
+        )
+        settled = {pod.uid for pod in same}
+        unsettled = {uid for uid in (*there, *ledger.holders(name)) if uid not in settled}
+        return Seen(missed, vanished, audit.differences(ledger, fresh, name, reserved=reserved, unsettled=unsettled))
+
+    def _take(self, name: NodeName, seen: Seen) -> None:
+        """Repair what *seen* says, and note what else is wrong on the node."""
+        owner, found = self._owner, []
+        for uid, pod in seen.missed.items():
+            owner.pod_changed(pod)
+            found.append(f"pod {pod.key} changed and was not seen to ({uid})")
+        for uid in seen.vanished:
+            owner.pod_gone(uid)
+            found.append(f"pod {uid} is gone and was not seen to go")
+        if seen.drift:
+            owner.ledger.recount(name)
+            found += seen.drift
+        findings = [Finding(fault=Fault.DRIFT, node=name, text=text, event=_REPAIRED) for text in found]
+        if name in owner.ledger.states:
+            findings += audit.faults_on(owner.ledger, name)
+        self._metrics.audit_repairs.inc(len(found))
+        self._note(name, findings)
+
+    async def _finish_round(self) -> None:
+        findings = await self._ask(lambda: audit.faults_between(self._owner.ledger))
+        self._note("", findings)
+        gone = [name for name in self.findings if name and name not in self._owner.ledger.states]
+        for name in gone:
+            del self.findings[name]
+        self._announced.intersection_update(one for some in self.findings.values() for one in some)
+        self.rounds += 1
+        self._metrics.audit_rounds.inc()
+
+    def _note(self, where: str, findings: Iterable[Finding]) -> None:
+        found = tuple(findings)
+        if found:
+            self.findings[where] = found
+        else:
+            self.findings.pop(where, None)
+        told: set[tuple[NodeName, str]] = set()
+        for one in found:
+            if one in self._announced and one.fault is not Fault.DRIFT:
+                continue
+            self._announced.add(one)
+            _log.warning("audit", fault=one.fault.value, node=one.node, reason=one.text)
+            reason = REASONS.get(one.fault)
+            about = self._owner.ledger.node(one.node)
+            if reason is not None and about is not None and (one.node, one.event) not in told:
+                told.add((one.node, one.event))
+                subject = Subject(kind="Node", name=about.name, uid=about.uid)
+                self._owner.planner.actions.append(Announce(about=subject, reason=reason, message=one.event))
+        self._inbox.filled.set()
+
+    # ------------------------------------------------------------------ what others see
+
+    def counts(self) -> Mapping[Fault, int]:
+        """How many findings of each fault stand."""
+        counts = dict.fromkeys(Fault, 0)
+        for some in self.findings.values():
+            for one in some:
+                counts[one.fault] += 1
+        return counts
+
+    def report(self) -> dict[str, Any]:
+        """All findings, for /v1/audit."""
+        found = sorted((one for some in self.findings.values() for one in some), key=lambda one: (one.node, one.text))
+        return {
+            "rounds": self.rounds,
+            "findings": [{"fault": one.fault.value, "node": one.node, "text": one.text} for one in found],
+        }

@@ -1,0 +1,282 @@
+"""Writes the conditions of waiting pods, and an event with each: quietly, and never in the way of a Binding.
+
+What a condition says is asked when it is written, so that many changes are one write. So many are written a second at
+most, of pods that were told nothing yet first. A pod that is told now this and now that is told ever more rarely; what
+cannot be written is tried again, later each time, and while nothing at all can be, a few tries stand for all.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from controller.actions import Announce, about_pod
+from controller.deciding.lifecycle import Entry, Told
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.events import Recorder
+from core.errors import escaped
+from core.model import PodUid
+from core.waiting import Wait, code_in
+from kube.calls import STRATEGIC_PATCH, Calls, pod_path
+from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
+from kube.objects import read_version
+
+_log = structlog.get_logger()
+
+PER_S: Final = 50.0
+_BURST: Final = 20.0
+_WRITES_AT_ONCE: Final = 4
+# Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
+_NUMBERS_S: Final = 60.0
+_WORDS_S: Final = 10.0
+# The second change in a row waits for so long, each further one for twice the time.
+_FLAP_S: Final = 5.0
+FLAP_MAX_S: Final = 300.0
+_TRY_AGAIN_S: Final = 1.0
+_TRY_AGAIN_MAX_S: Final = 300.0
+# After so many failures in a row, of any pods, the next try is alone, and each further one later.
+_FAILURES_FREE: Final = 8
+_FAILING_S: Final = 0.5
+FAILING_MAX_S: Final = 30.0
+_LOG_S: Final = 60.0
+# After so many pods of which there is nothing to write, others may have their turn.
+_SLICE: Final = 256
+# What kubectl shows in one go; the whole is at /v1/explain.
+_TEXT_MAX: Final = 1024
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
+class Why(NamedTuple):
+    """What of a text is not numbers: its cause and reasons, and the words of the nearest node's complaint."""
+
+    reasons: Hashable
+    words: str = ""
+
+
+class Saying(NamedTuple):
+    """What is to be told of a pod, and what of it is not numbers."""
+
+    wait: Wait
+    why: Why
+
+    @property
+    def text(self) -> str:
+        """What condition and event say: fit for a terminal, though device plugins wrote a part of it."""
+        text = escaped(self.wait.message)
+        return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
+
+
+class Conditions:
+    """Keeps the conditions of the pods that it is told of true."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        calls: Calls,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        what: Callable[[Entry], Saying | None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin with none; *what* is to be told of a pod now, None if there is nothing to tell."""
+        self._owner: Final = owner
+        self._calls: Final = calls
+        self._inbox: Final = inbox
+        self._recorder: Final = recorder
+        self._metrics: Final = metrics
+        self._what: Final = what
+        self._clock: Final = clock
+        self._wall: Final = wall
+        self._pace: Final = _Pace(clock)
+        self._filled: Final = asyncio.Event()
+        # Pods that were told nothing yet, and others; those to look at again, and when.
+        self._first: Final[dict[PodUid, None]] = {}
+        self._again: Final[dict[PodUid, None]] = {}
+        self._later: Final[dict[PodUid, float]] = {}
+        self._dues: Final[list[tuple[float, PodUid]]] = []
+        # Pods whose condition is being written, and whether to look at them again after that.
+        self._writing: Final[dict[PodUid, bool]] = {}
+        self._failures: Final[dict[PodUid, int]] = {}
+        self._logged_s = float("-inf")
+
+    def put(self, uid: PodUid) -> None:
+        """Look at a pod soon: it may have to be told something."""
+        if uid in self._writing:
+            self._writing[uid] = True
+        elif uid not in self._failures or uid not in self._later:  # what cannot be written keeps its distance
+            entry = self._owner.life.get(uid)
+            (self._first if entry is not None and entry.told is None else self._again)[uid] = None
+            self._filled.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for at in range(_WRITES_AT_ONCE):
+                tasks.create_task(self._work(), name=f"conditions {at}")
+
+    async def _work(self) -> None:
+        looked = 0
+        while True:
+            uid = self._take()
+            if uid is None:
+                await self._wait()
+                continue
+            looked += 1
+            if looked % _SLICE == 0:
+                await asyncio.sleep(0)
+            if self._is_news(uid):
+                self._writing[uid] = False
+                await self._pace.turn()
+                await self._tell(uid)
+                if self._writing.pop(uid):
+                    self.put(uid)
+
+    def _take(self) -> PodUid | None:
+        now_s = self._clock()
+        while self._dues and self._dues[0][0] <= now_s:
+            due_s, uid = heappop(self._dues)
+            if self._later.get(uid) == due_s:
+                del self._later[uid]
+                self.put(uid)
+        for line in (self._first, self._again):
+            if line:
+                uid = next(iter(line))
+                del line[uid]
+                return uid
+        return None
+
+    async def _wait(self) -> None:
+        self._filled.clear()
+        delay_s = max(self._dues[0][0] - self._clock(), 0.01) if self._dues else None
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._filled.wait()
+        except TimeoutError:
+            pass
+
+    def _look_again(self, uid: PodUid, due_s: float) -> None:
+        self._later[uid] = due_s
+        heappush(self._dues, (due_s, uid))
+
+    def _is_news(self, uid: PodUid) -> bool:
+        """Whether something is to be told of a pod now; if so later, it is looked at then."""
+        entry = self._owner.life.get(uid)
+        saying = self._what(entry) if entry is not None else None
+        if entry is None or saying is None:
+            self._failures.pop(uid, None)
+            return False
+        if entry.told is None:
+            return True
+        if entry.told.text == saying.text:
+            return False
+        due_s = entry.told.at_s + _rest_s(entry.told, saying)
+        if due_s > self._clock():
+            self._look_again(uid, due_s)
+            return False
+        return True
+
+    async def _tell(self, uid: PodUid) -> None:
+        entry = self._owner.life.get(uid)
+        saying = self._what(entry) if entry is not None else None
+        if entry is None or saying is None or (entry.told is not None and entry.told.text == saying.text):
+            return
+        pod, base = entry.pod, entry.version
+        path = pod_path(pod.namespace, pod.name) + "/status"
+        try:
+            answer = await self._calls.patch(path, self._condition(entry, saying), content_type=STRATEGIC_PATCH)
+            version = read_version(answer)
+        except ApiNotFoundError:
+            self._failures.pop(uid, None)
+            return
+        except (ApiError, UndecodableError) as e:
+            self._failed(entry, e)
+            return
+        self._failures.pop(uid, None)
+        self._pace.succeeded()
+        self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=saying.text))
+        told = partial(self._owner.told, uid, saying.text, saying.why, base, version)
+        await self._inbox.put_and_wait(told)
+
+    def _failed(self, entry: Entry, error: Exception) -> None:
+        pod, now_s = entry.pod, self._clock()
+        self._metrics.api_errors.labels("write condition").inc()
+        failures = self._failures[pod.uid] = self._failures.get(pod.uid, 0) + 1
+        self._look_again(pod.uid, now_s + min(_TRY_AGAIN_S * 2.0 ** min(failures - 1, 30), _TRY_AGAIN_MAX_S))
+        if isinstance(error, ApiConflictError):
+            return
+        self._pace.failed()
+        if now_s >= self._logged_s + _LOG_S:
+            self._logged_s = now_s
+            _log.warning(
+                "conditions of pods cannot be written", pod=pod.key, error=str(error), pods=len(self._failures)
+            )
+
+    def _condition(self, entry: Entry, saying: Saying) -> dict[str, Any]:
+        condition: dict[str, Any] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": saying.wait.cause.reason,
+            "message": saying.text,
+        }
+        if entry.told is None:
+            now = datetime.fromtimestamp(self._wall(), UTC)
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            # The version makes sure that no change of the user's is passed over: ours counts as seen.
+            "metadata": {"uid": entry.pod.uid, "resourceVersion": entry.version},
+            "status": {"conditions": [condition]},
+        }
+
+
+class _Pace:
+    """Lets so many writes begin a second; fewer, down to a try now and then, while all of them fail."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock: Final = clock
+        self._next_s = float("-inf")
+        self._failures = 0
+
+    async def turn(self) -> None:
+        """Wait until a write may begin."""
+        now_s = self._clock()
+        at_s = max(self._next_s, now_s - _BURST / PER_S)
+        self._next_s = at_s + 1.0 / PER_S
+        if at_s > now_s:
+            await asyncio.sleep(at_s - now_s)
+
+    def succeeded(self) -> None:
+        """A write went through."""
+        self._failures = 0
+
+    def failed(self) -> None:
+        """A write did not go through."""
+        self._failures += 1
+        if self._failures > _FAILURES_FREE:
+            rest_s = min(_FAILING_S * 2.0 ** min(self._failures - _FAILURES_FREE, 30), FAILING_MAX_S)
+            self._next_s = max(self._next_s, self._clock() + rest_s)
+
+
+def _rest_s(told: Told, saying: Saying) -> float:
+    """For how long what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
+    flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
+    return max(_difference_s(told, saying), flap_s)
+
+
+def _difference_s(told: Told, saying: Saying) -> float:
+    if told.why is None:  # found, not written by this process: compared as text
+        same = _DIGITS.sub("#", told.text) == _DIGITS.sub("#", saying.text)
+        return _NUMBERS_S if same and code_in(told.text) == saying.wait.cause.code else 0.0
+    if told.why == saying.why:
+        return _NUMBERS_S
+    return _WORDS_S if isinstance(told.why, Why) and told.why.reasons == saying.why.reasons else 0.0

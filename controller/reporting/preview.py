@@ -1,0 +1,68 @@
+"""Where a pod would go now, or why nowhere: the answer of /v1/preview. Nothing is reserved, nothing is remembered.
+
+Every node is looked at, in slices between which the planner goes on, and for so long: whoever may ask for previews can
+make pods of any shape, and what is kept for a shape of the cluster's own would be kept for each of them.
+"""
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, Final
+
+from controller.deciding.owner import Owner
+from controller.deciding.plan import read_wish
+from controller.inbox import Inbox
+from controller.reporting.answers import Explain, coded, refused_answer, where
+from core.explaining import explain
+from core.ledger import Placement
+from core.placing.decide import look_around
+from core.placing.shape import Shape
+from core.waiting import Wait
+from core.wire.pods import decode_pod
+
+# Less than the webhook waits for it. A thousand nodes take 10 to 30 ms of this.
+LIMIT_S: Final = 0.4
+LATE: Final = "late"
+
+
+async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: bytes) -> dict[str, Any]:
+    """The decision on the pod in *text*, JSON, were it created now.
+
+    Raises:
+        InvalidRequestError: *text* is no pod.
+    """
+    pod = decode_pod(text)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await inbox.settled()
+            if pod.scheduler_name not in owner.ledger.settings.scheduler_names:
+                return {"state": "not ours", "text": "it names another scheduler"}
+            shape = read_wish(pod, owner.ledger)
+            if isinstance(shape, Wait):
+                return {"state": "waits", **coded(shape)}
+            tables = owner.ledger.tables
+            kept = owner.planner.keeping_free.barred_to_new(pod.priority)
+            placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape, kept))
+            await inbox.settled()
+            if owner.ledger.tables is not tables:
+                return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}
+            return await _told(owner, explain_shape, shape, placement)
+    except TimeoutError:
+        return {"state": LATE, "text": f"not every node could be looked at within {LIMIT_S} s; create the pod to see"}
+
+
+async def _found(search: Generator[None, None, Placement | None]) -> Placement | None:
+    while True:
+        try:
+            next(search)
+        except StopIteration as found:
+            return found.value  # type: ignore[no-any-return]  # typeshed knows no better
+        await asyncio.sleep(0)
+
+
+async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:
+    if placement is not None and placement.node in owner.ledger.states:
+        found: dict[str, Any] = {"state": "fits", "text": explain.placed(owner.ledger, placement)}
+        return found | where(owner, placement)
+    refused, _ = await explain_shape(shape)
+    wait = coded(explain.wait(refused))
+    return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -1,0 +1,139 @@
+"""What the TLS port answers, to callers that prove who they are: where a pod would go, where one is or why it waits.
+
+And the text for Prometheus, which is made in pieces.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import generate_latest
+
+from controller.metrics import Metrics
+from controller.reporting.answers import UNKNOWN
+from controller.reporting.callers import Callers
+from core.errors import InvalidRequestError
+from kube.errors import ApiError
+from runtime.calls import Call, RefusedCallError, Reply
+
+PREVIEW: Final = "/v1/preview"
+# Followed by namespace and name of the pod; RBAC grants it by /v1/explain/* or /v1/explain/NAMESPACE/*.
+EXPLAIN: Final = "/v1/explain"
+AUDIT: Final = "/v1/audit"
+# What the API server takes as an object.
+MAX_POD_BYTES: Final = 3 * 2**20
+BODY_S: Final = 2.0
+_CALLER_S: Final = 2.0
+# How many previews are worked on or wait: of one caller, and of all. They are worked on one at a time, so that the
+# planner goes on after each slice of one.
+_PREVIEWS_OF_CALLER: Final = 8
+_PREVIEWS: Final = 32
+_CHUNK_CHARACTERS: Final = 1 << 16
+_STEP_S: Final = 0.005
+
+
+async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[bytes]:
+    """The text for Prometheus, *series* after the rest; between its pieces others have their turn."""
+    yield generate_latest(metrics.registry)
+    pieces: list[str] = []
+    size, started_s = 0, time.monotonic()
+    for piece in series:
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _CHUNK_CHARACTERS or time.monotonic() - started_s > _STEP_S:
+            yield "".join(pieces).encode()
+            await asyncio.sleep(0)
+            pieces.clear()
+            size, started_s = 0, time.monotonic()
+    yield "".join(pieces).encode()
+
+
+class Trusted:
+    """/v1/preview, /v1/explain and /v1/audit."""
+
+    def __init__(
+        self,
+        callers: Callable[[], Callers | None],
+        *,
+        preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
+        explain: Callable[[str], Awaitable[dict[str, Any] | None]],
+        audit: Callable[[], dict[str, Any] | None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            callers: who judges callers; None before there is a connection to the API server.
+            preview: the answer to a pod's JSON; None while nothing can be said yet.
+            explain: the answer for a pod by namespace/name; the same.
+            audit: what the audit found; None where this process does not audit (yet).
+        """
+        self._callers = callers
+        self._preview = preview
+        self._explain = explain
+        self._previews: Counter[bytes] = Counter()
+        self._turn = asyncio.Lock()
+        self._audit = audit
+
+    async def answer(self, call: Call) -> Reply:
+        """See `runtime.calls.App`."""
+        if call.path == PREVIEW:
+            _expect(call, "POST")
+            return await self._answered(call, lambda: self._previewed(call))
+        if call.path == AUDIT:
+            _expect(call, "GET")
+            return await self._answered(call, self._audited)
+        key = call.path.removeprefix(f"{EXPLAIN}/")
+        if key == call.path or not all(key.partition("/")) or key.count("/") > 1:
+            raise RefusedCallError(404, f"there is nothing here; ask {PREVIEW}, {EXPLAIN}/NAMESPACE/POD or {AUDIT}")
+        _expect(call, "GET")
+        return await self._answered(call, lambda: self._explain(key))
+
+    async def _previewed(self, call: Call) -> dict[str, Any] | None:
+        # Whoever comes here was judged; a token is one caller, and is kept nowhere itself.
+        caller = hashlib.sha256(call.header(b"authorization") or b"").digest()
+        if self._previews[caller] >= _PREVIEWS_OF_CALLER or self._previews.total() >= _PREVIEWS:
+            raise RefusedCallError(429, "too many previews at once; ask again when one is answered")
+        self._previews[caller] += 1
+        try:
+            async with self._turn:
+                return await self._preview(bytes(call.body))
+        finally:
+            self._previews[caller] -= 1
+            if not self._previews[caller]:
+                del self._previews[caller]
+
+    async def _audited(self) -> dict[str, Any] | None:
+        return self._audit()
+
+    async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
+        """The answer of *ask*, for a caller that may."""
+        callers = self._callers()
+        if callers is None:
+            return _json({"text": "not connected to the API server yet; see /readyz"}, status=503)
+        try:
+            async with asyncio.timeout(_CALLER_S):
+                authorization = (call.header(b"authorization") or b"").decode("latin-1")
+                denied = await callers.judge(authorization, call.method.lower(), call.path)
+            if denied is not None:
+                return _json({"text": denied.text}, status=denied.status)
+            found = await ask()
+        except (ApiError, TimeoutError):
+            return _json({"text": "the caller cannot be judged now; try again"}, status=503)
+        except InvalidRequestError as e:
+            return _json({"text": str(e)}, status=400)
+        if found is None:
+            return _json({"text": "the cluster is not known yet; see /readyz"}, status=503)
+        return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
+
+
+def _expect(call: Call, method: str) -> None:
+    if call.method != method:
+        raise RefusedCallError(405, f"ask by {method}", allow=method)
+
+
+def _json(found: object, status: int = 200) -> Reply:
+    return Reply(msgspec.json.encode(found) + b"\n", status)

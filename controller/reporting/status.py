@@ -1,0 +1,260 @@
+"""Tells users why their pods wait: explains refused shapes, and has conditions and events written (`conditions`).
+
+A refusal is explained once for all that ask the same, in slices, and again when it may have changed. Never in the way
+of a Binding.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from controller.deciding.asks import Ask
+from controller.deciding.lifecycle import Entry, Stage
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.conditions import Conditions, Saying, Why
+from controller.reporting.events import Recorder
+from core.explaining import explain
+from core.explaining.explain import Refused
+from core.explaining.refusal import NodeRefusal, refusal_on
+from core.explaining.shortage import Missing, shortage
+from core.ledger import Ledger
+from core.model import NodeName
+from core.placing import gang
+from core.placing.gang import Together
+from core.placing.kinds import Helping
+from core.placing.shape import Shape
+from core.waiting import Wait
+from kube.calls import Calls
+
+# A shape that goes on being refused is explained again after this, not before.
+_AGAIN_S: Final = 5.0
+_STEP_S: Final = 0.005
+_STEP_NODES: Final = 16
+_SUMMED_AT_ONCE: Final = 500
+# What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
+_REST_PER_WORK: Final = 19.0
+_LOOK_S: Final = 0.25
+_SAID_MAX: Final = 4096
+# Of nodes that are kept free so many are named.
+_NAMED: Final = 5
+_SENTENCE_MAX: Final = 1000
+_TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN})
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """What is told of one shape, and when it was found out."""
+
+    saying: Saying
+    made_s: float
+
+
+class StatusWriter:
+    """Knows what there is to tell of each waiting pod, and has it told."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        calls: Calls,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.wake: Final = asyncio.Event()
+        self._owner = owner
+        self._inbox = inbox
+        self._clock = clock
+        self._conditions: Final = Conditions(
+            owner, calls, inbox, recorder, metrics, what=self._saying_of, clock=clock, wall=wall
+        )
+        self._said: dict[Ask, _Explained] = {}
+        self._later: dict[Ask, float] = {}
+        self._rests_until_s = float("-inf")
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._conditions.run(), name="conditions")
+            while True:
+                await self._wait()
+                for ask in [ask for ask, due_s in self._later.items() if due_s <= self._clock()]:
+                    del self._later[ask]
+                    self._owner.wakes.unreported[ask] = None
+                unreported = self._owner.planner.unreported
+                for uid in unreported:
+                    self._conditions.put(uid)
+                unreported.clear()
+                following = self._next_ask()
+                if following is not None:
+                    await self._tell_all_of(following)
+
+    async def _wait(self) -> None:
+        if self._next_ask() is not None or self._owner.planner.unreported:
+            return
+        if self._owner.wakes.unreported:
+            # Whoever tells of these wakes this at every turn, and most of them are to rest.
+            await asyncio.sleep(max(min(self._rests_until_s - self._clock(), _LOOK_S), 0.01))
+            return
+        self.wake.clear()
+        due_s = min(self._later.values(), default=None)
+        delay_s = None if due_s is None else max(due_s - self._clock(), 0.01)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
+
+    # ------------------------------------------------------------------ what is told
+
+    def _saying_of(self, entry: Entry) -> Saying | None:
+        """What there is to tell of a pod now."""
+        if entry.stage not in _TOLD_STAGES:
+            return None
+        if entry.wait is not None and not (isinstance(entry.parked, Together) and self._has_asked_nodes(entry.parked)):
+            return Saying(entry.wait, Why(entry.wait))
+        said = self._said.get(entry.parked) if entry.parked is not None else None
+        return said.saying if said is not None else None
+
+    def _has_asked_nodes(self, asks: Together) -> bool:
+        """Whether it is nodes that have no room for a unit: why, is told once they were asked."""
+        refusal = self._owner.planner.units.refusal(asks)
+        return refusal is not None and not refusal.over
+
+    def _next_ask(self) -> Ask | None:
+        """What to explain now: what never was, or, after the rest that the last one called for, any."""
+        unreported = self._owner.wakes.unreported
+        new = next((ask for ask in unreported if ask not in self._said), None)
+        if new is not None or self._clock() < self._rests_until_s:
+            return new
+        return next(iter(unreported), None)
+
+    async def _tell_all_of(self, ask: Ask) -> None:
+        del self._owner.wakes.unreported[ask]
+        if not self._owner.life.refuses(ask):
+            self._said.pop(ask, None)
+            return
+        before, now_s = self._said.get(ask), self._clock()
+        if before is not None and now_s < before.made_s + _AGAIN_S:
+            self._later[ask] = min(before.made_s + _AGAIN_S, self._later.get(ask, float("inf")))
+            return
+        saying, worked_s = await self._saying(ask)
+        if saying is None:
+            return
+        self._said[ask] = _Explained(saying, now_s)
+        if before is None or before.saying.text != saying.text:
+            if isinstance(ask, Together):
+                text = saying.wait.text
+                self._inbox.put(lambda: self._owner.planner.units.explained(ask, text))
+            for entry in self._owner.life.refused_pods(ask):
+                self._conditions.put(entry.pod.uid)
+        if before is not None:
+            self._rests_until_s = self._clock() + worked_s * _REST_PER_WORK
+        if len(self._said) > _SAID_MAX:
+            self._said = {ask: one for ask, one in self._said.items() if self._owner.life.refuses(ask)}
+
+    async def _saying(self, ask: Ask) -> tuple[Saying | None, float]:
+        """What is to be told of those who ask *ask*, None if it is told already; and the seconds of work it was."""
+        if isinstance(ask, Together):
+            wait, missing, worked_s = await self.explain_unit(ask)
+            if wait is None or missing is None:
+                return None, worked_s
+            reasons = wait.cause, frozenset(key for key, _ in missing.counts), missing.signature[1:]
+            return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), missing.words)), worked_s
+        if not isinstance(ask, Shape):
+            return None, 0.0
+        answer, worked_s = await self.explain(ask)
+        wait = explain.wait(answer, self._owner.wakes.silent.get(ask, ()))
+        reasons = wait.cause, frozenset(key for key, _ in answer.counts), answer.signature[1:]
+        return Saying(self._with_kept(ask, wait), Why((reasons, self._is_kept(ask)), answer.words)), worked_s
+
+    def _is_kept(self, ask: Ask) -> bool:
+        """Whether nodes are kept free for the first that asks *ask*."""
+        kept = self._owner.planner.keeping_free.kept
+        return kept is not None and kept.ask == ask
+
+    def _with_kept(self, ask: Ask, wait: Wait) -> Wait:
+        """*wait*, and which nodes are kept free for the first that waits for it."""
+        kept = self._owner.planner.keeping_free.kept
+        if kept is None or kept.ask != ask:
+            return wait
+        names = sorted(kept.nodes)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        for_s = self._owner.planner.settings.keep_free_for_s
+        told = f"Kept free for the first that waits for this, {for_s:g} s at most: {', '.join(names[:_NAMED])}{more}."
+        most = _SENTENCE_MAX - len(told) - 1
+        text = wait.text if len(wait.text) <= most else f"{wait.text[: most - 1]}…"
+        return Wait(wait.cause, f"{text} {told}")
+
+    async def explain_unit(self, asks: Together) -> tuple[Wait | None, Refused | None, float]:
+        """Why too few members of a unit fit, and why no node takes one more where those that fit have their places.
+
+        None where it is not refused, or no node was asked: its queue has no room.
+        """
+        await self._inbox.settled()
+        refusal = self._owner.planner.units.refusal(asks)
+        if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
+            return None, None, 0.0
+        answer, first, started_s = refusal.answer, refusal.answer.first, self._clock()
+        ledger, policy = self._owner.ledger.fork(), self._owner.planner.policy
+        gang.put(ledger, policy, answer)
+        news: dict[Shape, str] = {}
+        for shape in dict.fromkeys(part.shape for part in answer.parts):
+            if shape != first.shape:
+                helping = Helping(self._owner.planner.kinds, shape, policy.cards)
+                for name in ledger.states:
+                    helping.look(name)
+                news[shape] = helping.told()
+        worked_s = self._clock() - started_s
+        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barred(asks))
+        missing = Missing(one=one, news=news | {first.shape: one.new})
+        return shortage(answer, missing, refusal.silent), one, worked_s + asked_s
+
+    async def explain(
+        self, shape: Shape, fork: Ledger | None = None, barred: frozenset[NodeName] | None = None
+    ) -> tuple[Refused, float]:
+        """Why no node fits *shape*, judged node by node as all were at one instant; and the seconds of work it was.
+
+        Nodes that go meanwhile are left out. *fork*: the ledger to ask, in place of the cluster's own. *barred*: the
+        nodes that are kept free for others; None: those that are for the first refused for *shape*.
+        """
+        await self._inbox.settled()
+        if barred is None:
+            barred = self._owner.planner.barred(shape)
+        ledger, policy = fork or self._owner.ledger, self._owner.planner.policy.cards
+        states = tuple(ledger.states.values())
+        helping = Helping(self._owner.planner.kinds, shape, policy)
+        refusals: list[NodeRefusal] = []
+        nodes = 0
+        worked_s, started_s = 0.0, self._clock()
+        for at, state in enumerate(states):
+            is_there = state.facts.name in ledger.states
+            nodes += is_there
+            helping.look(state.facts.name)
+            refusal = refusal_on(ledger, shape, state, policy) if is_there else None
+            if refusal is None and is_there and state.facts.name in barred:
+                refusal = _kept_free(state.facts.name)
+            if refusal is not None:
+                refusals.append(refusal)
+            if at % _STEP_NODES == 0 and (step_s := self._clock() - started_s) > _STEP_S:
+                worked_s += step_s
+                await asyncio.sleep(0)
+                started_s = self._clock()
+        new = helping.told()
+        worked_s += self._clock() - started_s
+        if len(refusals) <= _SUMMED_AT_ONCE:
+            return explain.summed(refusals, nodes, new), worked_s
+        # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
+        return await asyncio.to_thread(explain.summed, refusals, nodes, new), worked_s
+
+
+def _kept_free(name: NodeName) -> NodeRefusal:
+    """A node that would take the pod, and is kept free for one that waits longer."""
+    wait = f"{name} is kept free no more"
+    return NodeRefusal(node=name, key="kept free for others that wait longer", barred=True, wait=wait)

@@ -1,0 +1,223 @@
+"""What of the cluster is followed, in which order it is first listed, and what keeps that from being so."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any, Final
+
+import structlog
+
+from controller.deciding.owner import Owner
+from controller.documents import places
+from controller.inbox import Inbox
+from controller.volcano_name import VolcanoName
+from controller.watching.mirror import (
+    PODS_PATH,
+    documents_reflector,
+    forgiving_nodes,
+    forgiving_pods,
+    groups_reflector,
+    nodes_reflector,
+    pods_reflector,
+    queues_reflector,
+)
+from core.configuration import believes
+from core.groups import GroupKind
+from core.port import Place
+from kube.calls import Calls
+from kube.configuration import KINDS, Follower
+from kube.errors import ApiError, UndecodableError
+from kube.objects import read_version
+from kube.reflector import Reflector
+from kube.transport import Transport
+from runtime.backoff import Backoff
+
+_log: Final = structlog.get_logger()
+
+_FOLLOW_S: Final = 1.0
+_FORBIDDEN_S: Final = 0.05
+# What decisions are founded on, and how old it may be for that. A watch of either ends as planned within less.
+_WEIGHTY: Final = ("nodes", "pods")
+MAX_AGE_S: Final = 15.0
+# How long the pods' watch has to show a version before it is asked for by a list.
+_PATIENCE_S: Final = 0.3
+_LOOK_S: Final = 0.02
+NEEDED: Final = (*KINDS, "nodes", "pods")
+_GROUPS: Final = {
+    GroupKind.VOLCANO: "volcano-groups",
+    GroupKind.NATIVE: "native-groups",
+    GroupKind.COSCHEDULING: "coscheduling-groups",
+}
+
+
+class Watches:
+    """The reflectors of one process.
+
+    Attributes:
+        reflectors: those that run, by what they follow.
+        nodes_read, pods_read: their decoders, which count what could not be read.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        inbox: Inbox,
+        configuration: Follower,
+        trusted: frozenset[str],
+        others: VolcanoName,
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            owner: whom they tell.
+            inbox: through which they do.
+            configuration: follows the configuration's texts.
+            trusted: namespaces of others whose ConfigMaps are believed.
+            others: told of pods too.
+        """
+        self.reflectors: Final[dict[str, Reflector[Any]]] = {}
+        self.nodes_read: Final = forgiving_nodes(owner)
+        self.pods_read: Final = forgiving_pods(owner)
+        self._owner: Final = owner
+        self._inbox: Final = inbox
+        self._configuration: Final = configuration
+        self._trusted: Final = trusted
+        self._others: Final = others
+        self._documents: Final[dict[str, Reflector[Any]]] = {}
+
+    async def configuration(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what the configuration is made of; returns once all of it was listed."""
+        tasks.create_task(self._configuration.follow_config_maps(transport), name="configuration")
+        await self._configuration.listed.wait()
+
+    async def cluster(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow nodes, what is said of them, groups and pods; returns once nodes and pods were listed.
+
+        Pods of groups that were not listed yet wait for them.
+        """
+        self._follow_groups(tasks, transport)
+        await self._follow_documents(tasks, transport)
+        # One after the other: a pod is counted on its node.
+        for name, reflector in (
+            ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
+            ("pods", pods_reflector(transport, self._owner, self._inbox, self.pods_read, self._others)),
+        ):
+            self.reflectors[name] = reflector
+            tasks.create_task(reflector.run(), name=f"reflect {name}")
+            await reflector.synced.wait()
+
+    def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow queues, and groups of all kinds; none of them need be installed."""
+        self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
+        for kind, name in _GROUPS.items():
+            self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
+        for name in ("queues", *_GROUPS.values()):
+            tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
+
+    def reasons(self) -> list[str]:
+        """What cannot be read, or was not yet, a line each."""
+        found = self._configuration.reasons()
+        for name in _WEIGHTY:
+            reflector = self.reflectors.get(name)
+            if reflector is None:
+                found.append(f"{name}: not listed yet")
+            elif reflector.state:
+                found.append(reflector.state)
+            elif not reflector.synced.is_set():
+                found.append(f"{name}: being listed")
+            elif self.age_s(name) > MAX_AGE_S:
+                found.append(f"stale: watch {name}: nothing came for {self.age_s(name):.0f} s; nothing is decided")
+        for name, reflector in self._documents.items():
+            if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
+                found.append(reflector.state or f"{name}: being listed")
+        return found
+
+    def age_s(self, name: str) -> float:
+        """How many seconds ago what is known of *name* was last known to be complete; infinite before the first."""
+        reflector = self.reflectors.get(name)
+        return age_s(reflector) if reflector is not None else float("inf")
+
+    def is_current(self) -> bool:
+        """Whether decisions may be founded on what is known."""
+        return all(not self.reflectors[name].state and self.age_s(name) <= MAX_AGE_S for name in _WEIGHTY)
+
+    async def catch_up(self, calls: Calls) -> None:
+        """Wait until the owner knows of every pod all that was written before this was called."""
+        wanted = await _newest_version(calls)
+        reflector = self.reflectors["pods"]
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not _is_reached(reflector.version, wanted):  # noqa: ASYNC110 (a watch tells nobody)
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            # Nothing changes there, or what did is held back: a list is never older than what was written before it.
+            lists = reflector.counters.replaced
+            reflector.list_again()
+            while reflector.counters.replaced == lists:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+        await self._inbox.put_and_wait(lambda: None)
+
+    @property
+    def forbidden(self) -> int:
+        """How many places of MindCluster's ConfigMaps may not be read."""
+        return sum(map(_is_forbidden, self._documents.values()))
+
+    def _places(self) -> list[Place]:
+        return [place for place in places(self._owner.planner.catalog) if believes(place.namespace, self._trusted)]
+
+    async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.
+
+        Nodes are to be read with it: without, a chip that is unhealthy could be taken for a good one.
+        """
+        for place in self._places():
+            found = self._documents[place.title] = documents_reflector(transport, self._owner, self._inbox, place)
+            self.reflectors[place.title] = found
+            tasks.create_task(found.run(), name=f"reflect {place.title}")
+        for place in self._places():
+            found = self._documents[place.title]
+            while not found.synced.is_set() and not _is_forbidden(found):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_FORBIDDEN_S):
+                        await found.synced.wait()
+        closed = sorted(place.namespace for place in self._places() if _is_forbidden(self._documents[place.title]))
+        if closed:
+            _log.warning(
+                "ConfigMaps may not be listed; nodes of MindCluster are taken without the states of their chips",
+                namespaces=sorted(set(closed)),
+                remedy="where MindCluster is installed, apply deploy/mindcluster.yaml",
+            )
+
+
+def age_s(reflector: Reflector[Any]) -> float:
+    """How many seconds ago what *reflector* follows was last known completely; infinite before the first time."""
+    return max(time.monotonic() - reflector.current_s, 0.0) if reflector.synced.is_set() else float("inf")
+
+
+async def _newest_version(calls: Calls) -> int | None:
+    """The version of the cluster now, read past every cache; None if versions are no numbers."""
+    backoff = Backoff(first_s=0.25, cap_s=2.0, jitter=lambda: 0.0)
+    while True:
+        try:
+            return _number(read_version(await calls.get_raw(PODS_PATH, {"limit": "1"})))
+        except (ApiError, UndecodableError) as e:
+            _log.warning("the newest version cannot be read; nothing is decided before it is", error=str(e))
+            await asyncio.sleep(backoff.next_s())
+
+
+def _is_reached(version: str, wanted: int | None) -> bool:
+    """Whether *version* is *wanted* or a later one.
+
+    Versions are numbers in their order: guaranteed since Kubernetes 1.35, and so before, because they are etcd's.
+    """
+    found = _number(version)
+    return wanted is not None and found is not None and found >= wanted
+
+
+def _number(version: str) -> int | None:
+    return int(version) if version.isascii() and version.isdigit() else None
+
+
+def _is_forbidden(reflector: Reflector[Any]) -> bool:
+    """Whether this process may not read what *reflector* follows."""
+    return reflector.state.startswith("forbidden")

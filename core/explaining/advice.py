@@ -1,0 +1,170 @@
+"""The smallest change that would let a pod in: less of one figure or of a few, each step judged as a decision is.
+
+Only what was judged is proposed: on the cards as they are, or as they would be with nothing in use.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from core import names, nodefit
+from core.nodefit import NodeFacts
+from core.placing.shape import Shape
+from core.port import AnyJudging, Reason, Shortfall
+from core.settings import Policy
+from core.units import counted
+
+# More figures than these are not lowered together, and of each no more values are tried than these.
+_FIGURES_MAX: Final = 3
+_TRIED_MAX: Final = 8
+# Which figure of a request answers a shortfall.
+_FIGURES: Final = {
+    Reason.MEMORY: Reason.MEMORY,
+    Reason.LAYOUT: Reason.MEMORY,
+    Reason.CORES: Reason.CORES,
+    Reason.EXCLUSIVE: Reason.CORES,
+    Reason.CARD_COUNT: Reason.CARD_COUNT,
+}
+# How units end that count what all containers ask together, and what is asked of whole chips.
+_IN_ALL: Final = " in all"
+_WHOLE_CHIPS: Final = " of idle chips"
+_OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE: "of the node's ephemeral storage"}
+
+
+class Less(NamedTuple):
+    """One figure that is to be lowered, *asked* to *amount* in *unit*; figure: a `Reason`, or a node's resource."""
+
+    figure: str
+    unit: str
+    asked: int
+    amount: int
+
+    @property
+    def text(self) -> str:
+        """What may be asked, for people."""
+        if not isinstance(self.figure, Reason):
+            return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
+        unit = self.unit.removeprefix("idle ").removesuffix(_WHOLE_CHIPS)
+        what = counted(self.amount, unit.removesuffix(_IN_ALL))
+        if unit.endswith(_IN_ALL):
+            return f"{what} in all"
+        if self.figure is Reason.CARD_COUNT:
+            return f"{what} in one container"
+        return what if self.figure in self.unit else f"{what} of {self.figure}"
+
+
+class Advice(NamedTuple):
+    """All that is to be lowered at once; nothing where the pod fits as it is."""
+
+    parts: tuple[Less, ...]
+
+    @property
+    def size(self) -> tuple[int, float]:
+        """How large a change this is: the fewer figures, then the smaller a part of what was asked, the better."""
+        return len(self.parts), max(((one.asked - one.amount) / one.asked for one in self.parts), default=0.0)
+
+    def __str__(self) -> str:
+        """The words after "ask for"."""
+        texts = [one.text for one in self.parts]
+        return "at most " + " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
+
+
+class NodeCapacity(NamedTuple):
+    """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
+
+    shortfalls: why the cards do not take the pod; none if they do.
+    """
+
+    facts: NodeFacts
+    used: Mapping[str, int]
+    cards: Sequence[Any]
+    shortfalls: tuple[Shortfall, ...]
+    own: frozenset[str]
+
+
+def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: Policy) -> tuple[Shortfall, ...]:
+    """Why *cards* do not take *request*; none if they do."""
+    return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
+
+
+def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy) -> Advice | None:
+    """What *shape* must ask less of to be placed in *room*; None if asking for less is no help."""
+    parts: list[Less] = []
+    own: list[tuple[int, int]] = []
+    for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
+        # Memory is told in MiB.
+        if free < (2**20 if name in _OF_NODE else 1):
+            return None
+        if name in room.own:
+            own.append((wanted, free))
+        else:
+            parts.append(Less(name, "", wanted, free))
+    found: tuple[Less, ...] | None = ()
+    if room.shortfalls:
+        left = _FIGURES_MAX - len(parts)
+        found = _Search(room.cards, dialect, policy).parts(shape.request, room.shortfalls, left)
+    if found is None or not all(any(_lowers(one, *lack) for one in found) for lack in own):
+        return None
+    return Advice((*parts, *found))
+
+
+def _lowers(one: Less, wanted: int, free: int) -> bool:
+    """Whether it lowers a resource of the node, of which *wanted* was asked, to what is *free*: it is its figure."""
+    return one.amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or one.asked == wanted)
+
+
+class _Search(NamedTuple):
+    """The cards for which a request is lowered."""
+
+    cards: Sequence[Any]
+    dialect: AnyJudging
+    policy: Policy
+
+    def parts(self, request: Any, short: Sequence[Shortfall], figures: int) -> tuple[Less, ...] | None:
+        """Up to so many *figures* to lower, so that the cards, which fall *short*, take *request*."""
+        first: dict[Reason, tuple[Less, Any]] = {}
+        for figure, step in _steps(short) if figures > 0 else ():
+            less = self.dialect.relaxed(self.cards, request, figure, step.amount)
+            if less is None:
+                continue
+            if self.dialect.place(self.cards, less, self.policy) is not None:
+                return (step,)
+            first.setdefault(figure, (step, less))
+        for step, less in first.values() if figures > 1 else ():
+            more = self.parts(less, self.dialect.shortfalls(self.cards, less), figures - 1)
+            if more is not None:
+                return _joined(step, more)
+        return None
+
+
+def _joined(step: Less, more: Sequence[Less]) -> tuple[Less, ...]:
+    """Both; a figure that was lowered twice was asked as it stood at first."""
+    kept = {step.figure: step}
+    for one in more:
+        kept[one.figure] = one._replace(asked=step.asked) if one.figure == step.figure else one
+    return tuple(kept.values())
+
+
+def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
+    """Every figure and value that some card, or the node, could give: the smallest change first."""
+    found: dict[tuple[Reason, int], Less] = {}
+    for one in shortfalls:
+        # Of whole chips that come in other sizes fewer can be had.
+        figure = Reason.CARD_COUNT if one.unit.endswith(_WHOLE_CHIPS) else _FIGURES.get(one.reason)
+        if figure is not None and 0 < one.free < one.wanted and (figure, one.free) not in found:
+            found[figure, one.free] = Less(figure, one.unit, one.wanted, one.free)
+    tried: dict[Reason, int] = {}
+    kept: list[tuple[Reason, Less]] = []
+    for (figure, _), less in sorted(found.items(), key=lambda item: (-item[1].amount / item[1].asked, item[0])):
+        tried[figure] = tried.get(figure, 0) + 1
+        if tried[figure] <= _TRIED_MAX:
+            kept.append((figure, less))
+    return kept
+
+
+def shown(resource: str, amount: int) -> str:
+    """An amount of one of a node's resources, as manifests write it."""
+    if resource == names.CPU:
+        return f"{amount / 1000:g}"
+    if resource in _OF_NODE:
+        return f"{amount // 2**20}Mi"
+    return str(amount)

@@ -1,0 +1,349 @@
+"""Why a pod waits: the refusals of all nodes summed up, and sentences of them, with the smallest change that helps.
+
+A refusal is judged node by node (`core.explaining.refusal`), which a caller may do in slices; `summed` adds them up
+into counts per reason and the few nearest nodes; `sentence` and `report` make prose of that. Nothing else in the core
+does.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.explaining.advice import Advice
+from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
+from core.ledger import Ledger, Placement
+from core.model import NodeName
+from core.placing.kinds import Helping, Kinds
+from core.placing.shape import Shape
+from core.port import Reason, Shortfall, Violation
+from core.settings import Policy
+from core.waiting import Cause, Wait
+
+# How many nodes a refusal names with their numbers; the rest are counted.
+_NEAREST: Final = 3
+_SENTENCE_MAX: Final = 1024
+# How a card is told of that one of these refuses.
+_SAID: Final = {
+    Reason.UUID: "not one of the cards that the pod accepts",
+    Reason.INDEX: "not at a position that the pod accepts",
+    Reason.BUSY: "in use",
+}
+# What a number and its unit say already.
+_COUNTED: Final = (*AMOUNTS, Reason.CARD_COUNT)
+_SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)
+# What was refused may fit when it is asked why, or where nothing but a silent device plugin is in its way.
+_NONE_REFUSES: Final = "no node refuses the pod as it is now"
+# So many names of cards or types are written out.
+_LISTED: Final = 6
+
+_Distance = tuple[bool, int, float, int, float, str]
+# Stands behind every change that helps.
+_NO_CHANGE: Final = (99, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why no node fits: of *nodes*, how many for each reason (most frequent first), the nearest, what would help.
+
+    No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
+    take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
+    said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "".
+    """
+
+    nodes: int
+    counts: tuple[tuple[str, int], ...]
+    nearest: tuple[NodeRefusal, ...]
+    remedy: str
+    never: bool = False
+    faulty: bool = False
+    new: str = ""
+
+    @property
+    def signature(self) -> tuple[tuple[str, ...], str, str]:
+        """Equal as long as only numbers moved."""
+        return tuple(key for key, _ in self.counts), _without_digits(self.remedy), self.new
+
+    @property
+    def words(self) -> str:
+        """What the nearest node, or its card, complains of in words of its own."""
+        if not self.nearest:
+            return ""
+        short = telling(self.nearest[0].shortfalls)
+        return _without_digits(self.nearest[0].detail if short is None else short.detail)
+
+
+@dataclass(slots=True)
+class _There:
+    """What cards and labels there are that a pod's selectors pass over, and whether nothing else refuses any card."""
+
+    by_reason: dict[Reason, set[str]] = field(default_factory=dict)
+    labels: dict[str, set[str]] = field(default_factory=dict)
+    positions: int = 0
+    others: bool = False
+    passed_over: bool = False
+
+    def add(self, refusal: NodeRefusal) -> None:
+        """Look at the cards of one more node."""
+        for one in refusal.shortfalls:
+            if one.reason in _SELECTORS:
+                self.by_reason.setdefault(one.reason, set()).add(_name_of(one))
+            else:
+                self.others = self.others or one.reason is not Reason.UNUSABLE
+        self.passed_over = self.passed_over or refusal.passed_over
+        for key, value in refusal.labels:
+            self.labels.setdefault(key, set()).add(value)
+        places = sum(one.unit == "position" for one in refusal.shortfalls)
+        self.positions = max(self.positions, len({one.card for one in refusal.shortfalls}) if places else 0)
+
+    def remedy(self) -> str:
+        """What the pod could name instead."""
+        if self.others:
+            return ""
+        if Reason.UUID in self.by_reason:
+            return f"Name cards that are there ({_listed(self.by_reason[Reason.UUID])}), or leave their list out"
+        if Reason.INDEX in self.by_reason and self.positions:
+            return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
+        types, found = self.by_reason.get(Reason.TYPE, set()) - {""}, []
+        if types:
+            found.append(f"Name types that are there ({_listed(types)})")
+        if Reason.MODE in self.by_reason:
+            found.append("leave the mode out, or name one that a card is in")
+        if self.passed_over and not self.by_reason:
+            has = " and ".join(f"{key}: {_listed(values)}" for key, values in self.labels.items())
+            there = f" (nodes with such cards have {has})" if has else ""
+            found.append(f"correct the pod's node selector or affinity{there}, or label a node")
+        return ", or ".join(found)
+
+
+def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:
+    """The refusals of those of all *nodes* that refuse, as counts, the nearest nodes, and the smallest change.
+
+    new: what a new node is called that would take the pod, or "".
+    """
+    counts: dict[str, int] = {}
+    nearest: list[tuple[_Distance, NodeRefusal]] = []
+    never = True
+    absent: set[str] | None = None
+    now: Advice | None = None
+    once_empty: tuple[Advice, str] | None = None
+    # The node that would take the pod as it is, were it to let it in.
+    shut: NodeRefusal | None = None
+    repair = ""
+    there = _There()
+    for refusal in refusals:
+        never = never and refusal.hopeless
+        absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
+        counts[refusal.key] = counts.get(refusal.key, 0) + 1
+        if refusal.now is not None and (now is None or refusal.now.size < now.size):
+            now = refusal.now
+        if refusal.once_empty is not None and (once_empty is None or refusal.once_empty.size < once_empty[0].size):
+            once_empty = refusal.once_empty, refusal.wait
+        if refusal.barred and not refusal.shortfalls and not refusal.detail and not refusal.hopeless:
+            shut = refusal if shut is None or refusal.node < shut.node else shut
+        repair = min(repair or refusal.repair, refusal.repair or repair)
+        there.add(refusal)
+        nearest.append((_distance(refusal), refusal))
+        if len(nearest) > 64:
+            nearest = sorted(nearest, key=lambda pair: pair[0])[:_NEAREST]
+    best = tuple(refusal for _, refusal in sorted(nearest, key=lambda pair: pair[0])[:_NEAREST])
+    ordered = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    everywhere = sum(counts.values()) == nodes > 0
+    never = never and everywhere
+    if absent and everywhere:
+        remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
+    elif never:
+        parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
+        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
+    else:
+        waits = [next((one for one in best if one.wait), None), shut]
+        remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
+    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(repair), new=new)
+
+
+def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
+    """To ask for less, or to wait for the repair of one of *waits*."""
+    parts = [f"ask for {now}"] if now is not None else []
+    parts += [f"tolerate {one.tolerate}" for one in waits if one.tolerate]
+    if waits:
+        parts.append("wait until " + ", or until ".join(one.wait for one in waits))
+    return _capital(", or ".join(parts))
+
+
+def _never_remedy(now: Advice | None, once_empty: tuple[Advice, str] | None) -> str:
+    """What an empty node would take and when, and how much of that at once."""
+    if once_empty is None:
+        return ""
+    less = f"Ask for {once_empty[0]}"
+    if str(now) == str(once_empty[0]):
+        return less
+    wait = once_empty[1] or "room frees"
+    return f"{less}; with {now} it would be placed now" if now is not None else f"{less}; it then waits until {wait}"
+
+
+def refused(ledger: Ledger, shape: Shape, policy: Policy) -> Refused:
+    """Why no node fits *shape*, judged over all nodes at once."""
+    helping = Helping(Kinds(ledger), shape, policy)
+    found: list[NodeRefusal] = []
+    for name, state in ledger.states.items():
+        helping.look(name)
+        refusal = refusal_on(ledger, shape, state, policy)
+        found += [refusal] if refusal is not None else []
+    return summed(found, len(ledger.states), helping.told())
+
+
+def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
+    """Why a pod waits that no node takes; *silent*: nodes that would, were their device plugins not silent."""
+    text, cause = sentence(answer), _cause(answer)
+    if not silent:
+        return Wait(cause, _with_help(text, answer) if cause is Cause.UNSCHEDULABLE else text)
+    return Wait(Cause.DEVICE_PLUGIN_SILENT, f"{_silence(silent)} {text}" if answer.counts else _silence(silent))
+
+
+def _cause(answer: Refused) -> Cause:
+    if answer.nodes and not answer.counts:
+        return Cause.WAITING_FOR_DECISION
+    if answer.new:
+        return Cause.UNSCHEDULABLE
+    if not answer.nodes:
+        return Cause.NO_NODES
+    if not answer.never:
+        return Cause.WAITING_FOR_NODE
+    return Cause.CARDS_UNUSABLE if answer.faulty else Cause.NEVER_FITS
+
+
+def _silence(nodes: Sequence[NodeName]) -> str:
+    shown = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    fit = "1 node would fit, but its" if len(nodes) == 1 else f"{len(nodes)} nodes would fit, but their"
+    return f"{fit} device plugin does not answer ({shown})."
+
+
+def sentence(answer: Refused) -> str:
+    """The short form, for conditions and events: counts per reason, the nearest card, what to do."""
+    if not answer.nodes:
+        return "0/0 nodes are available: the cluster has no nodes yet."
+    if not answer.counts:
+        return _NONE_REFUSES
+    why = ", ".join(f"{count} {key}" for key, count in answer.counts)
+    text = f"0/{answer.nodes} nodes are available: {why}."
+    near = _nearest_card(answer.nearest)
+    if near:
+        text += f" Nearest: {near}."
+    # Where the nearest cannot be judged, nothing is said of those that can.
+    if answer.never and not answer.nearest[0].repair:
+        on = " on the cards that can be used now" if answer.faulty else ""
+        text += f" Not even an empty node of this cluster could take it{on}."
+    if answer.remedy:
+        text += f" {answer.remedy}."
+    return text if len(text) <= _SENTENCE_MAX else text[: _SENTENCE_MAX - 1] + "…"
+
+
+def report(answer: Refused) -> str:
+    """The full text on demand: every reason with its count, the nearest nodes card by card."""
+    if answer.nodes and not answer.counts:
+        return _NONE_REFUSES
+    never = ", and none would if it were empty" if answer.never and not answer.faulty else ""
+    lines = [f"No node fits ({answer.nodes} looked at{never}):"]
+    lines += [f"  {count:>5}  {key}" for key, count in answer.counts]
+    for refusal in answer.nearest:
+        lines.append(f"{refusal.node}: {refusal.key}" + (f" ({refusal.detail})" if refusal.detail else ""))
+        lines += [f"    {_card(short, hopeless=refusal.hopeless)}" for short in refusal.shortfalls]
+    if answer.remedy:
+        lines.append(f"What would help: {answer.remedy}.")
+    if answer.new:
+        lines.append(_helps(answer))
+    return "\n".join(lines)
+
+
+def _with_help(text: str, answer: Refused) -> str:
+    """*text* and which kind of node would help, which is not what is cut off."""
+    most = _SENTENCE_MAX - len(_helps(answer)) - 1
+    return f"{text if len(text) <= most else text[: most - 1] + '…'} {_helps(answer)}"
+
+
+def _helps(answer: Refused) -> str:
+    return f"A new node {answer.new} would take it."
+
+
+def invalid(violations: Sequence[Violation]) -> str:
+    """A pod that may not be asked so, in the words of admission."""
+    return "; ".join(str(violation) for violation in violations)
+
+
+def unjudged(what: Sequence[str]) -> str:
+    """A pod that asks for what is not judged yet."""
+    return f"waits because cardshare does not judge this yet: {', '.join(what)}; remove it, or use another scheduler"
+
+
+def not_sold(what: Sequence[str]) -> str:
+    """A pod that asks for cards by resources by which none are sold."""
+    named = ", ".join(what)
+    return (
+        f"asks for {named}, by which this cluster's configuration sells no cards; write the names that it does sell by"
+    )
+
+
+def placed(ledger: Ledger, placement: Placement) -> str:
+    """Where a pod went, card by card: ``gpu-3: GPU-0 (4096 MiB, 25 % cores)``; without cards the node alone."""
+    state = ledger.states.get(placement.node)
+    if placement.dialect is None:
+        return placement.node
+    cards = state.cards(placement.dialect) if state is not None else ()
+    entries = ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
+    return f"{placement.node}: " + ", ".join(f"{one.card} ({one.text})" for one in entries)
+
+
+def _distance(refusal: NodeRefusal) -> _Distance:
+    """How far a node is from fitting: those that could once they empty first, then the smallest change, or lack.
+
+    Names settle ties.
+    """
+    size = refusal.once_empty.size if refusal.once_empty is not None else _NO_CHANGE if refusal.hopeless else (0, 0.0)
+    short = telling(refusal.shortfalls)
+    if short is None:
+        return (refusal.hopeless, *size, 2 if refusal.detail else 3, 0.0, refusal.node)
+    if lacks(short):
+        return (refusal.hopeless, *size, 0, lack(short), refusal.node)
+    return (refusal.hopeless, *size, 1, float(NEARNESS[short.reason]), refusal.node)
+
+
+def _nearest_card(nearest: Sequence[NodeRefusal]) -> str:
+    for refusal in nearest:
+        if refusal.barred and not refusal.hopeless and not refusal.shortfalls:
+            return ""
+        short = telling(refusal.shortfalls)
+        if short is not None:
+            return f"{refusal.node} {_card(short, hopeless=refusal.hopeless)}"
+        if refusal.detail:
+            return f"{refusal.node} {refusal.detail}"
+    return ""
+
+
+def _card(short: Shortfall, *, hopeless: bool) -> str:
+    where = f"{short.card}: " if short.card else ""
+    # What chips of another size could give is for the remedy; the text says what is wrong.
+    is_multiple = short.reason is Reason.TEMPLATE and short.unit.endswith(" of idle chips")
+    if (short.wanted or short.free) and not is_multiple:
+        unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
+        text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"
+        return text if short.reason in _COUNTED else f"{text} ({short.reason})"
+    if short.reason is Reason.TYPE and short.detail:
+        return f"{where}its type is {short.detail}"
+    return where + (short.detail or _SAID.get(short.reason, short.reason))
+
+
+def _name_of(short: Shortfall) -> str:
+    return short.detail if short.reason is Reason.TYPE else short.card
+
+
+def _listed(words: Iterable[str]) -> str:
+    ordered = sorted(words)
+    more = f" and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else ""
+    return ", ".join(ordered[:_LISTED]) + more
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _without_digits(text: str) -> str:
+    return "".join("#" if char.isdigit() else char for char in text)

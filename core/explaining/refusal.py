@@ -1,0 +1,263 @@
+"""Why one node cannot take a pod, as facts: what refuses it, in numbers, and what would let it in there.
+
+What keeps the pod off for now only (a cordon, a taint, a card that is unhealthy) is judged as if it did not. What is
+advised was judged on the node that it is for (`core.explaining.advice`). `core.explaining.explain` makes prose of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from core import names, nodefit, spelling
+from core.explaining import advice
+from core.explaining.advice import Advice, NodeCapacity
+from core.ledger import Ledger, NodeState
+from core.model import NodeName
+from core.placing.shape import Shape, judge
+from core.port import ILL, Healing, Reason, Shortfall
+from core.settings import Policy
+
+# A shortfall of these can be answered by asking for less.
+AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)
+
+WHY: Final = {
+    Reason.MEMORY: "too little free memory on every card",
+    Reason.CORES: "too few free cores on every card",
+    Reason.SLOTS: "no card with a free slot",
+    Reason.EXCLUSIVE: "no card to itself",
+    Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
+    Reason.UNSTEADY: "no card that fits has stayed well",
+    Reason.UNHEALTHY: "no healthy card that fits",
+    Reason.UUID: "no card of a UUID that the pod accepts",
+    Reason.INDEX: "no card at an index that the pod accepts",
+    Reason.MODE: "no card in the mode that the pod asks for",
+    Reason.TYPE: "no card of a type that the pod accepts",
+    Reason.GROUP: "every card holds a member of the pod's group",
+    Reason.RULE: "every card holds a pod of the same exclusive rule",
+    Reason.LAYOUT: "no card whose MIG layout has such a slice left",
+    Reason.TEMPLATE: "no card with such a slice left",
+    Reason.HANDOVER: "a slice of a card is being handed over",
+    Reason.BUSY: "no idle card",
+    Reason.CARD_COUNT: "too few cards",
+    Reason.UNUSABLE: "only cards that cannot be used",
+}
+_TAINT: Final = "taint "
+# A pod as sentences name it, by namespace and name.
+_NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
+_UNTOLD: Final = "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node"
+# Which reason speaks for a node whose cards lack different things: the one nearest to fitting.
+NEARNESS: Final = {reason: at for at, reason in enumerate(WHY)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRefusal:
+    """One node, why it cannot take the pod (key: constant words to count by), and its cards with numbers.
+
+    hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
+    pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
+    less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
+    otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired before all of the
+    node's cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a
+    node with such cards has instead of what the former asks for.
+    """
+
+    node: NodeName
+    key: str
+    detail: str = ""
+    shortfalls: tuple[Shortfall, ...] = ()
+    hopeless: bool = False
+    barred: bool = False
+    absent: tuple[str, ...] = ()
+    now: Advice | None = None
+    once_empty: Advice | None = None
+    wait: str = ""
+    tolerate: str = ""
+    repair: str = ""
+    passed_over: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
+    """Why this node cannot take *shape*, or None if it can."""
+    refusal = _refusal_on(ledger, shape, state, policy)
+    absent = _absent(ledger, shape, state) if refusal is not None else ()
+    return replace(refusal, absent=absent) if refusal is not None and absent else refusal
+
+
+def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
+    facts = state.facts
+    mismatch = nodefit.mismatch(shape.constraints, facts)
+    if mismatch is not None:
+        selector = shape.constraints.selector if state.cards(shape.dialect) else ()
+        labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
+        return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
+    inside = _refusal_inside(ledger, shape, state, policy)
+    bars = tuple(nodefit.bars(shape.constraints.tolerations, facts))
+    if not bars or (inside is not None and not state.cards(shape.dialect)):
+        return inside
+    return _barred(facts.name, bars, inside)
+
+
+def _barred(name: NodeName, bars: Sequence[str], inside: NodeRefusal | None) -> NodeRefusal:
+    """A node that keeps the pod off for now; *inside*: why it could not take it otherwise."""
+    wait = f"{name} {' and '.join(map(_lifted, bars))}"
+    if inside is None:
+        # Taints of Kubernetes' own tell of a condition, which pods are to wait out.
+        own = all(one.startswith(_TAINT) and "kubernetes.io/" not in one for one in bars)
+        tolerate = " and ".join(bars) if own else ""
+        return NodeRefusal(node=name, key=bars[0], barred=True, wait=wait, tolerate=tolerate)
+    if inside.wait:
+        wait += f" and {inside.wait}"
+    elif inside.now != inside.once_empty:
+        wait += " and room frees"
+    return replace(inside, key=bars[0], barred=True, now=None, wait=wait)
+
+
+def _lifted(bar: str) -> str:
+    """What is true of a node that *bar* keeps pods off no more."""
+    if bar.startswith(_TAINT):
+        return f"is rid of {bar}"
+    return "is uncordoned" if bar == nodefit.CORDONED else "is ready"
+
+
+def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
+    """Why a node that lets such pods in cannot take *shape*, or None if it can."""
+    name = state.facts.name
+    if not state.cards(shape.dialect):
+        complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
+        if complaint is not None:
+            return NodeRefusal(
+                node=name,
+                key="device data that cannot be used",
+                detail=impersonal(complaint.problem),
+                hopeless=True,
+                repair=f"the device data of {name} can be used",
+            )
+        return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
+    takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
+    short = None if takes is not None else _short(ledger, shape, state, policy)
+    if shape.dialect not in state.closed:
+        return short
+    if short is not None and short.hopeless:
+        return replace(short, now=None)
+    wait = f"{name} is open to new shares" + (f" and {short.wait}" if short is not None else "")
+    return NodeRefusal(node=name, key="closed to new shares", detail=impersonal(state.closed[shape.dialect]), wait=wait)
+
+
+def impersonal(text: str) -> str:
+    """*text* without the name of a pod: who waits may be of another namespace than who is waited for.
+
+    Operators find the name among the node's warnings in ``kubectl cards get``, and in events of the pod itself.
+    """
+    found = _NAMED_POD.search(text)
+    if found is None:
+        return text
+    return f"{text[: found.start()]}another pod" if found.start() else _UNTOLD
+
+
+def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal:
+    """A node that has too little of something: what, and what would help."""
+    dialect, facts, cards = ledger.catalog.judging(shape.dialect), state.facts, state.cards(shape.dialect)
+    empty = ledger.empty_cards(facts.name, shape.dialect)
+    shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
+    if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
+    lacking = nodefit.shortages(shape.amounts, facts, state.used)
+    own = ledger.catalog.dialects[shape.dialect].resources(ledger.tables) if shape.dialect else frozenset[str]()
+    now = advice.relaxed(shape, NodeCapacity(facts, state.used, cards, shortfalls, own), dialect, policy)
+    once_empty = advice.relaxed(shape, NodeCapacity(facts, {}, empty, if_empty, own), dialect, policy)
+    # What the cards count themselves is told by their shortfalls.
+    beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
+    hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
+    key = f"insufficient {hardest}" if hardest else _key(shortfalls)
+    if once_empty is not None and not once_empty.parts:
+        return NodeRefusal(
+            node=facts.name,
+            key=key,
+            detail=_amounts(lacking, "free"),
+            shortfalls=shortfalls,
+            now=now,
+            wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
+        )
+    if isinstance(dialect, Healing) and any(one.reason in ILL for one in if_empty):
+        if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
+        if not beyond and not if_well:
+            wait = f"an unhealthy card of {facts.name} is well again"
+            if any(one.reason is Reason.UNSTEADY for one in if_empty):
+                wait = f"a card of {facts.name} that becomes unhealthy again and again has stayed well"
+            return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
+        if_empty = if_well or if_empty
+    unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
+    return NodeRefusal(
+        node=facts.name,
+        key=key if hardest else _key(if_empty),
+        detail=_amounts(beyond, "there"),
+        shortfalls=if_empty,
+        hopeless=True,
+        now=now,
+        once_empty=once_empty,
+        repair=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
+    )
+
+
+def _names(lacking: nodefit.Shortages) -> str:
+    return ", ".join(name for name, _, _ in lacking)
+
+
+def _amounts(lacking: nodefit.Shortages, of: str) -> str:
+    shown = advice.shown
+    return "; ".join(
+        f"{name}: {shown(name, wanted)} wanted, {shown(name, free)} {of}" for name, wanted, free in lacking
+    )
+
+
+def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:
+    """Resources that the node has none of, with what was probably meant."""
+    found = [resource for resource, _ in shape.amounts if not state.facts.allocatable.get(resource)]
+    if not found:
+        return ()
+    known = ledger.catalog.resources(ledger.tables)
+    meant = [(one, spelling.meant(one, known - {one})) for one in found]
+    return tuple(f"{one} (did you mean {other}?)" if other else one for one, other in meant)
+
+
+def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str]) -> str:
+    """What must happen for the node to take the pod as it is; *lacking*: what it has too little of beside cards."""
+    reasons = {short.reason for short in shortfalls}
+    if Reason.HANDOVER in reasons:
+        cards = "the slice is handed over"
+    elif Reason.CARD_COUNT in reasons:
+        cards = "enough cards are free"
+    else:
+        cards = "a card empties" if reasons or not lacking else ""
+    freed = ", ".join(name for name in lacking if name != names.PODS)
+    others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
+    return " and ".join(part for part in (cards, others) if part)
+
+
+def _key(shortfalls: Sequence[Shortfall]) -> str:
+    short = telling(shortfalls)
+    return WHY[short.reason] if short is not None else "no card fits"
+
+
+def telling(shortfalls: Sequence[Shortfall]) -> Shortfall | None:
+    """The shortfall that speaks for a node: too few cards where some fit, else the card that lacks least."""
+    few = next((one for one in shortfalls if one.reason is Reason.CARD_COUNT and lacks(one)), None)
+    lacking = [one for one in shortfalls if lacks(one)]
+    if few is not None or not shortfalls:
+        return few
+    if lacking:
+        return min(lacking, key=lambda one: (lack(one), one.card))
+    return min(shortfalls, key=lambda one: (NEARNESS[one.reason], one.card))
+
+
+def lacks(short: Shortfall) -> bool:
+    """Whether something would do there if less were asked."""
+    if short.reason is Reason.CARD_COUNT:
+        return short.free > 0
+    return short.reason in AMOUNTS and short.wanted > 0
+
+
+def lack(short: Shortfall) -> float:
+    """Which part of what is wanted is missing."""
+    return (short.wanted - short.free) / short.wanted

@@ -1,0 +1,75 @@
+"""Why a unit is refused, in words: how many of how many fit, why one more does not, and what would help."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Final
+
+from core.explaining import explain
+from core.model import NodeName
+from core.placing import gang
+from core.placing.shape import Shape
+from core.waiting import Cause, Wait
+
+_TEXT_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Of the members that find no place: why no node takes one more, and which a new node would take.
+
+    one: judged where all that fit have their places. news: shape -> what to call a new node that would take it, or "".
+    """
+
+    one: explain.Refused
+    news: Mapping[Shape, str]
+
+
+def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Sequence[NodeName] = ()) -> Wait:
+    """Why the members of a unit wait of which too few fit at once; *missing*: None where nobody has asked the nodes.
+
+    silent: the nodes that were left out because their device plugins are silent. Reason `Unschedulable` is said only
+    where new nodes would let in as many as are wanted.
+    """
+    text = f"{_counts(answer)}."
+    if missing is None:
+        return Wait(Cause.WAITING_FOR_GROUP, f"{text} {_remedy(answer)}")
+    why = explain.wait(replace(missing.one, new=""), silent)
+    text = f"{text} Of one more: {why.text} {_remedy(answer)}"
+    helped = frozenset(shape for shape, new in missing.news.items() if new)
+    if why.cause is Cause.DEVICE_PLUGIN_SILENT:
+        return Wait(why.cause, _cut(text))
+    if not answer.is_met_with(helped):
+        return Wait(Cause.WAITING_FOR_GROUP, _cut(text))
+    help_ = _helps(answer, missing.news, helped)
+    return Wait(Cause.UNSCHEDULABLE, f"{_cut(text, _TEXT_MAX - len(help_) - 1)} {help_}")
+
+
+def _counts(answer: gang.Refused) -> str:
+    unit = answer.unit
+    wanted = max(unit.min_member, sum(unit.task_minimums.values()))
+    text = f"waits because {answer.fitting} of the {wanted} members of its group that are wanted together fit now"
+    parts = [
+        f"{part.fitting} of {part.members} {f'of task {part.task}' if part.task else 'that wait'}"
+        for part in answer.parts
+    ]
+    return f"{text}: {', '.join(parts)}" if parts else text
+
+
+def _remedy(answer: gang.Refused) -> str:
+    lower = f", or set the group's minMember to {answer.fitting}" if _may_be_fewer(answer) else ""
+    return f"Free room for {answer.missing} more, let each ask for less{lower}."
+
+
+def _may_be_fewer(answer: gang.Refused) -> bool:
+    """Whether it would be placed if fewer were wanted."""
+    by_task = any(answer.unit.lacks(task, answer.placed()) for task in answer.unit.task_minimums)
+    return 0 < answer.fitting < answer.unit.min_member and not by_task
+
+
+def _helps(answer: gang.Refused, news: Mapping[Shape, str], helped: Set[Shape]) -> str:
+    kinds = sorted({news[part.shape] for part in answer.parts if part.shape in helped})
+    return f"New nodes {' and '.join(kinds)} would take those that find no place."
+
+
+def _cut(text: str, most: int = _TEXT_MAX) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,1 @@
+"""Where a pod or a gang goes: shapes, scores, candidates, the decision."""

@@ -1,0 +1,55 @@
+"""Why a placed pod is served in one way and not in another: the best node of every way, compared on demand."""
+
+from core.ledger import Ledger, Placement
+from core.placing.decide import shapes_by_way
+from core.placing.score import NodePolicy
+from core.placing.shape import Found, Shape, scan
+from core.port import Choosing
+
+
+def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> str:
+    """One sentence: the way taken, and for each other way its best node now, were the pod not placed; "" if no choice.
+
+    Looks at every node once per way.
+    """
+    dialect = None if shape.dialect is None else ledger.catalog.dialects[shape.dialect]
+    ways = shapes_by_way(ledger, shape)
+    state = ledger.states.get(placement.node)
+    if not ways or state is None or not isinstance(dialect, Choosing):
+        return ""
+    taken = dialect.way(placement.assignment, state.cards(placement.dialect))
+    before = ledger.fork()
+    before.release(placement.pod)
+    here = _on(before, policy, shape, placement)
+    preference = ledger.settings.mode_preference
+    told = [f"{taken} on {placement.node}" + (" (preferred by settings)" if taken in preference else "")]
+    for way, held in ways.items():
+        if way == taken:
+            continue
+        found = scan(before, policy, held)
+        if found is None:
+            told.append(f"{way} fits on no node")
+            continue
+        cards = before.states[found.node].cards(shape.dialect)
+        # Cards that answer to two words are not told of twice.
+        if dialect.way(found.placed.assignment, cards) != way:
+            continue
+        share = "; ".join(dict.fromkeys(one.text for one in dialect.describe(found.placed.assignment, cards)))
+        told.append(f"{way} on {found.node} {_verdict(here, found, way, preference)}: {share}")
+    return "; ".join(told)
+
+
+def _on(before: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> Found | None:
+    """What the pod would be promised on its own node if it were not there yet."""
+    others = before.states.keys() - {placement.node}
+    return scan(before, policy, shape, others)
+
+
+def _verdict(here: Found | None, other: Found, way: str, preference: tuple[str, ...]) -> str:
+    if here is None:
+        return "would fit now"
+    if other.rank.minus_score == here.rank.minus_score:
+        return "scores the same"
+    if other.rank.minus_score > here.rank.minus_score:
+        return "scores lower"
+    return "scores higher" + ("" if way in preference or not preference else ", but is not preferred")

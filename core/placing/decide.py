@@ -1,0 +1,177 @@
+"""One pod, one answer: what it asks as a shape, and where it goes now.
+
+Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no pause between the two.
+"""
+
+from collections.abc import Generator, Set
+from dataclasses import dataclass
+from typing import Final
+
+from core import cardless, nodefit
+from core.catalog import Asked
+from core.errors import InvalidRequestError
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod
+from core.placing.candidates import Candidates
+from core.placing.score import NodePolicy
+from core.placing.shape import Found, Shape, better, scan
+from core.port import Choosing, Violation
+
+_UNREADABLE: Final = "CS100"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """The pod may not be asked so: the same sentences as at admission; looked at again when it changes."""
+
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """The pod asks for what no rule here decides yet; it waits with these names as its reason."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSold:
+    """The pod asks for cards by resources by which none are sold here: a node may have them, and nobody counts them."""
+
+    names: tuple[str, ...]
+
+
+def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
+    """All of *pod* that decides where it fits, under the ledger's tables and settings."""
+    asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
+    if asked is not None and not isinstance(asked, Asked):
+        return Invalid(violations=asked)
+    if pod.unjudged:
+        return Unjudged(names=pod.unjudged)
+    try:
+        amounts = nodefit.amounts_of(pod, ledger.uncounted)
+    except InvalidRequestError as e:
+        return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    if asked is None:
+        # Where no dialect serves them, a device plugin may give out cards by them all the same.
+        strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
+        if strange:
+            return NotSold(names=tuple(strange))
+        request = cardless.request_of(amounts)
+        return Shape(dialect=None, request=request, amounts=amounts, constraints=pod.constraints)
+    return Shape(dialect=asked.dialect, request=asked.request, amounts=amounts, constraints=pod.constraints)
+
+
+def decide(
+    candidates: Candidates, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
+) -> Placement | None:
+    """Where *pod* goes now, leaving out *passed_over*; None if no node fits (then ask core.explaining.explain why).
+
+    What settings prefer goes first wherever it fits; without a preference the best score decides.
+    """
+    for preferred in preferred_shapes(candidates.ledger, shape):
+        found = candidates.best(preferred, passed_over)
+        if found is not None:
+            return _promise(pod, shape, found)
+    found = candidates.best(shape, passed_over)
+    return None if found is None else _promise(pod, shape, found)
+
+
+def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:
+    """The same answer by looking at every node; for a fork, where no indices are kept."""
+    for wished in (*preferred_shapes(ledger, shape), shape):
+        found = scan(ledger, policy, wished)
+        if found is not None:
+            return _promise(pod, shape, found)
+    return None
+
+
+# How many nodes are judged between two pauses of `look_around`.
+_SLICE: Final = 32
+
+
+def look_around(
+    ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
+) -> Generator[None, None, Placement | None]:
+    """The same answer in slices of a millisecond or so, as all nodes are now; between them anything may happen.
+
+    For questions from outside: nothing is ordered, and nothing remembered.
+    """
+    preferences = (*preferred_shapes(ledger, shape), shape)
+    best: list[Found | None] = [None] * len(preferences)
+    for at, state in enumerate(tuple(ledger.states.values()), start=1):
+        for number, wished in enumerate(preferences if state.facts.name not in passed_over else ()):
+            best[number] = better(ledger, policy, wished, state, best[number])
+        if at % _SLICE == 0:
+            yield
+    found = next((one for one in best if one is not None), None)
+    return None if found is None else _promise(pod, shape, found)
+
+
+def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
+    """*shape* held to each way in which it could be served, by the way's word; empty where there is no choice."""
+    dialect = ledger.catalog.judging(shape.dialect)
+    if not isinstance(dialect, Choosing):
+        return {}
+    return {
+        way: Shape(dialect=shape.dialect, request=request, amounts=shape.amounts, constraints=shape.constraints)
+        for way, request in dialect.ways(shape.request)
+    }
+
+
+def preferred_shapes(ledger: Ledger, shape: Shape) -> tuple[Shape, ...]:
+    """*shape* held to each way that settings prefer, in their order; none without a preference or a choice."""
+    preference = ledger.settings.mode_preference
+    if not preference:
+        return ()
+    ways = shapes_by_way(ledger, shape)
+    return tuple(ways[way] for way in preference if way in ways)
+
+
+def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> bool:
+    """Whether *placement*, already reserved, would be granted by its node if it were asked again now.
+
+    Judged right before its Binding: the node may have been cordoned, tainted or closed, or its cards may have
+    changed, since it was reserved.
+    """
+    state = ledger.states.get(placement.node)
+    if state is None or not state.cards(placement.dialect) or placement.dialect in state.closed:
+        return False
+    if nodefit.admits(shape.constraints, state.facts) is not None:
+        return False
+    again = ledger.state_without(placement.node, placement.pod)
+    dialect = ledger.catalog.judging(placement.dialect)
+    if not nodefit.has_room(shape.amounts, again.facts.allocatable, again.used):
+        return False
+    cards = again.cards(placement.dialect)
+    # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
+    for wished in (shape, *preferred_shapes(ledger, shape)):
+        placed = dialect.place(cards, wished.request, policy.cards)
+        if placed is not None and placed.assignment == placement.assignment:
+            return True
+    return False
+
+
+def placed_on(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, name: NodeName) -> Placement | None:
+    """What *pod* gets on node *name* now; None if that does not take it."""
+    state = ledger.states.get(name)
+    if state is None:
+        return None
+    for wished in (*preferred_shapes(ledger, shape), shape):
+        found = better(ledger, policy, wished, state, None)
+        if found is not None:
+            return _promise(pod, shape, found)
+    return None
+
+
+def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
+    return Placement(
+        pod=pod.uid,
+        pod_key=pod.key,
+        node=found.node,
+        dialect=shape.dialect,
+        assignment=found.placed.assignment,
+        amounts=shape.amounts,
+        score=found.placed.score,
+        asked_by=pod,
+    )

@@ -1,0 +1,84 @@
+"""Which nodes to keep free for a unit that waits too long behind smaller ones: as few as it needs, those least in use.
+
+Where pods come and go, what ends is taken at once by the next that fits into it, and who needs more waits for ever. On
+nodes that nobody else is placed on room adds up, until the unit fits.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from core.ledger import Ledger, NodeState
+from core.model import NodeName
+from core.placing.decide import placed_on
+from core.placing.gang import Member, Refused, Unit, put
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, takes
+
+
+def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused | None = None) -> frozenset[NodeName]:
+    """Nodes on which the minimum of *unit* would be placed once they are empty; none if all nodes are too few.
+
+    Args:
+        ledger: a fork, of which nothing is used any more after this.
+        policy: how nodes are chosen.
+        unit: what waits.
+        refused: where its members fitted when it was last tried: those places stay as they are.
+    """
+    kept = {placement.node for placement in refused.placements} if refused is not None else set()
+    if refused is not None:
+        put(ledger, policy, refused)
+    left = [one for one in _wanted(unit) if ledger.node_of(one.pod.uid) is None]
+    for name in _by_use(ledger):
+        if not left:
+            break
+        if any(_would_take(ledger, policy, shape, name) for shape in {one.shape for one in left}):
+            found = _fill(ledger, policy, name, left, unit)
+            if len(found) < len(left):
+                kept.add(name)
+            left = found
+    return frozenset(kept) if not left else frozenset()
+
+
+def _wanted(unit: Unit) -> list[Member]:
+    """As many of its members as are wanted together."""
+    found: list[Member] = []
+    rest: list[Member] = []
+    placed = dict.fromkeys((one.task for one in unit.members), 0)
+    for one in unit.members:
+        if unit.lacks(one.task, placed):
+            placed[one.task] += 1
+            found.append(one)
+        else:
+            rest.append(one)
+    return found + rest[: max(unit.needed - len(found), 0)]
+
+
+def _by_use(ledger: Ledger) -> Iterator[NodeName]:
+    """The nodes with fewest pods that would have to end first, then by name."""
+    counts = sorted((len(ledger.holders(name)), name) for name in ledger.states)
+    return (name for _, name in counts)
+
+
+def _would_take(ledger: Ledger, policy: NodePolicy, shape: Shape, name: NodeName) -> bool:
+    """Whether node *name* would take *shape* if nobody held anything there."""
+    state: NodeState = ledger.states[name]._replace(offers=ledger.offered(name), used={}, closed={})
+    return takes(shape, state, ledger.catalog.judging(shape.dialect), policy.cards)
+
+
+def _fill(ledger: Ledger, policy: NodePolicy, name: NodeName, members: Sequence[Member], unit: Unit) -> list[Member]:
+    """Empty node *name*, but for members of *unit*, and place what it takes of *members*; who is left."""
+    own = {one.pod.uid for one in unit.members}
+    with ledger.trial() as trial:
+        for uid in [uid for uid in ledger.holders(name) if uid not in own]:
+            ledger.release(uid)
+        left = []
+        full: set[Shape] = set()
+        for one in members:
+            placement = placed_on(ledger, policy, one.pod, one.shape, name) if one.shape not in full else None
+            if placement is None:
+                full.add(one.shape)
+                left.append(one)
+            else:
+                ledger.reserve(placement)
+        if len(left) < len(members):
+            trial.keep()
+    return left

@@ -1,0 +1,179 @@
+"""The kinds of nodes that the cluster has or settings describe, each as a new node of it would be: whether one helps.
+
+A new node has the cards, labels and taints of its kind, nothing in use and every card well; but no name, card id or
+passing condition that is an old one's alone. Nodes that are alike in that are one kind, and are judged once. Cluster
+autoscalers buy a node for every pod that is said to be unschedulable, so it is said only of a pod that one would take.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from core import names, nodefit
+from core.inventory import at_its_best, node_of
+from core.ledger import Ledger, NodeState
+from core.model import Node, NodeName, Taint
+from core.nodefit import NodeFacts
+from core.placing.shape import Shape, takes
+from core.port import Typical
+from core.settings import DialectName, Policy
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+# Taints that tell of a node's condition, or that it is about to go. Source: Kubernetes documentation, "Taints and
+# Tolerations"; Cluster Autoscaler, utils/taints; Karpenter, apis/v1/taints.go.
+_PASSING: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupt",
+    "karpenter.sh/unregistered",
+)
+# How a node without cards is called.
+_AMOUNTS: Final = ((names.CPU, 1000, "cpus"), (names.MEMORY, 2**30, "Gi of memory"))
+_NEW: Final = NodeName("")
+_SPARE: Final = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Nodes that are alike when they are new. described: its name in settings, "" for that of nodes that are there."""
+
+    state: NodeState
+    described: str = ""
+
+
+class _Known(NamedTuple):
+    """The kind of one node, and what of the node it was made of."""
+
+    facts: NodeFacts
+    offers: Mapping[DialectName, tuple[Any, ...]]
+    capacity: Mapping[str, str]
+    kind: Kind
+
+
+class Kinds:
+    """The kinds of one ledger's nodes, made when they are asked for; make a new one when tables or settings change."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger: Final = ledger
+        self._nodes: dict[NodeName, _Known] = {}
+        self._shared: dict[object, Kind] = {}
+        self.described: Final = tuple(self._described())
+
+    def of(self, name: NodeName) -> Kind | None:
+        """The kind of node *name*; None if it does not exist."""
+        state, node = self._ledger.states.get(name), self._ledger.node(name)
+        if state is None or node is None:
+            self._nodes.pop(name, None)
+            return None
+        offers = self._ledger.offered(name)
+        known = self._nodes.get(name)
+        if (
+            known is not None
+            and known.facts is state.facts
+            and known.offers is offers
+            and known.capacity == node.capacity
+        ):
+            return known.kind
+        kind = self._kind(node, offers)
+        self._nodes[name] = _Known(state.facts, offers, node.capacity, kind)
+        self._tidy()
+        return kind
+
+    def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
+        """Whether a new node of *kind* takes *shape*."""
+        return takes(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy)
+
+    def told(self, kind: Kind, dialect: DialectName | None) -> str:
+        """What to call a new node of *kind*, for somebody who wants its cards of *dialect*, or cpu and memory alone."""
+        if kind.described:
+            return f"of kind {kind.described}"
+        facts = kind.state.facts
+        if dialect is None:
+            amounts = (f"{facts.allocatable.get(one, 0) / per:g} {unit}" for one, per, unit in _AMOUNTS)
+            type_ = facts.labels.get(_INSTANCE_TYPE, "")
+            of = " and ".join(amounts)
+            return f"of type {type_} ({of})" if type_ else f"with {of}"
+        cards = kind.state.offers.get(dialect, ())
+        labels = [one.label for one in self._ledger.catalog.dialects[dialect].tally(cards)]
+        counts = " and ".join(f"{labels.count(label)} x {label}" for label in sorted(set(labels)))
+        type_ = facts.labels.get(_INSTANCE_TYPE, "")
+        return f"of type {type_} ({counts})" if type_ else f"with {counts}"
+
+    def _kind(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> Kind:
+        best = at_its_best(node)
+        if best is not node:
+            offers, _ = self._ledger.catalog.offers(best, self._ledger.tables, self._ledger.settings)
+        state = self._state(best, offers)
+        key = (
+            frozenset(state.facts.labels.items()),
+            state.facts.taints,
+            frozenset(state.facts.allocatable.items()),
+            frozenset(state.offers.items()),
+        )
+        return self._shared.setdefault(key, Kind(state))
+
+    def _state(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> NodeState:
+        """*node* as another like it would be when it is new."""
+        facts = NodeFacts(
+            name=_NEW,
+            uid="",
+            labels={key: text for key, text in node.labels.items() if key != _HOSTNAME and text != node.name},
+            taints=tuple(_lasting(node.taints)),
+            unschedulable=False,
+            ready=True,
+            allocatable=nodefit.facts_of(node).allocatable,
+        )
+        fresh: dict[DialectName, tuple[Any, ...]] = {}
+        for name, cards in offers.items():
+            dialect = self._ledger.catalog.dialects[name]
+            fresh[name] = dialect.at_best(cards) if isinstance(dialect, Typical) else cards
+        return NodeState(facts, fresh, {}, {})
+
+    def _described(self) -> Iterable[Kind]:
+        ledger = self._ledger
+        for kind in ledger.settings.node_kinds:
+            node = node_of(kind)
+            offers, _ = ledger.catalog.offers(node, ledger.tables, ledger.settings)
+            yield Kind(self._state(node, offers), kind.name)
+
+    def _tidy(self) -> None:
+        """Forget nodes that are gone, and kinds that nobody is of."""
+        if len(self._nodes) > len(self._ledger.states) + _SPARE:
+            self._nodes = {name: one for name, one in self._nodes.items() if name in self._ledger.states}
+        if len(self._shared) > 2 * len(self._nodes) + _SPARE:
+            used = {known.kind for known in self._nodes.values()}
+            self._shared = {key: kind for key, kind in self._shared.items() if kind in used}
+
+
+class Helping:
+    """Gathers, node by node, whether a new node would take one shape; each kind is judged once."""
+
+    def __init__(self, kinds: Kinds, shape: Shape, policy: Policy) -> None:
+        self._kinds: Final = kinds
+        self._shape: Final = shape
+        self._policy: Final = policy
+        self._judged: Final[dict[Kind, bool]] = {}
+
+    def look(self, name: NodeName) -> None:
+        """Judge the kind of node *name*."""
+        kind = self._kinds.of(name)
+        if kind is not None:
+            self._judge(kind)
+
+    def told(self) -> str:
+        """What to call a new node that would take the shape, one of the kinds looked at or described; "" if none."""
+        for kind in self._kinds.described:
+            self._judge(kind)
+        found = [self._kinds.told(kind, self._shape.dialect) for kind, takes in self._judged.items() if takes]
+        return min(found, default="")
+
+    def _judge(self, kind: Kind) -> None:
+        if kind not in self._judged:
+            self._judged[kind] = self._kinds.takes(kind, self._shape, self._policy)
+
+
+def _lasting(taints: Iterable[Taint]) -> Iterable[Taint]:
+    return (taint for taint in taints if not taint.key.startswith(_PASSING))

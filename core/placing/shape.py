@@ -1,0 +1,105 @@
+"""All of a pod that decides where it fits, and the exact verdict of one node, or of every node, on it."""
+
+from collections.abc import Hashable, Set
+from typing import Any, Final, NamedTuple
+
+from core import nodefit
+from core.ledger import Ledger, NodeState
+from core.model import NodeConstraints, NodeName
+from core.nodefit import Amounts
+from core.placing.score import NodePolicy, Rank, resource_score
+from core.port import AnyJudging, Placed
+from core.settings import DialectName, Policy
+
+
+class Shape:
+    """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
+
+    dialect is None of a pod without cards.
+    """
+
+    __slots__ = ("_hash", "amounts", "constraints", "dialect", "request")
+
+    def __init__(
+        self, *, dialect: DialectName | None, request: Hashable, amounts: Amounts, constraints: NodeConstraints
+    ) -> None:
+        self.dialect: Final = dialect
+        self.request: Final = request
+        self.amounts: Final = amounts
+        self.constraints: Final = constraints
+        self._hash = hash((dialect, request, amounts, constraints))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Shape)
+            and self._hash == other._hash
+            and self.dialect == other.dialect
+            and self.request == other.request
+            and self.amounts == other.amounts
+            and self.constraints == other.constraints
+        )
+
+
+class Found(NamedTuple):
+    """The best node, what would be placed there, and how good that is."""
+
+    node: NodeName
+    placed: Placed[Any]
+    rank: Rank
+
+
+def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> Placed[Any] | None:
+    """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
+    cards = state.cards(shape.dialect)
+    if not cards or (state.closed and shape.dialect in state.closed):
+        return None
+    if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
+        return None
+    return dialect.place(cards, shape.request, policy)
+
+
+def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> bool:
+    """Whether the node of *state* takes *shape*, its static rules included."""
+    cards = state.cards(shape.dialect)
+    if not cards or (state.closed and shape.dialect in state.closed):
+        return False
+    # The quickest first: this is asked of every node that opens, for every refused shape.
+    return (
+        nodefit.has_room(shape.amounts, state.facts.allocatable, state.used)
+        and nodefit.admits(shape.constraints, state.facts) is None
+        and dialect.place(cards, shape.request, policy) is not None
+    )
+
+
+def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
+    """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
+    best: Found | None = None
+    for name, state in ledger.states.items():
+        if name not in passed_over:
+            best = better(ledger, policy, shape, state, best)
+    return best
+
+
+def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, best: Found | None) -> Found | None:
+    """The node of *state*, if it takes *shape* and is better than *best*; else *best*."""
+    if nodefit.admits(shape.constraints, state.facts) is not None:
+        return best
+    dialect = ledger.catalog.judging(shape.dialect)
+    placed = judge(shape, state, dialect, policy.cards)
+    if placed is None:
+        return best
+    tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
+    rank = ranked(policy, shape, state, placed, tie_ppm)
+    return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
+
+
+def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], tie_ppm: int) -> Rank:
+    """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
+    rank = policy.rank(placed.score, tie_ppm, state.facts.name)
+    if not policy.others:
+        return rank
+    more = resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
+    return rank._replace(minus_score=rank.minus_score - more)

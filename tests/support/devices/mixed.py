@@ -1,0 +1,84 @@
+"""Random requests in every protocol, and whether one that waits would fit a cluster as its objects tell of it."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from controller.documents import Documents, places
+from core.catalog import standard_catalog
+from core.ledger import Ledger
+from core.placing.decide import shape_of, try_decide
+from core.placing.score import node_policy
+from core.placing.shape import Shape
+from core.settings import Settings, Tables
+from core.wire.config_maps import config_map_from_object
+from core.wire.nodes import node_from_object
+from core.wire.pods import pod_from_object
+from tests.support.devices.mindcluster import LABELS
+
+Json = dict[str, Any]
+
+NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+_KINDS: Final = ("vgpu", "vgpu", "vgpu", "memory", "number", "whole", "hami", "hami", "mind", "mind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What one container asks for, and what its pod says about it."""
+
+    limits: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def wanted(chance: random.Random) -> Wanted:
+    """A random request of a random protocol."""
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    limits: dict[str, int]
+    kind = chance.choice(_KINDS)
+    if kind == "vgpu":
+        mode = chance.choice(("", "", "hami-core", "mig", "mps"))
+        annotations = {"volcano.sh/vgpu-mode": mode} if mode else {}
+        limits = {NUMBER: chance.choice((1, 1, 1, 2)), MEMORY: chance.choice((1000, 3000, 6000, 12000, 20000))}
+        limits[CORES] = chance.choice((0, 0, 10, 50, 100))
+    elif kind == "memory":
+        limits = {"volcano.sh/gpu-memory": chance.choice((1000, 4000, 9000))}
+    elif kind == "number":
+        limits = {"volcano.sh/gpu-number": chance.choice((1, 2))}
+    elif kind == "whole":
+        annotations = {"nvidia.com/use-gputype": chance.choice(("A100", "A100-SXM4-80GB"))}
+        limits = {"nvidia.com/gpu": chance.choice((1, 2, 4))}
+    elif kind == "hami":
+        word = chance.choice(("Ascend910B3", "Ascend910B4-1", "Ascend310P"))
+        count = chance.choice((1, 1, 2)) if word == "Ascend910B3" else 1
+        limits = {f"huawei.com/{word}": count}
+        if count == 1 and chance.random() < 0.8:
+            limits[f"huawei.com/{word}-memory"] = chance.choice((2000, 10000, 30000 if word != "Ascend310P" else 12000))
+    else:
+        labels = {**LABELS, "vnpu-level": chance.choice(("low", "high"))}
+        limits = {"huawei.com/npu-core": chance.choice((1, 2, 4, 8))}
+    return Wanted(limits={key: str(value) for key, value in limits.items()}, annotations=annotations, labels=labels)
+
+
+def would_fit(nodes: Iterable[Json], pods: Iterable[Json], config_maps: Iterable[Json], tables: Tables) -> list[str]:
+    """The names of pods on no node that some node has room for, judged from a ledger built from these objects alone."""
+    settings, documents = Settings(), Documents(standard_catalog())
+    told = [config_map_from_object(one) for one in config_maps]
+    for place in places(standard_catalog()):
+        documents.replace(place, [one for one in told if one.namespace == place.namespace])
+    ledger = Ledger(standard_catalog(), tables, settings)
+    for node in map(node_from_object, nodes):
+        ledger.set_node(replace(node, documents=documents.of(node.name)))
+    read = [pod_from_object(one) for one in pods]
+    for pod in read:
+        ledger.count(pod)
+    fitting = []
+    for pod in read:
+        if not pod.node_name and not pod.finished:
+            shape = shape_of(pod, ledger)
+            assert isinstance(shape, Shape), (pod.name, shape)
+            if try_decide(ledger, node_policy(settings), pod, shape) is not None:
+                fitting.append(pod.name)
+    return fitting

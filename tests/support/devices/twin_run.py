@@ -1,0 +1,80 @@
+"""Lets a cluster live through random operations, with a twin that looks for cards sold twice; see `twin_world`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from core.settings import DialectName
+from tests.support.devices.gang_world import GangWorld
+from tests.support.devices.texts import WORDS
+from tests.support.devices.twin_world import World
+
+# After so many operations another cluster begins, so that one that is stuck does not spend the rest.
+_LIFE = 20_000
+_GANG_LIFE = 1_000
+_TOLD = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as the command line says; 0 if no card was sold twice."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/twin",
+        description="Places pods of every protocol while plugins restart, fail and are swapped, nodes come and go and "
+        "the configuration changes; an independent twin reads from the objects alone whether a card is sold twice. "
+        "The last line counts placements that were right, and those that were not.",
+    )
+    parser.add_argument("--operations", type=int, default=1_000_000, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="what happens follows from it (default: %(default)s)")
+    parser.add_argument(
+        "--gangs",
+        action="store_true",
+        help="groups, queues, restarts and refused Bindings instead: gangs are whole or nothing, queues within their "
+        "capability, and nobody waits who fits",
+    )
+    chosen = parser.parse_args(arguments)
+    passed, failed = (run_gangs if chosen.gangs else run)(chosen.operations, chosen.seed)
+    sys.stdout.write(f"{passed} passed, {failed} failed\n")
+    return 1 if failed else 0
+
+
+def run(operations: int, seed: int) -> tuple[int, int]:
+    """(right placements, wrong ones): with those that contradict themselves, and ledgers that drifted."""
+    passed = failed = 0
+    placed = dict.fromkeys(WORDS.dialects, 0)
+    for life, begun in enumerate(range(0, operations, _LIFE)):
+        world = World(f"{seed}/{life}")
+        for _ in range(min(_LIFE, operations - begun)):
+            world.step()
+        wrong = [*world.faults, *world.contradictions, *world.drifts]
+        for text in wrong[: max(_TOLD - failed, 0)]:
+            sys.stdout.write(f"seed {seed}, life {life}: {text}\n")
+        failed += len(wrong)
+        for name, count in world.placed.items():
+            placed[DialectName(name)] += count
+            passed += count
+    sys.stdout.write("placed: " + ", ".join(f"{count} {name}" for name, count in sorted(placed.items())) + "\n")
+    return passed, failed
+
+
+def run_gangs(operations: int, seed: int) -> tuple[int, int]:
+    """(Operations after which all was as it must be, faults), in one cluster after another."""
+    passed = failed = 0
+    for life, begun in enumerate(range(0, operations, _GANG_LIFE)):
+        world = GangWorld(f"{seed}/{life}")
+        for number in range(min(_GANG_LIFE, operations - begun)):
+            world.step()
+            if number % 50 == 49:
+                world.settle()
+            passed += not world.faults
+            if world.faults:
+                break
+        for text in world.faults[: max(_TOLD - failed, 0)]:
+            sys.stdout.write(f"seed {seed}, life {life}: {text}\n")
+        failed += len(world.faults)
+    return passed, failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

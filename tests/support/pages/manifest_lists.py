@@ -1,0 +1,81 @@
+"""``scripts/manifests``: writes the lists of keys, resources and accounts in deploy/base anew, from the dialects.
+
+Manifests say in CEL which pods concern cards. Each list there, one entry to a line, follows from the dialects. Which
+one it is, is told by what it holds: the one with which it has the most in common.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from core.admission.rulebook import MOVED, Rulebook, rulebook
+from core.catalog import standard_catalog
+from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+
+BASE: Final = Path(__file__).parents[3] / "deploy" / "base"
+# Keys and resources with these affixes are told by them in CEL: there is one for every model of a chip.
+_CHIP: Final = "huawei.com/Ascend"
+_OF_A_CHIP: Final = ("-devices-to-allocate", "-devices-allocated", "-uuid")
+# Left alone unless an annotation speaks of them.
+_PLAIN_GPU: Final = "nvidia.com/gpu"
+_LIST: Final = re.compile(r"^( *)(.*)\[\n((?: *'[^'\n]*',?\n)+)( *)\]", re.MULTILINE)
+_ACCOUNTS: Final = re.compile(r"^(  plugin-accounts: \|\n)((?:    \S+\n)+)", re.MULTILINE)
+
+
+def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
+    """Every list by what it holds."""
+
+    def told(keys: frozenset[str]) -> frozenset[str]:
+        return frozenset(key for key in keys if not key.startswith(_CHIP) and not key.endswith(_OF_A_CHIP))
+
+    protected, preferences = book.protected, frozenset({*book.preferences, *MOVED})
+    resources = frozenset(name for name in book.resources if not name.startswith(_CHIP))
+    plugins = frozenset(name for name in book.plugins if not name.endswith("*"))
+    return {
+        "resources that are reviewed": resources - {_PLAIN_GPU},
+        "resources": resources,
+        "annotations that are reviewed": told(protected | preferences),
+        "protected annotations, but those of chips": told(protected),
+        "protected annotations": protected,
+        "annotations that are frozen": preferences - protected,
+        "plugins": plugins,
+        "trusted accounts": plugins | {CONTROLLER_ACCOUNT},
+        "the controller": frozenset({CONTROLLER_ACCOUNT}),
+    }
+
+
+def written(text: str, book: Rulebook) -> str:
+    """The manifest *text* with its lists as they are by *book*."""
+    lists = lists_of(book).values()
+
+    def one(found: re.Match[str]) -> str:
+        held = frozenset(re.findall(r"'([^']*)'", found[3]))
+        known = max(lists, key=lambda each: len(each & held) / len(each | held))
+        if 2 * len(known & held) < len(known | held):
+            raise ValueError(f"a list of {min(held)!r} and others is none that follows from the dialects")
+        indent = re.match(" *", found[3])
+        assert indent is not None
+        entries = ",\n".join(f"{indent[0]}'{key}'" for key in sorted(known))
+        return f"{found[1]}{found[2]}[\n{entries}\n{found[4]}]"
+
+    text = _LIST.sub(one, text)
+    accounts = "".join(f"    {name}\n" for name in book.plugins)
+    return _ACCOUNTS.sub(lambda found: found[1] + accounts, text)
+
+
+def main() -> int:
+    """Write them."""
+    book = rulebook(Settings(), Tables(), standard_catalog())
+    for path in sorted(BASE.glob("*.yaml")):
+        before = path.read_text(encoding="utf-8")
+        after = written(before, book)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(BASE.parents[1])} was written anew\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

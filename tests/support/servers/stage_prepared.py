@@ -1,0 +1,52 @@
+"""The scenarios' stage on a real API server: webhook and controller as their manifests have them, and the players."""
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox.demo.processes import Processes, free_port
+from sandbox.demo.product import apply
+from sandbox.demo.stage import NODES, Stage
+from sandbox.demo.user import KubectlUser
+from sandbox.nodes.kubelet import KubeletSettings
+from tests.support.servers.manifests import Runner, find, reached_at
+from tests.support.servers.prepared import Prepared, playing
+from tests.support.servers.restored import restored
+from tests.support.servers.stage_realapi import PERSON, start_product
+
+
+@asynccontextmanager
+async def real_stage(
+    prepared: Prepared,
+    folder: Path,
+    name: str,
+    kubelet: KubeletSettings | None = None,
+    nodes: Sequence[Mapping[str, Any]] = NODES,
+) -> AsyncIterator[Stage]:
+    """The server with *nodes* and the product; all that is made there goes in the end. Logs go to folder *name*."""
+    api = prepared.api
+    async with (
+        prepared.client() as admin,
+        restored(admin),
+        Processes(api.logs / name, os.environ) as processes,
+        playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
+    ):
+        runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
+        settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
+        reviews = free_port()
+        await apply(admin, [settings, *reached_at(prepared.registrations, reviews)])
+        # No controller ran here before whose Bindings would have to be waited for.
+        delay = ("--start-delay", "0")
+        product = await start_product(runner, prepared.volcano_name, reviews, delay)
+        token = await api.token_for(PERSON, "default")
+        async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
+            yield Stage(
+                url=api.url,
+                admin=admin,
+                records=records,
+                product=product,
+                person=person,
+                kubeconfig=api.write_kubeconfig(folder / "kubeconfig", token),
+            )

@@ -1,0 +1,94 @@
+"""Which tests of `tests/integration` are played on a real API server too, and which are not and why.
+
+A test is a scenario if it asks for a fixture of `OPENERS`; each of those is played again by
+`tests/e2e/test_scenarios.py`, unless it stands in `ONLY_HERE`. How one is written:
+`tests.support.worlds.controller_rig`.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+Test = Callable[..., Any]
+
+OPENERS: Final = frozenset({"rig", "staged", "shared_stage"})
+_ROOM: Final = Path(__file__).parents[2] / "integration"
+# Modules ("test_x") and single tests ("test_x::test_y") that are not played on a real API server, and why.
+_NO_SERVER: Final = "no API server takes part in it"
+_THE_DOUBLE: Final = "it judges the double; what a real server does too is put to both by e2e/test_double_is_honest"
+_THE_PLAYERS: Final = "it judges the players, which serve every scenario on the real server as well"
+_HOSTILE: Final = "its client does what no API server does; e2e calls the webhook by the API server itself"
+_NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
+
+ONLY_HERE: Final[Mapping[str, str]] = {
+    "test_budgets": "e2e/test_workloads does it with the quotas that Kubernetes itself counts",
+    "test_cards_page::test_each_command_is_shown": _NO_SERVER,
+    "test_cards_page::test_every_field_is_listed_and_no_other": _NO_SERVER,
+    "test_cards_page::test_the_schema_is_that_of_the_fields": _NO_SERVER,
+    "test_certs_command": _NO_SERVER,
+    "test_certs_in_cluster::test_a_kubeconfig_that_is_not_there_is_one_clear_line_and_exits_2": _NEVER_ASKS,
+    "test_cli::test_a_disk_that_is_full_is_told_in_one_line": _NEVER_ASKS,
+    "test_cli::test_a_reader_that_has_seen_enough_is_no_error": _NEVER_ASKS,
+    "test_cli::test_an_interrupt_ends_the_wait_for_a_server_quietly": _NEVER_ASKS,
+    "test_cli::test_no_api_server_named_is_an_error_with_a_remedy": _NEVER_ASKS,
+    "test_chaos": "`scripts/chaos --real` plays it on a real server, for minutes",
+    "test_conform_all": _NO_SERVER,
+    "test_controller_process::test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem": _NEVER_ASKS,
+    "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,
+    "test_controller_process::test_a_token_of_the_pod_that_is_not_there_yet_is_waited_for": _NEVER_ASKS,
+    "test_demo": "the demo is about a cluster of its own, the embedded one",
+    "test_failed_calls": _NEVER_ASKS,
+    "test_floods": _HOSTILE,
+    "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
+    "test_kube_transport": "the server that it speaks to fails on demand, in the middle of answers too",
+    "test_listening": _NEVER_ASKS,
+    "test_ports": _HOSTILE,
+    "test_processes": _NO_SERVER,
+    "test_promises": "e2e/test_double_is_honest puts the same promises to both servers",
+    "test_sandbox_join": _THE_PLAYERS,
+    "test_sandbox_kubelet": _THE_PLAYERS,
+    "test_sandbox_policies": _THE_DOUBLE,
+    "test_sandbox_process": _THE_DOUBLE,
+    "test_sandbox_server": _THE_DOUBLE,
+    "test_sandbox_webhooks": _THE_DOUBLE,
+    "test_scripts": _NO_SERVER,
+    "test_volcano_players": _THE_PLAYERS,
+    "test_webhook_process": _HOSTILE,
+    "test_webhook_rollout": "e2e/test_rollout does it with the API server as the client",
+    "test_webhook_serving": _HOSTILE,
+}
+
+
+def modules() -> tuple[ModuleType, ...]:
+    """The test modules of the room, by name."""
+    return tuple(importlib.import_module(f"tests.integration.{path.stem}") for path in sorted(_ROOM.glob("test_*.py")))
+
+
+def defined_in(module: ModuleType) -> Mapping[str, Test]:
+    """The tests that *module* defines, by name."""
+    found = inspect.getmembers(module, inspect.isfunction)
+    return {name: test for name, test in found if name.startswith("test_") and test.__module__ == module.__name__}
+
+
+def is_scenario(test: Test) -> bool:
+    """Whether *test* has its cluster opened by a fixture."""
+    return not OPENERS.isdisjoint(inspect.signature(test).parameters)
+
+
+def reason(module: str, test: str) -> str:
+    """Why a test is not played on a real API server, or ""."""
+    name = module.rpartition(".")[2]
+    return ONLY_HERE.get(name) or ONLY_HERE.get(f"{name}::{test}", "")
+
+
+def replayed() -> dict[str, Test]:
+    """The tests that are to be played on a real API server, by names that tell their modules."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}__{name.removeprefix('test_')}": test
+        for module in modules()
+        for name, test in defined_in(module).items()
+        if is_scenario(test) and not reason(module.__name__, name)
+    }

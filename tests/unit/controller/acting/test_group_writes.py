@@ -1,0 +1,196 @@
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from controller.acting.group_writes import QUEUES_PATH, GroupWrites
+from controller.actions import Announce
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.events import Recorder
+from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import Phase
+from kube.errors import ApiForbiddenError
+from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
+from tests.support.worlds.world import START_UNIX_S, World, node, pod
+
+pytestmark = pytest.mark.looptime
+
+KEY = GroupKey(GroupKind.VOLCANO, "default", "g")
+PATH = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups/g"
+QUEUES = [QueueSpec(name="root", reclaimable=False), QueueSpec(name="default")]
+IN_G = {"scheduling.k8s.io/group-name": "g"}
+
+
+def group(version="10", phase="", **fields):
+    status = GroupStatus(phase=GroupPhase(phase), written=True) if phase else GroupStatus()
+    return GroupSpec(**({"key": KEY, "uid": "g1", "resource_version": version, "status": status} | fields))
+
+
+def member(name, **fields):
+    return pod(name, annotations=IN_G, scheduler_name="volcano", **fields)
+
+
+class Noting(Recorder):
+    """Remembers what would become events."""
+
+    noted: ClassVar[list[Announce]] = []
+
+    def note(self, announce):
+        self.noted.append(announce)
+
+
+class Server(FakeCalls):
+    """Stores the group's status as the API server would, and what queues were made."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.spec, self.status = spec, {}
+        self.answers_patch("g", self._stored)
+
+    def _stored(self, name, version):
+        self.status = {**self.status, **self.of("patch")[-1][1]["status"]}
+        metadata = {"name": "g", "namespace": "default", "uid": "g1", "resourceVersion": version}
+        return json.dumps({"metadata": metadata, "spec": self.spec, "status": self.status}).encode()
+
+    async def create(self, path, value, *, dry_run=False):
+        version = await self._note("create", path, value)
+        return json.dumps({**value, "metadata": {**value["metadata"], "resourceVersion": version}}).encode()
+
+
+class Rig:
+    def __init__(self, world, calls):
+        self.world, self.calls = world, calls
+        self.inbox = Inbox(asyncio.get_running_loop().time)
+        self.recorder = Noting(calls, Metrics(), instance="i")
+        clock = asyncio.get_running_loop().time
+        self.writes = GroupWrites(
+            world.owner.groups,
+            calls,
+            self.inbox,
+            self.recorder,
+            Metrics(),
+            clock=clock,
+            wall=lambda: START_UNIX_S + clock(),
+        )
+
+    async def passes(self, seconds):
+        """Let time pass; the owner takes what it is told."""
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            self.writes.wake.set()
+            await asyncio.sleep(0.05)
+            self.inbox.work(float("inf"))
+            self.world.passes(0.05)
+
+    def patches(self):
+        return [body for path, body in self.calls.of("patch") if path == PATH]
+
+
+@asynccontextmanager
+async def running(*specs, queues=QUEUES, **settings):
+    world = World(node("n1"), **({"scheduler_names": ("cardshare", "volcano")} | settings))
+    world.groups_are(*specs, queues=queues)
+    (first,) = specs or (group(),)
+    spec = {"minMember": first.min_member, "queue": first.queue}
+    if first.min_resources is not None:
+        spec["minResources"] = {name: f"{amount}m" for name, amount in first.min_resources.items()}
+    rig = Rig(world, Server(spec))
+    rig.recorder.noted.clear()
+    task = asyncio.create_task(rig.writes.run())
+    try:
+        yield rig
+    finally:
+        task.cancel()
+
+
+async def test_an_admitted_group_is_written_once_in_the_version_that_was_judged():
+    async with running(group()) as rig:
+        await rig.passes(3.0)
+        (written,) = rig.patches()
+        assert written["metadata"] == {"resourceVersion": "10"}
+        assert written["status"]["phase"] == "Inqueue"
+        assert [one.reason for one in rig.recorder.noted] == ["Admitted"]
+
+
+async def test_changes_that_come_together_are_one_write():
+    async with running(group(phase="Inqueue", min_member=3)) as rig:
+        await rig.passes(1.0)
+        for name in "abc":
+            rig.world.adds(member(name, node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(1.0)
+        (written,) = rig.patches()
+        assert (written["status"]["phase"], written["status"]["running"]) == ("Running", 3)
+
+
+async def test_a_write_that_was_overtaken_is_judged_again():
+    async with running(group()) as rig:
+        rig.calls.fails("patch", conflict())
+        await rig.passes(0.1)
+        rig.world.owner.groups.changed(group(version="11", min_member=2))
+        await rig.passes(1.0)
+        assert [body["metadata"]["resourceVersion"] for body in rig.patches()] == ["10", "11"]
+
+
+async def test_a_group_that_is_gone_is_let_go():
+    async with running(group()) as rig:
+        rig.calls.fails("patch", *[not_found()] * 10)
+        await rig.passes(5.0)
+        assert len(rig.patches()) == 1
+
+
+async def test_the_same_in_other_words_waits_a_while():
+    async with running(group(queue="q", min_resources={"cpu": 2000})) as rig:
+        q = QueueSpec(name="q", capability={"cpu": 1000})
+        rig.world.owner.groups.queue_changed(q)
+        await rig.passes(1.0)
+        before = len(rig.patches())
+        for at in range(20):
+            rig.world.owner.groups.queue_changed(replace(q, capability={"cpu": 1001 + at}))
+            await rig.passes(0.2)
+        assert len(rig.patches()) == before
+        await rig.passes(20.0)
+        assert len(rig.patches()) <= before + 2
+        assert "of 1020m left" in rig.patches()[-1]["status"]["conditions"][0]["message"]
+
+
+async def test_the_queues_are_made_where_they_are_missing():
+    async with running(queues=[]) as rig:
+        await rig.passes(2.0)
+        made = [(path, body["metadata"]["name"], body["spec"]) for path, body in rig.calls.of("create")]
+        assert made == [
+            (QUEUES_PATH, "root", {"weight": 1, "reclaimable": False}),
+            (QUEUES_PATH, "default", {"weight": 1, "reclaimable": True}),
+        ]
+        rig.world.owner.groups.queue_gone("default")
+        await rig.passes(2.0)
+        assert len(rig.calls.of("create")) == 3
+
+
+async def test_what_may_not_be_written_is_tried_again_and_told_once(capsys):
+    async with running(queues=[]) as rig:
+        forbidden = ApiForbiddenError(verb="POST", path="/", status=403, message="no")
+        rig.calls.fails("create", *[forbidden] * 3)
+        await rig.passes(6.0)
+        assert {body["metadata"]["name"] for _, body in rig.calls.of("create")[3:]} == {"root", "default"}
+
+
+async def test_a_queue_says_what_the_pods_of_its_groups_hold_and_what_it_held_goes():
+    held = QueueSpec(name="default", allocated={"pods": "2", "gone.example/x": "1"})
+    async with running(group(phase="Running"), queues=[QUEUES[0], held]) as rig:
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(1.5)
+        ((path, body),) = [one for one in rig.calls.of("patch") if "/queues/" in one[0]]
+        assert path == f"{QUEUES_PATH}/default/status"
+        allocated = body["status"]["allocated"]
+        assert (allocated["pods"], allocated["gone.example/x"]) == ("1", None)
+
+
+async def test_while_the_name_is_anothers_nothing_is_written():
+    async with running(group(), queues=[], scheduler_names=("cardshare",)) as rig:
+        rig.world.adds(member("a", node_name="n1", phase=Phase.RUNNING))
+        await rig.passes(3.0)
+        assert rig.calls.sent == []

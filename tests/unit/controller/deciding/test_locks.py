@@ -1,0 +1,196 @@
+from dataclasses import replace
+
+import pytest
+
+from controller.actions import Lock
+from controller.deciding.locks import TimeLock
+from core.dialects.ascend_hami import keys
+from core.model import Phase, PodUid
+from core.port import LockStep, LockWait
+from core.settings import Tables
+from tests.support.devices import ascend
+from tests.support.worlds.world import START_UNIX_S, World, node, pod
+
+WORD = "Ascend310P"
+LATER = "2027-01-15T08:00:00Z"  # START_UNIX_S
+
+
+def npu_node(version="1", **annotations):
+    found = ascend.node(WORD, ("U0", "U1"))
+    have = {**found.allocatable, "pods": "110", "cpu": "8", "memory": "8Gi"}
+    notes = {**found.annotations, **annotations}
+    return replace(found, resource_version=version, annotations=notes, allocatable=have, capacity=have)
+
+
+def npu_pod(name):
+    return ascend.pod(
+        WORD, (1, 3072), uid=PodUid(f"uid-{name}"), name=name, resource_version="1", scheduler_name="cardshare"
+    )
+
+
+def lock_of(name, time=LATER):
+    return {keys.LOCK: f"{time},default,{name}"}
+
+
+def asked(world):
+    world.plan()
+    return world.actions(Lock)
+
+
+def judged(world, action, seen, named=None):
+    return world.owner.locks.step(action, seen, named)
+
+
+def test_a_node_is_locked_for_a_pod_before_it_is_bound():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    assert world.binds() == []
+    (action,) = world.actions(Lock)
+    assert world.stage("a") == "locking"
+    assert judged(world, action, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    assert bind.annotations["hami.io/vgpu-node"] == "node-a"
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    world.accepts(bind)
+    assert asked(world) == []
+    assert world.owner.life.in_flight == 0
+
+
+def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
+    world = World(npu_node(**lock_of("theirs")))
+    world.actions(Lock)
+    world.adds(npu_pod("a"))
+    (action,) = [one for one in asked(world) if one.pod]
+    theirs = replace(npu_pod("theirs"), scheduler_name="hami-scheduler")
+    found = judged(world, action, npu_node(**lock_of("theirs")), theirs)
+    assert isinstance(found, LockWait)
+    assert found.reason.endswith("is held for another pod")
+    world.owner.locks.not_locked(action, found.reason)
+    assert (world.stage("a"), world.holders("node-a")) == ("resting", set())
+    assert "is held for another pod" in world.wait("a").text
+    assert PodUid("uid-a") in world.owner.planner.unreported
+    world.owner.nodes.changed(npu_node("2"))
+    world.plan()
+    assert world.stage("a") == "locking"
+
+
+def test_a_lock_of_a_pod_that_is_gone_is_dropped():
+    world = World()
+    world.owner.nodes.changed(npu_node(**lock_of("dead")))
+    (action,) = asked(world)
+    assert action.pod is None
+    assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
+    alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
+    assert judged(world, action, npu_node(**lock_of("dead")), alive) is None
+    world.owner.locks.locked(action)
+    world.owner.nodes.changed(npu_node("3"))
+    assert asked(world) == []
+
+
+def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    bound = world.accepts(bind)
+    assert asked(world) == []
+    world.shows(bound, annotations={**bound.annotations, keys.BIND_PHASE: keys.SUCCESS})
+    world.owner.nodes.changed(npu_node("3"))
+    (again,) = asked(world)
+    assert again.pod is None
+    step = judged(world, again, npu_node("3"))
+    assert isinstance(step, LockStep)
+    assert str(step.value).endswith(",default,a")
+    world.owner.locks.written(again, step)
+    world.shows(bound, phase=Phase.FAILED)
+    assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=keys.LOCK, value=None)
+
+
+def test_a_lock_whose_binding_was_refused_is_put_right():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    assert asked(world) == []
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+    (tend,) = world.actions(Lock)
+    assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=keys.LOCK, value=None)
+
+
+def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (action,) = asked(world)
+    world.gone("a")
+    assert isinstance(judged(world, action, npu_node()), LockWait)
+    world.owner.locks.not_locked(action, "")
+    assert (world.owner.life.in_flight, world.owner.handoff.in_flight, world.holders("node-a")) == (0, 0, set())
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_lock_of_volcanos_scheduler_is_taken_where_that_is_asked_for(on):
+    world = World(node("n1"), node_lock=on)
+    world.adds(pod("a"))
+    actions = asked(world)
+    if not on:
+        assert (actions, world.stage("a")) == ([], "binding")
+        return
+    assert judged(world, actions[0], node("n1")) == LockStep(key="hamivgpu", value=LATER)
+
+
+@pytest.mark.parametrize(
+    ("value", "free"),
+    [
+        ("2027-01-15T07:56:00Z", False),
+        ("2027-01-15T15:56:00+08:00", False),
+        ("2027-01-15T07:55:00Z", True),
+        ("2027-01-15T08:06:00Z", False),
+        ("2099-01-01T00:00:00Z", False),
+        ("soon", True),
+        ("", True),
+    ],
+)
+def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
+    lock, one = TimeLock("gpu"), node("n1", annotations={"gpu": value})
+    found = lock.lock(one, (), START_UNIX_S, Tables(), pod("a"))
+    assert isinstance(found, LockStep) is free
+
+
+@pytest.mark.parametrize("time", ["2027-01-15T08:04:00Z", "2099-01-01T00:00:00Z"])
+def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(time):
+    for lock, locked in (
+        (TimeLock("gpu"), node("n1", annotations={"gpu": time})),
+        (ascend.DIALECT, npu_node(**{keys.LOCK: time})),
+    ):
+        for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 299, False), (START_UNIX_S - 300, True)):
+            found = lock.lock(locked, (), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)
+            assert isinstance(found, LockStep) is free
+            assert free or (isinstance(found, LockWait) and found.until_s == seen_s + 300)
+
+
+def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does():
+    world = World(npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"}))
+    world.adds(npu_pod("a"))
+    world.plan()
+    (action,) = world.actions(Lock)
+    locked = npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"})
+    assert isinstance(judged(world, action, locked), LockWait)
+    world.passes(299.0)
+    assert isinstance(judged(world, action, locked), LockWait)
+    world.passes(2.0)
+    assert isinstance(judged(world, action, locked), LockStep)
+
+
+def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_never():
+    lock, step = TimeLock("gpu"), LockStep(key="gpu", value=LATER)
+    locked = node("n1", annotations={"gpu": LATER})
+    assert lock.lock(locked, (), START_UNIX_S, Tables()) is None
+    lock.written(locked.name, step)
+    assert lock.lock(locked, (pod("a"),), START_UNIX_S, Tables()) is None
+    assert lock.lock(locked, (), START_UNIX_S, Tables()) == LockStep(key="gpu", value=None)
+    assert isinstance(lock.lock(locked, (pod("a"),), START_UNIX_S, Tables(), pod("b")), LockWait)

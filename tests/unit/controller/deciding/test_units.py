@@ -1,0 +1,212 @@
+"""Gangs in the queue: all their members at once, or none; what becomes of them when something fails in the middle."""
+
+import pytest
+
+from core.groups import GroupKey, GroupKind, GroupSpec
+from core.model import Phase
+from core.waiting import Cause
+from tests.support.worlds.world import START_UNIX_S, World, node, pod
+
+GROUP, TASK, MIN = "scheduling.k8s.io/group-name", "volcano.sh/task-spec", "scheduling.volcano.sh/group-min-member"
+
+
+def key(name="g"):
+    return GroupKey(GroupKind.VOLCANO, "default", name)
+
+
+def spec(least, name="g", **fields):
+    return GroupSpec(key=key(name), uid=f"uid-{name}", resource_version="1", min_member=least, **fields)
+
+
+def member(name, group="g", task="", **fields):
+    """A pod that wants a card to itself."""
+    annotations = {GROUP: group, **({TASK: task} if task else {}), **fields.pop("annotations", {})}
+    return pod(name, **{"memory": 10_000, "annotations": annotations, **fields})
+
+
+def members(count, group="g", **fields):
+    return [member(f"{group}{at}", group, **fields) for at in range(count)]
+
+
+def nodes(*cards):
+    return [node(f"n{at}", cards=many) for at, many in enumerate(cards)]
+
+
+def world(*cards, groups=()):
+    made = World(*nodes(*cards))
+    made.groups_are(*groups)
+    return made
+
+
+def test_a_gang_of_64_on_cards_where_63_fit_starts_nothing():
+    made = world(*[8] * 7, 7, groups=[spec(64)])
+    made.adds(*members(64))
+    assert made.binds() == []
+    assert made.owner.planner.ledger.node_of(made.seen("g0").uid) is None
+    wait = made.wait("g0")
+    assert wait.cause is Cause.WAITING_FOR_GROUP
+    assert "63 of the 64 members of its group" in wait.text
+    assert "set the group's minMember to 63" in wait.text
+
+
+def test_a_gang_that_fits_is_sent_at_once_and_a_single_pod_goes_on_beside_it():
+    made = world(2, 2, groups=[spec(3)])
+    made.adds(*members(3), pod("alone", memory=10_000))
+    assert len(made.binds()) + len(made.owner.handoff.line("n0")) + len(made.owner.handoff.line("n1")) == 4
+    assert sum(made.ledger.node_of(one.uid) is not None for one in made.pods.values()) == 4
+
+
+def test_two_gangs_that_would_each_take_half_go_one_after_the_other():
+    made = world(4, groups=[spec(3, "a"), spec(3, "b")])
+    # One pod of each in turn, by age.
+    for at in range(3):
+        for name in "ab":
+            made.adds(member(f"{name}{at}", name, created_s=START_UNIX_S + 2 * at + (name == "b")))
+    made.plan()
+    placed = {name for name in "ab" for at in range(3) if made.ledger.node_of(made.seen(f"{name}{at}").uid)}
+    assert placed == {"a"}
+    for at in range(3):
+        made.gone(f"a{at}")
+    made.passes(60.0)
+    assert all(made.ledger.node_of(made.seen(f"b{at}").uid) for at in range(3))
+
+
+def test_nothing_is_decided_until_enough_members_exist():
+    made = world(4, groups=[spec(3, min_task_member={"worker": 2, "ps": 1})])
+    made.adds(member("w0", task="worker"), member("w1", task="worker"), member("w2", task="worker"))
+    assert made.binds() == []
+    assert made.wait("w0").text == (
+        "waits until 3 members of PodGroup default/g can be placed together; 3 can be decided (0 of 1 of task ps)"
+    )
+    made.adds(member("ps", task="ps"))
+    made.plan()
+    assert sum(made.ledger.node_of(one.uid) is not None for one in made.pods.values()) == 4
+
+
+def test_members_that_are_bound_or_succeeded_count_and_failed_ones_do_not():
+    made = world(4, groups=[spec(3)])
+    made.adds(
+        member("done", node_name="n0", phase=Phase.SUCCEEDED),
+        member("runs", node_name="n0", annotations={"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}, started=True),
+        member("failed", node_name="n0", phase=Phase.FAILED),
+        member("p"),
+    )
+    assert [bind.pod.key for bind in made.binds()] == ["default/p"]
+
+
+def test_a_gang_waits_for_room_and_is_placed_when_enough_frees():
+    made = world(3, groups=[spec(3)])
+    made.adds(
+        pod("holds", memory=10_000, node_name="n0", annotations={"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"})
+    )
+    made.adds(*members(3))
+    assert made.binds() == []
+    made.gone("holds")
+    made.passes(1.0)
+    assert all(made.ledger.node_of(made.seen(f"g{at}").uid) for at in range(3))
+
+
+def test_a_member_whose_binding_is_refused_is_judged_again_at_once():
+    made = world(*[1] * 4, groups=[spec(3)])
+    made.adds(*members(3))
+    binds = made.binds()
+    assert len(binds) == 3
+    for bind in binds[1:]:
+        made.accepts(bind)
+    made.owner.outcomes.refused(binds[0].pod.uid, binds[0].attempt)
+    (again,) = made.binds()
+    assert again.pod == binds[0].pod
+
+
+def test_a_replaced_member_joins_without_the_others():
+    made = world(*[1] * 3, groups=[spec(3)])
+    made.adds(*members(3))
+    binds = {bind.pod.name: bind for bind in made.binds()}
+    for bind in binds.values():
+        made.accepts(bind)
+        made.shows_bound(bind)
+    made.gone("g1")
+    made.passes(60.0)
+    made.adds(member("g1"))
+    assert [bind.pod.name for bind in made.binds()] == ["g1"]
+
+
+def test_more_than_the_minimum_is_placed_as_far_as_it_fits():
+    made = world(*[1] * 3, groups=[spec(2)])
+    made.adds(*members(4))
+    made.plan()
+    held = [name for name in ("g0", "g1", "g2", "g3") if made.ledger.node_of(made.seen(name).uid)]
+    assert len(held) == 3
+    assert [made.stage(name) for name in ("g0", "g1", "g2", "g3") if name not in held] == ["refused"]
+
+
+def test_a_begun_gang_is_completed_first_after_a_restart():
+    made = world(1, 1, groups=[spec(2)])
+    bound = {"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}
+    made.adds(pod("older", memory=10_000, priority=10, created_s=1))
+    made.adds(member("a", node_name="n0", annotations=bound, started=True), member("b", created_s=START_UNIX_S + 5))
+    assert [bind.pod.key for bind in made.binds()] == ["default/b"]
+
+
+def test_a_begun_gang_is_completed_first_once_groups_are_known():
+    made = World(*nodes(1, 1))
+    bound = {"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}
+    made.adds(member("a", node_name="n0", annotations=bound, started=True), member("b", created_s=START_UNIX_S + 5))
+    assert made.binds() == []
+    made.adds(pod("older", memory=10_000, priority=10, created_s=1))
+    made.groups_are(spec(2))
+    assert [bind.pod.key for bind in made.binds()] == ["default/b"]
+
+
+def test_members_with_and_without_cards_are_one_gang():
+    made = world(1, groups=[spec(3)])
+    made.adds(member("ps", limits={"cpu": "2"}), member("w0"), member("w1"))
+    assert made.binds() == []
+    made.owner.nodes.changed(node("n9", cards=1))
+    made.passes(1.0)
+    assert {bind.pod.name for bind in made.binds()} | {"ps", "w0", "w1"} == {"ps", "w0", "w1"}
+    assert all(made.ledger.node_of(made.seen(name).uid) for name in ("ps", "w0", "w1"))
+
+
+def test_without_the_kind_a_group_is_formed_by_its_members_annotation():
+    made = World(*nodes(2))
+    made.has_no_kind()
+    made.adds(member("a", annotations={MIN: "2"}))
+    assert made.binds() == []
+    made.adds(member("b", annotations={MIN: "2"}))
+    made.plan()
+    assert all(made.ledger.node_of(made.seen(name).uid) for name in "ab")
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_group_of_one_is_no_gang(least):
+    made = world(1, groups=[spec(least)])
+    made.adds(*members(2))
+    assert len(made.binds()) == 1
+
+
+def test_members_that_are_to_be_spread_share_no_card():
+    """As `volcano.sh/vgpu-podgroup-policy` asks: two of a group on one card are refused, on two they go."""
+    spread = {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    made = world(1, groups=[spec(2)])
+    made.adds(*[member(name, memory=1000, annotations=spread) for name in "ab"])
+    assert made.binds() == []
+    made.owner.nodes.changed(node("n0", cards=2, version="2"))
+    made.passes(1.0)
+    cards = {
+        entry.uuid
+        for name in "ab"
+        if (holding := made.ledger.holding(made.seen(name).uid)) is not None
+        for entry in holding.assignment.entries
+    }
+    assert cards == {"n0-0", "n0-1"}
+
+
+def test_a_gang_of_more_than_may_be_in_flight_is_sent_in_turn():
+    made = World(*nodes(*[1] * 6), bind_in_flight_max=2)
+    made.groups_are(spec(6))
+    made.adds(*members(6))
+    made.plan()
+    assert all(made.ledger.node_of(made.seen(f"g{at}").uid) for at in range(6))
+    assert made.owner.life.in_flight == 2
+    assert len(made.placed()) == 6

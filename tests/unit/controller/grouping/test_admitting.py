@@ -1,0 +1,102 @@
+import pytest
+
+from controller.grouping.admitting import Room, compared, order, refusal, shown
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+
+CPU = 1000
+OPEN = {"q": QueueSpec(name="q", capability={"cpu": 4 * CPU}), "any": QueueSpec(name="any")}
+
+
+def group(name="g", queue="any", resources=None, created_s=0):
+    key = GroupKey(GroupKind.VOLCANO, "ml", name)
+    return GroupSpec(key=key, queue=queue, min_resources=resources, created_s=created_s)
+
+
+def room(**fields):
+    return Room(**({"total": {"cpu": 10 * CPU, "volcano.sh/vgpu-number": 8}, "used": {}} | fields))
+
+
+def why(spec, found=None, queues=None, held=None):
+    return refusal(spec, OPEN if queues is None else queues, found or room(), held or {})
+
+
+def test_what_quotas_count_is_not_asked_of_nodes():
+    asked = {"cpu": 1, "requests.cpu": 1, "limits.cpu": 2, "pods": 2, "count/pods": 2, "a.b/c": 1, "requests.a.b/c": 1}
+    assert compared(asked) == {"cpu": 1, "pods": 2, "a.b/c": 1}
+
+
+def test_a_group_that_says_nothing_is_admitted():
+    assert why(group()) == ""
+    assert why(group(resources={})) == ""
+
+
+@pytest.mark.parametrize(
+    ("queue", "words"),
+    [
+        (None, "queue any does not exist"),
+        (QueueSpec(name="any", state="Closed"), "queue any is Closed"),
+        (QueueSpec(name="any", problems=("spec.affinity",)), "asks for spec.affinity"),
+    ],
+)
+def test_a_queue_that_takes_no_groups_is_named(queue, words):
+    assert words in why(group(), queues={"any": queue} if queue else {})
+
+
+def test_a_queue_takes_no_more_than_its_capability_and_says_what_is_left():
+    taken = room()
+    taken.count("q", {"cpu": 3 * CPU}, {"cpu": 1 * CPU})
+    assert why(group(queue="q", resources={"cpu": 1 * CPU}), taken) == ""
+    assert why(group(queue="q", resources={"cpu": 1500}), taken) == "queue q has no room: 1500m cpu asked, 1 of 4 left"
+
+
+def test_what_the_capability_does_not_name_is_not_limited():
+    assert why(group(queue="q", resources={"memory": 1}), room(total={"memory": 1})) == ""
+
+
+def test_some_of_the_cluster_is_given_twice_and_no_more():
+    assert why(group(resources={"cpu": 12 * CPU})) == ""
+    assert "12001m cpu asked, 12 to be had" in why(group(resources={"cpu": 12 * CPU + 1}))
+    assert "2001m cpu asked, 2 to be had" in why(group(resources={"cpu": 2 * CPU + 1}), room(used={"cpu": 10 * CPU}))
+
+
+def test_what_admitted_groups_ask_beyond_what_they_hold_is_taken():
+    taken = room(used={"cpu": 2 * CPU})
+    taken.count("any", {"cpu": 6 * CPU}, {"cpu": 2 * CPU})
+    assert why(group(resources={"cpu": 6 * CPU}), taken) == ""
+    assert why(group(resources={"cpu": 6 * CPU + 1}), taken) != ""
+
+
+def test_cards_are_compared_with_all_there_are():
+    assert why(group(resources={"volcano.sh/vgpu-number": 8})) == ""
+    assert "9 volcano.sh/vgpu-number asked, 8 there" in why(group(resources={"volcano.sh/vgpu-number": 9}))
+
+
+def test_without_the_plugin_the_cluster_is_not_asked():
+    assert why(group(resources={"cpu": 99 * CPU}), room(factor_pct=None)) == ""
+    assert why(group(queue="q", resources={"cpu": 99 * CPU}), room(factor_pct=None)) != ""
+
+
+def test_what_its_members_hold_already_is_not_asked_again():
+    assert why(group(resources={"cpu": 13 * CPU}), held={"cpu": 1 * CPU}) == ""
+
+
+def test_queues_of_a_higher_priority_and_older_groups_come_first():
+    queues = {"low": QueueSpec(name="low"), "high": QueueSpec(name="high", priority=5)}
+    groups = [group("c", "low", created_s=1), group("b", "high", created_s=2), group("a", "low", created_s=3)]
+    assert [one.key.name for one in order(groups, queues)] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "text"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2000, "2"),
+        ("memory", 2**31, "2Gi"),
+        ("memory", 3 * 2**20, "3Mi"),
+        ("memory", 1001, "1001"),
+        ("pods", 3, "3"),
+        ("a.b/memory", 2**30, "1073741824"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_does(name, amount, text):
+    assert shown(name, amount) == text

@@ -1,0 +1,161 @@
+"""A queue's capability is a hard limit, in cards' own units, whoever is in the queue and however it was filled."""
+
+import random
+
+import pytest
+
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.waiting import Cause
+from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
+
+GROUP = "scheduling.k8s.io/group-name"
+
+
+def spec(name, queue, least=1):
+    key = GroupKey(GroupKind.VOLCANO, "default", name)
+    return GroupSpec(key=key, uid=f"uid-{name}", resource_version="1", min_member=least, queue=queue)
+
+
+def queue(name, parent="", **capability):
+    limits = {resource.replace("_", "-"): amount for resource, amount in capability.items()}
+    return QueueSpec(
+        name=name,
+        resource_version="1",
+        parent=parent,
+        capability={
+            one if one in ("cpu", "memory", "pods") else f"volcano.sh/{one}": many for one, many in limits.items()
+        },
+    )
+
+
+def world(*nodes, groups, queues):
+    made = World(*nodes)
+    made.groups_are(*groups, queues=queues)
+    return made
+
+
+def member(name, group, **fields):
+    return pod(name, annotations={GROUP: group, **fields.pop("annotations", {})}, **fields)
+
+
+def held(made, *names):
+    return [name for name in names if made.ledger.node_of(made.seen(name).uid)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "capability", "told"),
+    [
+        ({NUMBER: "2", MEMORY: "1000"}, {"vgpu_memory": 3000}, "2000 volcano.sh/vgpu-memory asked, 1000 of 3000 left"),
+        ({NUMBER: "2", MEMORY: "1000"}, {"vgpu_number": 3}, "2 volcano.sh/vgpu-number asked, 1 of 3 left"),
+        (
+            {NUMBER: "2", MEMORY: "1", CORES: "30"},
+            {"vgpu_cores": 100},
+            "60 volcano.sh/vgpu-cores asked, 40 of 100 left",
+        ),
+        (
+            {NUMBER: "1", "volcano.sh/vgpu-memory-percentage": "30"},
+            {"vgpu_memory": 5000},
+            "3000 volcano.sh/vgpu-memory asked, 2000 of 5000 left",
+        ),
+        ({"cpu": "2"}, {"cpu": 3000}, "2 cpu asked, 1 of 3 left"),
+    ],
+    ids=["memory-times-cards", "cards", "cores-times-cards", "percentage", "cpu"],
+)
+def test_every_resource_is_limited_in_its_own_unit(limits, capability, told):
+    made = world(node("n1", cards=4), groups=[spec("g", "q")], queues=[queue("q", **capability)])
+    made.adds(member("a", "g", limits=limits), member("b", "g", limits=limits))
+    made.plan()
+    assert held(made, "a", "b") == ["a"]
+    wait = made.wait("b")
+    assert wait.cause is Cause.WAITING_FOR_QUEUE
+    assert f"queue q has no room for it: {told}" in wait.text
+
+
+def test_a_pod_goes_on_when_its_queue_has_room_again():
+    made = world(node("n1", cards=4), groups=[spec("g", "q")], queues=[queue("q", vgpu_number=1)])
+    made.adds(member("a", "g"), member("b", "g"))
+    made.plan()
+    made.gone("a")
+    made.passes(60.0)
+    assert held(made, "b") == ["b"]
+
+
+def test_a_gang_is_placed_within_its_queue_or_not_at_all():
+    made = world(node("n1", cards=8), groups=[spec("g", "q", 3)], queues=[queue("q", vgpu_number=2)])
+    made.adds(*[member(f"g{at}", "g") for at in range(3)])
+    made.plan()
+    assert held(made, "g0", "g1", "g2") == []
+    assert "queue q has no room for it: 1 volcano.sh/vgpu-number asked, 0 of 2 left" in made.wait("g0").text
+    made.owner.groups.queue_changed(queue("q", vgpu_number=3))
+    made.passes(60.0)
+    assert held(made, "g0", "g1", "g2") == ["g0", "g1", "g2"]
+
+
+def test_what_is_above_a_queue_limits_it_too():
+    queues = [queue("root"), queue("dept", "root", vgpu_number=2), queue("a", "dept"), queue("b", "dept")]
+    made = world(node("n1", cards=8), groups=[spec("g", "a"), spec("h", "b")], queues=queues)
+    made.adds(member("a", "g"), member("b", "h"), member("c", "h"))
+    made.plan()
+    assert held(made, "a", "b", "c") == ["a", "b"]
+    assert "queue dept has no room" in made.wait("c").text
+
+
+def test_what_is_bound_counts_before_this_process_was():
+    made = world(node("n1", cards=8), groups=[spec("g", "q")], queues=[queue("q", vgpu_memory=1500)])
+    bound = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}
+    made.adds(member("old", "g", node_name="n1", annotations=bound, started=True), member("new", "g"))
+    made.plan()
+    assert held(made, "new") == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_queue_ever_holds_more_than_it_may(seed):
+    """Pods come, go and are bound at random; what each queue holds is added up from the pods alone."""
+    chance = random.Random(seed)
+    queues = [
+        queue("root"),
+        queue("p", "root", vgpu_number=6),
+        queue("a", "p", vgpu_memory=4000),
+        queue("b", "p", cpu=3000),
+    ]
+    groups = [spec("g", "a"), spec("h", "b"), spec("i", "b", 2)]
+    above = {"g": ("a", "p"), "h": ("b", "p"), "i": ("b", "p")}
+    made = world(node("n1", cards=4), node("n2", cards=4), groups=groups, queues=queues)
+    alive: dict[str, tuple[str, int, int]] = {}
+    for number in range(60):
+        if alive and chance.random() < 0.35:
+            name = chance.choice(sorted(alive))
+            del alive[name]
+            made.gone(name)
+        else:
+            group, cards, memory = chance.choice("ghi"), chance.choice((1, 1, 2)), chance.choice((500, 1000, 2000))
+            name = f"p{number}"
+            alive[name] = group, cards, memory
+            limits = {NUMBER: str(cards), MEMORY: str(memory), "cpu": "1"}
+            made.adds(member(name, group, limits=limits))
+        made.passes(chance.choice((0.0, 1.0, 30.0)))
+        for bind in made.binds():
+            made.accepts(bind)
+            made.shows_bound(bind)
+        sums = dict.fromkeys(("a", "b", "p"), (0, 0, 0))
+        for name, (group, cards, memory) in alive.items():
+            if made.ledger.node_of(made.seen(name).uid):
+                for one in above[group]:
+                    number_, memory_, cpu = sums[one]
+                    sums[one] = number_ + cards, memory_ + cards * memory, cpu + 1
+        assert sums["p"][0] <= 6
+        assert sums["a"][1] <= 4000
+        assert sums["b"][2] <= 3
+
+
+def test_who_is_beyond_its_queue_lets_the_next_of_its_shape_have_what_it_was_woken_for():
+    made = world(node("n1", cards=1), groups=[spec("g", "q"), spec("h", "")], queues=[queue("q", vgpu_number=0)])
+    made.adds(
+        pod("holds", memory=10_000, node_name="n1", annotations={"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,10000,0:"})
+    )
+    made.adds(member("first", "g", memory=10_000), member("second", "h", memory=10_000, created_s=2_000_000_000))
+    made.plan()
+    assert (made.stage("first"), made.stage("second")) == ("refused", "refused")
+    made.gone("holds")
+    made.passes(1.0)
+    assert held(made, "first", "second") == ["second"]

@@ -1,0 +1,329 @@
+from dataclasses import replace
+
+import pytest
+
+from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import Phase, PodUid
+from core.settings import GroupSettings
+from core.waiting import Cause
+from tests.support.worlds.world import World, node, pod
+
+OURS = ("cardshare", "volcano")
+IN_G = {"scheduling.k8s.io/group-name": "g"}
+KEY = GroupKey(GroupKind.VOLCANO, "default", "g")
+NATIVE = GroupKey(GroupKind.NATIVE, "default", "g")
+DEFAULT = QueueSpec(name="default")
+
+
+def group(key=KEY, phase="", version="10", **fields):
+    status = GroupStatus(phase=GroupPhase(phase), written=True) if phase else GroupStatus()
+    return GroupSpec(**({"key": key, "uid": "g1", "resource_version": version, "status": status} | fields))
+
+
+def ours(*nodes, **settings):
+    return World(*(nodes or [node("n1")]), scheduler_names=OURS, **settings)
+
+
+def member(name, **fields):
+    return pod(name, **({"annotations": IN_G, "scheduler_name": "volcano"} | fields))
+
+
+def status(world, key=KEY):
+    found = world.owner.groups.judged(key)
+    assert found is not None
+    _, tally, verdict = found
+    return verdict.admitted, verdict.why, {state.value: count for state, count in tally.counts.items() if count}
+
+
+def test_a_pod_waits_until_it_is_known_whether_its_group_is_there():
+    world = ours()
+    world.adds(member("p"))
+    assert world.binds() == []
+    assert world.wait("p").cause is Cause.WAITING_FOR_GROUP
+    world.groups_are(queues=[DEFAULT])
+    assert world.wait("p").cause is Cause.GROUP_NOT_FOUND
+    assert "waits for 'PodGroup default/g', which does not exist" in world.wait("p").text
+
+
+@pytest.mark.parametrize("order", ["group first", "pod first"])
+def test_a_group_is_admitted_and_its_pod_is_placed_in_whichever_order_they_come(order):
+    world = ours()
+    if order == "pod first":
+        world.adds(member("p"))
+        world.groups_are(queues=[DEFAULT])
+        world.plan()
+        world.owner.groups.changed(group())
+    else:
+        world.groups_are(group(), queues=[DEFAULT])
+        world.adds(member("p"))
+    world.passes(1.0)
+    assert [bind.pod.name for bind in world.binds()] == ["p"]
+    assert status(world) == (True, "", {"waiting": 1})
+
+
+def test_a_kind_that_is_not_installed_leaves_it_to_the_pods_to_say_how_many_they_are():
+    world = ours()
+    world.has_no_kind()
+    world.adds(member("p"), member("q", annotations={**IN_G, "scheduling.volcano.sh/group-min-member": "2"}))
+    implied = world.owner.groups.spec(KEY)
+    assert implied is not None
+    assert (implied.uid, implied.min_member) == ("", 2)
+    assert world.owner.groups.is_admitted(KEY)
+
+
+def test_a_kind_that_is_not_installed_is_named_where_nobody_says_how_many():
+    world = ours()
+    world.has_no_kind()
+    world.adds(member("p"))
+    assert world.binds() == []
+    assert world.wait("p").cause is Cause.GROUP_NOT_FOUND
+    assert "scheduling.volcano.sh/group-min-member" in world.wait("p").text
+
+
+def test_a_kind_that_is_installed_later_is_seen():
+    world = ours()
+    world.has_no_kind()
+    world.adds(member("p"))
+    world.groups_are(group(), queues=[DEFAULT])
+    world.passes(1.0)
+    assert len(world.binds()) == 1
+
+
+@pytest.mark.parametrize(
+    ("queues", "cause", "words"),
+    [
+        ([], Cause.QUEUE_NOT_OPEN, "queue q does not exist"),
+        ([QueueSpec(name="q", state="Closing")], Cause.QUEUE_NOT_OPEN, "queue q is Closing"),
+        ([QueueSpec(name="q", capability={"cpu": 1000})], Cause.WAITING_FOR_QUEUE, "2 cpu asked, 1 of 1 left"),
+    ],
+)
+def test_a_group_that_its_queue_does_not_take_says_why(queues, cause, words):
+    world = ours()
+    world.groups_are(group(queue="q", min_resources={"cpu": 2000}), queues=queues)
+    world.adds(member("p"))
+    world.passes(1.0)
+    assert world.binds() == []
+    admitted, why, _ = status(world)
+    assert not admitted
+    assert words in why
+    assert world.wait("p").cause is cause
+    assert words in world.wait("p").text
+
+
+def test_one_group_blocks_no_other_and_a_queue_that_opens_lets_its_groups_in():
+    world = ours()
+    other = GroupKey(GroupKind.VOLCANO, "default", "other")
+    closed = QueueSpec(name="q", state="Closed")
+    world.groups_are(group(queue="q"), group(other, uid="o1"), queues=[closed, DEFAULT])
+    world.passes(1.0)
+    assert (status(world)[0], status(world, other)[0]) == (False, True)
+    world.owner.groups.queue_changed(replace(closed, state="Open"))
+    world.passes(1.0)
+    assert status(world)[0]
+
+
+def test_what_an_admitted_group_asks_is_taken_from_its_queue_until_it_is_gone():
+    world = ours()
+    other = GroupKey(GroupKind.VOLCANO, "default", "other")
+    asked = {"queue": "q", "min_resources": {"cpu": 1000}}
+    q = QueueSpec(name="q", capability={"cpu": 1500})
+    world.groups_are(group(created_s=1, **asked), group(other, uid="o1", created_s=2, **asked), queues=[q])
+    world.passes(1.0)
+    assert (status(world)[0], status(world, other)[0]) == (True, False)
+    world.owner.groups.gone(KEY)
+    world.passes(1.0)
+    assert status(world, other)[0]
+
+
+def test_a_cluster_that_is_full_admits_when_something_has_ended():
+    world = ours(node("n1", cards=4))
+    blocker = world.shows(pod("old", node_name="n1", containers=pod("x").containers), resource_version="1")
+    ledger = world.ledger
+    free = 64_000 * 120 // 100 - ledger.states["n1"].used.get("cpu", 0)
+    world.groups_are(group(min_resources={"cpu": free + 1}), queues=[DEFAULT])
+    world.passes(1.0)
+    assert "cpu asked" in status(world)[1]
+    assert blocker.node_name == "n1"
+
+
+@pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Completed"])
+def test_a_group_that_was_admitted_before_this_process_began_is_admitted(phase):
+    world = ours()
+    world.groups_are(group(phase=phase, min_resources={"cpu": 10**9}), queues=[DEFAULT])
+    assert world.owner.groups.is_admitted(KEY)
+
+
+def test_a_group_made_anew_under_its_old_name_starts_afresh():
+    world = ours()
+    world.groups_are(group(phase="Running"), queues=[QueueSpec(name="default", state="Closed")])
+    assert world.owner.groups.is_admitted(KEY)
+    world.owner.groups.changed(group(uid="g2", version="11"))
+    assert not world.owner.groups.is_admitted(KEY)
+
+
+def test_what_is_told_late_is_nothing():
+    world = ours()
+    world.groups_are(group(version="12", min_member=3), queues=[DEFAULT])
+    world.owner.groups.changed(group(version="9", min_member=1))
+    found = world.owner.groups.spec(KEY)
+    assert found is not None
+    assert found.min_member == 3
+
+
+def test_what_is_not_supported_is_refused_by_name():
+    world = ours()
+    world.groups_are(group(problems=("spec.networkTopology",)), queues=[DEFAULT])
+    world.adds(member("p"))
+    world.passes(1.0)
+    assert world.binds() == []
+    assert world.wait("p").cause is Cause.GROUP_NOT_SUPPORTED
+    admitted, why, _ = status(world)
+    assert not admitted
+    assert "spec.networkTopology" in why
+
+
+def test_members_are_counted_where_they_stand_and_those_on_nodes_hold_what_they_ask():
+    world = ours()
+    world.groups_are(group(min_member=3), queues=[DEFAULT])
+    world.adds(member("w"), member("r", node_name="n1", phase=Phase.RUNNING), member("s", phase=Phase.SUCCEEDED))
+    assert status(world)[2] == {"waiting": 1, "running": 1, "succeeded": 1}
+    held = world.owner.groups.allocated()["default"]
+    assert held["pods"] == 1
+    assert held["volcano.sh/vgpu-number"] == 1
+    world.gone("r")
+    world.gone("s")
+    assert status(world)[2] == {"waiting": 1}
+    assert world.owner.groups.allocated()["default"] == {}
+
+
+def test_a_queue_holds_what_its_children_do():
+    world = ours()
+    queues = [QueueSpec(name="root"), QueueSpec(name="team", parent="root"), QueueSpec(name="a", parent="team")]
+    world.groups_are(group(queue="a"), queues=queues)
+    world.adds(member("r", node_name="n1", phase=Phase.RUNNING))
+    assert {name: held.get("pods") for name, held in world.owner.groups.allocated().items()} == {
+        "root": 1,
+        "team": 1,
+        "a": 1,
+    }
+
+
+def test_queues_that_are_each_others_parents_end():
+    world = ours()
+    queues = [QueueSpec(name="a", parent="b"), QueueSpec(name="b", parent="a")]
+    world.groups_are(group(queue="a"), queues=queues)
+    world.adds(member("r", node_name="n1"))
+    assert world.owner.groups.allocated()["b"]["pods"] == 1
+
+
+def test_a_members_group_can_be_named_later():
+    world = ours()
+    world.groups_are(group(), queues=[DEFAULT])
+    shown = world.shows(member("p", annotations={}, node_name="n1"))
+    assert status(world)[2] == {}
+    world.shows(shown, annotations=IN_G)
+    assert status(world)[2] == {"bound": 1}
+
+
+def test_a_member_that_was_placed_before_it_named_its_group_counts_for_those_that_wait():
+    world = ours()
+    world.groups_are(group(min_member=2), queues=[DEFAULT])
+    world.adds(member("early"))
+    assert world.binds() == []
+    late = world.shows(member("late", annotations={}))
+    assert [one.pod.name for one in world.binds()] == ["late"]
+    world.shows(late, annotations=IN_G)
+    world.plan()
+    early = world.owner.life.get(PodUid("uid-early"))
+    assert early is not None
+    assert early.placement is not None
+
+
+def test_groups_of_volcano_are_anothers_to_admit_while_its_name_is():
+    world = World(node("n1"))
+    world.groups_are(group(), queues=[])
+    world.adds(member("p", scheduler_name="cardshare"))
+    assert len(world.binds()) == 1
+    assert world.owner.groups.judged(KEY) is None
+    world.configures(scheduler_names=OURS)
+    assert status(world)[0] is False
+
+
+def test_without_the_action_enqueue_a_group_is_admitted_whatever_it_asks():
+    world = ours(groups=GroupSettings(enqueue=False))
+    world.groups_are(group(min_resources={"cpu": 10**9}), queues=[DEFAULT])
+    world.passes(1.0)
+    assert status(world)[0]
+
+
+def test_without_the_plugin_gang_no_group_wants_its_members_together():
+    world = ours(groups=GroupSettings(gang=False))
+    world.groups_are(group(min_member=4, min_task_member={"w": 4}), queues=[DEFAULT])
+    found = world.owner.groups.spec(KEY)
+    assert found is not None
+    assert (found.min_member, found.min_task_member) == (0, {})
+
+
+def test_a_native_group_needs_no_admission_and_is_not_written_as_volcanos():
+    world = World(node("n1"))
+    world.groups_are(group(NATIVE, queue=""), kind=GroupKind.NATIVE)
+    world.adds(pod("p", scheduling_group="g"))
+    assert len(world.binds()) == 1
+    assert world.owner.groups.judged(NATIVE) is not None
+
+
+def test_a_refusal_is_told_until_the_members_have_their_places():
+    world = ours()
+    world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
+    world.owner.groups.unreported.clear()
+    world.owner.groups.refused(KEY, "1 of 2 members fits")
+    assert list(world.owner.groups.unreported) == [KEY]
+    assert status(world)[1] == "1 of 2 members fits"
+    world.owner.groups.placed(KEY)
+    assert status(world)[1] == ""
+
+
+def test_nothing_is_placed_out_of_a_queue_that_is_not_open_and_what_runs_goes_on():
+    world = ours(node("n1"), node("n2"))
+    world.groups_are(group(phase="Running"), queues=[QueueSpec(name="default", state="Closing")])
+    world.adds(member("old", node_name="n1", phase=Phase.RUNNING), member("new"))
+    world.passes(1.0)
+    assert world.binds() == []
+    assert world.wait("new").cause is Cause.QUEUE_NOT_OPEN
+    assert "queue default is Closing" in world.wait("new").text
+    world.owner.groups.queue_changed(DEFAULT)
+    assert [bind.pod.name for bind in world.binds()] == ["new"]
+
+
+def test_a_group_whose_pods_have_their_places_is_admitted_whatever_its_queue_says():
+    world = ours()
+    world.groups_are(
+        group(min_member=2, queue="q", min_resources={"cpu": 2000}), queues=[QueueSpec(name="q", state="Closed")]
+    )
+    world.adds(member("a", node_name="n1", phase=Phase.RUNNING), member("b", node_name="n1", phase=Phase.SUCCEEDED))
+    world.passes(1.0)
+    assert status(world)[0]
+
+
+def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_name():
+    world = ours(node("n1"), node("n2"))
+    world.groups_are(group(), queues=[DEFAULT])
+    numa = {**IN_G, "volcano.sh/numa-topology-policy": "single-numa-node"}
+    world.adds(member("a"), member("b", annotations=numa))
+    world.passes(1.0)
+    assert "b" not in [bind.pod.name for bind in world.binds()]
+    assert world.wait("b").cause is Cause.GROUP_NOT_SUPPORTED
+    assert "volcano.sh/numa-topology-policy: 'single-numa-node'" in world.wait("b").text
+    world.shows(member("b", annotations={**numa, "volcano.sh/numa-topology-policy": "none"}))
+    assert world.owner.groups.wait(KEY) is None
+
+
+def test_a_group_that_asks_less_is_asked_again():
+    world = ours()
+    q = QueueSpec(name="q", capability={"cpu": 1000})
+    world.groups_are(group(queue="q", min_resources={"cpu": 2000}), queues=[q])
+    world.passes(1.0)
+    assert not status(world)[0]
+    world.owner.groups.changed(group(version="11", queue="q", min_resources={"cpu": 1000}))
+    world.passes(1.0)
+    assert status(world)[0]

@@ -1,0 +1,121 @@
+"""How often conditions are written, and how rarely where they cannot be, or change again and again."""
+
+import pytest
+import structlog
+
+from controller.reporting.conditions import FAILING_MAX_S, PER_S
+from kube.errors import ApiForbiddenError
+from tests.support.servers.fake_calls import conflict
+from tests.support.worlds.telling import running
+from tests.support.worlds.world import node, pod
+
+pytestmark = pytest.mark.looptime
+
+
+def forbidden():
+    return ApiForbiddenError(verb="PATCH", path="/", status=403, reason="Forbidden", message="no")
+
+
+def told_text(rig, name):
+    told = rig.world.entry(name).told
+    return told.text if told is not None else ""
+
+
+def patches(rig):
+    return len(rig.calls.of("patch"))
+
+
+async def test_where_no_condition_can_be_written_the_tries_and_the_log_lines_are_few():
+    async with running() as rig:
+        rig.calls.fails("patch", *[forbidden()] * 5000)
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(200)])
+        with structlog.testing.capture_logs() as logs:
+            await rig.passes(60)
+            first = patches(rig)
+            await rig.passes(600, 1.0)
+        assert 4 <= first <= 60
+        assert patches(rig) - first <= 4 * 600 / FAILING_MAX_S + 8
+        assert 1 <= len(logs) <= 12
+        # As soon as they can be, all are.
+        rig.calls.failures.clear()
+        await rig.passes(400, 0.5)
+        assert all(rig.world.entry(f"p{i}").told is not None for i in range(200))
+
+
+async def test_one_pod_that_may_not_be_written_keeps_nobody_else_waiting():
+    async with running() as rig:
+        rig.calls.fails_for = "/pods/p7/"
+        rig.calls.fails("patch", *[forbidden()] * 5000)
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(50)])
+        await rig.passes(10)
+        assert [i for i in range(50) if rig.world.entry(f"p{i}").told is None] == [7]
+        await rig.passes(300, 1.0)
+        tries = [path for path, _ in rig.calls.of("patch") if "/p7/" in path]
+        assert 5 <= len(tries) <= 10
+
+
+async def test_no_more_conditions_are_written_a_second_than_told_and_those_told_nothing_come_first():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(200)])
+        await rig.passes(10)
+        assert patches(rig) == 200
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(1)
+        rig.world.adds(*[pod(f"new{i}", memory=5000) for i in range(50)])
+        for at in range(20):
+            before = patches(rig)
+            await rig.passes(1, 0.02)
+            assert patches(rig) - before <= PER_S + 25, at
+        told = [path.split("/")[-2] for path, _ in rig.calls.of("patch")][200:]
+        assert len(told) == 250
+        last_new = max(at for at, name in enumerate(told) if name.startswith("new"))
+        assert sum(name.startswith("old") for name in told[last_new:]) > 100
+
+
+async def test_a_cordon_that_flaps_does_not_have_every_waiting_pod_written_each_time():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(20)])
+        for at in range(200):
+            await rig.passes(6, 0.5)
+            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
+        assert patches(rig) <= 20 * 13
+        # What stands in the end is what is true, within five minutes.
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="999", unschedulable=True))
+        await rig.passes(320, 0.5)
+        assert all("cordoned" in told_text(rig, f"p{i}") for i in range(20))
+
+
+async def test_a_pod_that_its_user_changes_is_told_at_once_however_often_it_was_told_before():
+    async with running() as rig:
+        rig.world.shows(pod("p", memory=5000))
+        for at in range(50):
+            await rig.passes(6, 0.5)
+            rig.world.owner.nodes.changed(node("n1", memory=1000, version=f"{at + 2}", unschedulable=at % 2 == 0))
+        before, rig.world.version = patches(rig), 5000  # beyond those that the conditions made
+        rig.world.shows(rig.world.seen("p"), annotations={"nvidia.com/use-gputype": "A100"})
+        await rig.passes(2)
+        assert patches(rig) == before + 1
+
+
+async def test_a_pod_that_changes_while_it_is_told_is_told_what_is_true_then():
+    async with running() as rig:
+        rig.calls.delay_s = 1.0
+        rig.world.shows(pod("p", memory=5000))
+        await rig.passes(0.5)
+        rig.calls.fails("patch", conflict())
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(20)
+        assert "cordoned" in told_text(rig, "p")
+        assert patches(rig) <= 4
+
+
+async def test_a_pod_that_goes_while_it_is_to_be_told_is_told_nothing_more():
+    async with running() as rig:
+        rig.calls.fails("patch", *[forbidden()] * 9)
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(9)])
+        await rig.passes(0.1)
+        for i in range(9):
+            rig.world.gone(f"p{i}")
+        before = patches(rig)
+        await rig.passes(600, 1.0)
+        assert patches(rig) == before

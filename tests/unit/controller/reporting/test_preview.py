@@ -1,0 +1,80 @@
+import asyncio
+import json
+
+import pytest
+
+from controller.inbox import Inbox
+from controller.reporting.preview import LIMIT_S, preview
+from core.settings import DialectName, Settings, Tables
+from tests.support.worlds.world import MEMORY, NUMBER, World, node
+
+pytestmark = pytest.mark.looptime
+
+ASKED = {
+    "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+    "spec": {
+        "schedulerName": "cardshare",
+        "containers": [{"name": "c", "resources": {"limits": {NUMBER: "1", MEMORY: "1000"}}}],
+    },
+}
+
+
+async def unasked(shape):
+    raise AssertionError(shape)
+
+
+def tolerating(number):
+    asked = json.loads(json.dumps(ASKED))
+    asked["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"}]
+    return json.dumps(asked).encode()
+
+
+async def test_previews_leave_nothing_with_the_planner():
+    world = World(*[node(f"n{i}") for i in range(100)])
+    inbox = Inbox(asyncio.get_running_loop().time)
+    before = world.owner.planner.candidates.remembered
+    for number in range(100):
+        answer = await preview(world.owner, inbox, unasked, tolerating(number))
+        assert answer["state"] == "fits"
+    assert world.owner.planner.candidates.remembered == before
+
+
+async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():
+    world = World(*[node(f"n{i}") for i in range(40)])
+    inbox = Inbox(asyncio.get_running_loop().time)
+
+    async def never(shape):
+        await asyncio.sleep(60)
+
+    asked = json.loads(json.dumps(ASKED))
+    asked["spec"]["containers"][0]["resources"]["limits"][MEMORY] = "99999"
+    answer = await preview(world.owner, inbox, never, json.dumps(asked).encode())
+    assert answer["state"] == "late"
+    assert asyncio.get_running_loop().time() == pytest.approx(LIMIT_S, abs=0.01)
+
+
+async def test_a_preview_that_another_configuration_overtakes_says_so():
+    world = World(*[node(f"n{i}") for i in range(100)])
+    inbox = Inbox(asyncio.get_running_loop().time)
+    previewing = asyncio.create_task(preview(world.owner, inbox, unasked, json.dumps(ASKED).encode()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    inbox.put(lambda: world.owner.configure(Tables(version=7), Settings()))
+    while inbox.work(0.0):
+        pass
+    assert (await previewing)["state"] == "late"
+
+
+async def test_nothing_is_previewed_while_another_configuration_is_taken():
+    world = World(*[node(f"n{i}") for i in range(40)])
+    inbox = Inbox(asyncio.get_running_loop().time)
+    another = Settings(dialects=frozenset({DialectName("gpu_memory")}))
+    inbox.put(lambda: world.owner.configure(world.ledger.tables, another))
+    inbox.work(0.0)
+    previewing = asyncio.create_task(preview(world.owner, inbox, unasked, json.dumps(ASKED).encode()))
+    while inbox.work(0.0):
+        assert not previewing.done()
+        await asyncio.sleep(0)
+    answer = await previewing
+    assert answer["state"] == "waits"
+    assert "switched off" in answer["text"]

@@ -1,0 +1,62 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.inbox import Inbox
+from controller.volcano_name import VolcanoName
+from controller.watching.mirror import NodeSink, PodSink
+from kube.objects import EventKind
+from tests.support.worlds.world import World, node, pod
+
+pytestmark = pytest.mark.looptime
+
+
+class Rig:
+    """Sinks beside a world whose owner works all the time."""
+
+    def __init__(self):
+        self.world = World(node("n1", memory=1000))
+        self.inbox = Inbox(asyncio.get_running_loop().time)
+        others = VolcanoName(
+            is_wanted=lambda: False, is_sent=lambda uid: False, changed=lambda: None, tell=lambda event: None
+        )
+        self.pods = PodSink(self.world.owner, self.inbox, others)
+        self.nodes = NodeSink(self.world.owner, self.inbox)
+
+    async def work(self):
+        while True:
+            await self.inbox.filled.wait()
+            self.inbox.filled.clear()
+            while self.inbox.work(asyncio.get_running_loop().time()):  # noqa: ASYNC110 (it has work to do)
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Rig]:
+    async with asyncio.TaskGroup() as tasks:
+        rig = Rig()
+        began = tasks.create_task(rig.work())
+        yield rig
+        began.cancel()
+
+
+async def test_a_list_is_taken_whole_before_the_watch_goes_on():
+    async with running() as rig:
+        await rig.pods.on_replace([pod(f"p{i}") for i in range(200)], "7")
+        assert len(rig.world.owner.life) == 200
+        await rig.pods.on_replace([pod("p0")], "8")
+        assert [entry.pod.name for entry in rig.world.owner.life] == ["p0"]
+
+
+async def test_events_change_what_a_list_said():
+    async with running() as rig:
+        await rig.pods.on_event(EventKind.ADDED, pod("p"))
+        await rig.nodes.on_event(EventKind.ADDED, node("n2"))
+        await asyncio.sleep(0.1)
+        assert (rig.world.stage("p"), "n2" in rig.world.ledger.states) == ("ready", True)
+        await rig.pods.on_event(EventKind.DELETED, pod("p", resource_version="9"))
+        await rig.nodes.on_event(EventKind.DELETED, node("n2", version="9"))
+        await asyncio.sleep(0.1)
+        assert (rig.world.stage("p"), "n2" in rig.world.ledger.states) == ("none", False)
