@@ -110,14 +110,27 @@ async def _beside(work: Any) -> AsyncIterator[None]:
 
 
 async def _calm(cluster: World, crowd: Crowd) -> None:
-    """Nothing goes wrong any more, everything runs, and there is room again."""
+    """Nothing goes wrong any more, everything runs, one controller leads, and there is room again."""
     await cluster.write_settings("")
     for one in (*cluster.controllers, *cluster.webhooks):
         if not await one.until_ready(_READY_WITHIN_S):
             one.wrong.append(
                 f"{one.name} was not ready within {_READY_WITHIN_S:.0f} s of calm: {await one.get('/readyz')}"
             )
+    if not await _is_led(cluster):
+        cluster.controllers[0].wrong.append(f"no controller led within {BOUND_WITHIN_S:.0f} s of calm")
     await crowd.thin_out(_THINNED)
+
+
+async def _is_led(cluster: World) -> bool:
+    """Whether one of the controllers decides, now or soon: a lease may still have to run out."""
+    end_s = asyncio.get_running_loop().time() + BOUND_WITHIN_S
+    while asyncio.get_running_loop().time() < end_s:
+        for one in cluster.controllers:
+            if "\ncardshare_leading 1.0\n" in (await one.get("/metrics"))[1]:
+                return True
+        await asyncio.sleep(0.2)
+    return False
 
 
 async def _forgotten(cluster: World) -> list[str]:
