@@ -120,8 +120,8 @@ def over_wait(over: tuple[Over, ...]) -> Wait:
     """Why a pod waits of which the queue has too little left, with the remainder."""
     first = over[0].queue
     told = [
-        f"{shown(one.resource, one.asked)} {one.resource} asked, {shown(one.resource, one.left)} of "
-        f"{shown(one.resource, one.limit)} left"
+        f"{shown(one.resource, one.asked + one.beside)} {one.resource} asked, "
+        f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
         for one in over
         if one.queue == first
     ]

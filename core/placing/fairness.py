@@ -4,8 +4,9 @@ Volcano counts what pods write; of a card's memory and cores a container writes 
 it counts as often as there are cards, and a percentage as what it comes to on the card it lands on.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core import nodefit
@@ -39,13 +40,17 @@ def also_taken(ledger: Ledger, dialect: DialectName | None, assignment: object, 
 
 
 class Over(NamedTuple):
-    """A queue has too little left of one resource: so much is *asked*, and *left* of *limit*."""
+    """A queue has too little left of one resource: so much is *asked*, and *left* of *limit*.
+
+    beside: how much others of the same unit take that were placed before; it is not in *left* any more.
+    """
 
     queue: str
     resource: str
     asked: int
     left: int
     limit: int
+    beside: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +58,7 @@ class Budget:
     """What may still be taken of a queue and of those above it: (queue, resource) -> (left, limit)."""
 
     left: dict[tuple[str, str], tuple[int, int]]
+    spent: Counter[str] = field(default_factory=Counter)
 
     def spend(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
         """Take *amounts*, or say of what there is too little; then nothing is taken."""
@@ -60,12 +66,13 @@ class Budget:
         if not over:
             for (queue, resource), (left, limit) in self.left.items():
                 self.left[queue, resource] = left - amounts.get(resource, 0), limit
+            self.spent.update(amounts)
         return over
 
     def lacks(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
         """Of what there is too little for *amounts*, queue by queue."""
         return tuple(
-            Over(queue, resource, amounts[resource], max(left, 0), limit)
+            Over(queue, resource, amounts[resource], max(left, 0), limit, self.spent[resource])
             for (queue, resource), (left, limit) in self.left.items()
             if amounts.get(resource, 0) > max(left, 0)
         )
