@@ -29,6 +29,7 @@ _KINDS: Final = (
     ("/api/v1", "events"),
     ("/api/v1", "serviceaccounts"),
     ("/api/v1", "secrets"),
+    ("/api/v1", "resourcequotas"),
     ("/apis/coordination.k8s.io/v1", "leases"),
     *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
     ("/apis/node.k8s.io/v1", "runtimeclasses"),
