@@ -50,7 +50,7 @@ NODES: list[Json] = [
     },
 ]
 # Node, which of its plugins, and the card by the plugin's own name for it.
-MAY_FALL_ILL = (
+MAY_FALL_ILL: tuple[tuple[str, int, str | int], ...] = (
     ("t4", 0, "GPU-t4-0"),
     ("mig", 0, "GPU-mig-0"),
     ("gpus", 0, "GPU-gpus-0"),
