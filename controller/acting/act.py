@@ -48,7 +48,6 @@ _FORBIDDEN_REST_S: Final = 10.0
 # While Bindings of other pods went through within this time, a right that is missing is one namespace's matter.
 _OTHERS_BOUND_S: Final = 60.0
 _UNREACHABLE_REST_S: Final = 1.0
-_GROUPS: Final = "/apis/scheduling.volcano.sh/v1beta1"
 # A DNS subdomain, which is what names of objects are.
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 

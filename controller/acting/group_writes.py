@@ -18,6 +18,7 @@ from controller.grouping import group_status
 from controller.grouping.admitting import shown
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
+from controller.grouping.paths import APIS, QUEUES_PATH, VOLCANO_VERSION
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -31,9 +32,6 @@ from kube.events import time_text
 
 _log: Final = structlog.get_logger()
 
-VOLCANO_API: Final = "/apis/scheduling.volcano.sh/v1beta1"
-NATIVE_API: Final = "/apis/scheduling.k8s.io/v1alpha2"
-QUEUES_PATH: Final = f"{VOLCANO_API}/queues"
 # As Volcano's scheduler makes them at its start, for its job controller fails every Job without them (groups G1).
 QUEUES: Final[Mapping[str, Mapping[str, Any]]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
@@ -171,7 +169,7 @@ class GroupWrites:
 
     async def _make_queue(self, name: str, spec: Mapping[str, Any]) -> None:
         body = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "apiVersion": VOLCANO_VERSION,
             "kind": "Queue",
             "metadata": {"name": name},
             "spec": dict(spec),
@@ -227,9 +225,8 @@ class GroupWrites:
 def _path(key: GroupKey) -> str:
     """Where the status of a group is written; Volcano's has no subresource for it (groups 1.1)."""
     name, namespace = quote(key.name, safe=""), quote(key.namespace, safe="")
-    if key.kind is GroupKind.VOLCANO:
-        return f"{VOLCANO_API}/namespaces/{namespace}/podgroups/{name}"
-    return f"{NATIVE_API}/namespaces/{namespace}/podgroups/{name}/status"
+    path = f"{APIS[key.kind]}/namespaces/{namespace}/podgroups/{name}"
+    return path if key.kind is GroupKind.VOLCANO else f"{path}/status"
 
 
 def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus | None:

@@ -7,7 +7,7 @@ elsewhere. It ends when it is placed, or after `keep_free_for_s`; if that was in
 What is kept free is not remembered over a restart.
 """
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,7 +84,7 @@ class KeepingFree:
         # For whom nodes were kept free in vain, and how often: others come first.
         self._in_vain: dict[PodUid, int] = {}
         # Who was placed, and when: of those only that nobody was placed later than who comes after them in the order.
-        self._placed: Final[deque[tuple[float, Order]]] = deque()
+        self._placed: Final[list[tuple[float, Order]]] = []
 
     @property
     def kept(self) -> Kept | None:
@@ -125,12 +125,12 @@ class KeepingFree:
             self._placed.pop()
         self._placed.append((now_s, entry.order))
         if len(self._placed) > _PLACED_MAX:
-            self._placed.popleft()
+            del self._placed[0]
 
     def _is_overtaken(self, entry: Entry, since_s: float) -> bool:
         """Whether one who comes after *entry* was placed since."""
-        last = next((order for at_s, order in self._placed if at_s >= since_s), None)
-        return last is not None and last > entry.order
+        at = bisect_left(self._placed, (since_s,))
+        return at < len(self._placed) and self._placed[at][1] > entry.order
 
     # ------------------------------------------------------------------ in time
 

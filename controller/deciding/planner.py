@@ -641,6 +641,8 @@ class Planner:
             unit = found.unit
         elif entry.shape is not None:
             unit = gang.Unit(members=(gang.Member(pod=entry.pod, shape=entry.shape),))
+        else:
+            return frozenset()
         answer = refusal.answer if refusal is not None else None
         return keeping_free.nodes_for(self.ledger.fork(), self.policy, unit, answer)
 

@@ -53,6 +53,26 @@ class _Explained:
     made_s: float
 
 
+class _Work:
+    """Work on the event loop in slices, between which others have it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._worked_s, self._started_s = 0.0, clock()
+
+    async def give_way(self) -> None:
+        """Let others go on if this slice has lasted for long enough."""
+        if self._clock() - self._started_s > _STEP_S:
+            self._worked_s = self.worked_s
+            await asyncio.sleep(0)
+            self._started_s = self._clock()
+
+    @property
+    def worked_s(self) -> float:
+        """The seconds of work up to now, those of others not counted."""
+        return self._worked_s + self._clock() - self._started_s
+
+
 class StatusWriter:
     """Knows what there is to tell of each waiting pod, and has it told."""
 
@@ -201,17 +221,19 @@ class StatusWriter:
         refusal = self._owner.planner.units.refusal(asks)
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
-        answer, first, started_s = refusal.answer, refusal.answer.first, self._clock()
+        answer, first, work = refusal.answer, refusal.answer.first, _Work(self._clock)
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, str] = {}
         for shape in dict.fromkeys(part.shape for part in answer.parts):
             if shape != first.shape:
                 helping = Helping(self._owner.planner.kinds, shape, policy.cards)
-                for name in ledger.states:
+                for at, name in enumerate(ledger.states):
                     helping.look(name)
+                    if at % _STEP_NODES == 0:
+                        await work.give_way()
                 news[shape] = helping.told()
-        worked_s = self._clock() - started_s
+        worked_s = work.worked_s
         one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barred(asks))
         missing = Missing(one=one, news=news | {first.shape: one.new})
         return shortage(answer, missing, refusal.silent), one, worked_s + asked_s
@@ -232,7 +254,7 @@ class StatusWriter:
         helping = Helping(self._owner.planner.kinds, shape, policy)
         refusals: list[NodeRefusal] = []
         nodes = 0
-        worked_s, started_s = 0.0, self._clock()
+        work = _Work(self._clock)
         for at, state in enumerate(states):
             is_there = state.facts.name in ledger.states
             nodes += is_there
@@ -242,12 +264,10 @@ class StatusWriter:
                 refusal = _kept_free(state.facts.name)
             if refusal is not None:
                 refusals.append(refusal)
-            if at % _STEP_NODES == 0 and (step_s := self._clock() - started_s) > _STEP_S:
-                worked_s += step_s
-                await asyncio.sleep(0)
-                started_s = self._clock()
+            if at % _STEP_NODES == 0:
+                await work.give_way()
         new = helping.told()
-        worked_s += self._clock() - started_s
+        worked_s = work.worked_s
         if len(refusals) <= _SUMMED_AT_ONCE:
             return explain.summed(refusals, nodes, new), worked_s
         # Adding up thousands of them holds the loop for too long, and touches nothing that can change.

@@ -3,7 +3,7 @@
 Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -11,6 +11,7 @@ import structlog
 
 from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
+from controller.grouping.paths import APIS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.volcano_name import VolcanoName
 from core.errors import InvalidRequestError
@@ -25,14 +26,14 @@ from core.wire.queues import decode_queue, salvage_queue
 from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, event_decoder, page_decoder
-from kube.reflector import Pace, Reflector, Source
+from kube.reflector import Pace, Reflector, Sink, Source
 
 _log: Final = structlog.get_logger()
 
 _T = TypeVar("_T")
 
 PODS_PATH: Final = "/api/v1/pods"
-NODES_PATH: Final = "/api/v1/nodes"
+_NODES_PATH: Final = "/api/v1/nodes"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
 # Kinds that need not be installed are looked for so often.
@@ -73,104 +74,74 @@ class Forgiving(Generic[_T]):
             return found
 
 
-class PodSink:
-    """Tells the owner of pods, and who else places them."""
+class Told(Generic[_T]):
+    """A sink that has the owner told of the objects of one kind, in order."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        replaced: Callable[[Sequence[_T], bool], Iterator[None] | None],
+        changed: Callable[[_T], Iterator[None] | None],
+        gone: Callable[[_T], Iterator[None] | None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            inbox: through which the owner is told.
+            replaced: these, and no others, exist; and whether the kind is served at all.
+            changed: one appeared or changed.
+            gone: one went.
+        """
+        self._inbox: Final = inbox
+        self._replaced: Final = replaced
+        self._changed: Final = changed
+        self._gone: Final = gone
+
+    async def on_replace(self, objects: Sequence[_T], resource_version: str) -> None:
+        """These, and no others, exist; without a version of the list, the kind is not installed."""
+        await self._inbox.put_and_wait(partial(self._replaced, objects, bool(resource_version)))
+
+    async def on_event(self, kind: EventKind, value: _T) -> None:
+        """One appeared, changed or went."""
+        await self._inbox.put_in_time(partial(self._gone if kind is EventKind.DELETED else self._changed, value))
+
+
+class PodSink(Told[Pod]):
+    """Tells the owner of pods, and before that at once who else places them."""
 
     def __init__(self, owner: Owner, inbox: Inbox, others: VolcanoName) -> None:
-        self._owner = owner
-        self._inbox = inbox
-        self._others = others
+        super().__init__(
+            inbox,
+            replaced=lambda pods, _: owner.pods_replaced(pods),
+            changed=owner.pod_changed,
+            gone=lambda pod: owner.pod_gone(pod.uid),
+        )
+        self._others: Final = others
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
         """These pods, and no others, exist."""
         self._others.replaced(objects)
-        await self._inbox.put_and_wait(partial(self._owner.pods_replaced, objects))
+        await super().on_replace(objects, resource_version)
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
         """One pod appeared, changed or went."""
         if kind is EventKind.DELETED:
             self._others.gone(value.uid)
-            await self._inbox.put_in_time(partial(self._owner.pod_gone, value.uid))
         else:
             self._others.seen(value)
-            await self._inbox.put_in_time(partial(self._owner.pod_changed, value))
+        await super().on_event(kind, value)
 
 
-class NodeSink:
+def node_sink(owner: Owner, inbox: Inbox) -> Told[Node]:
     """Tells the owner of nodes."""
-
-    def __init__(self, owner: Owner, inbox: Inbox) -> None:
-        self._owner = owner
-        self._inbox = inbox
-
-    async def on_replace(self, objects: Sequence[Node], resource_version: str) -> None:
-        """These nodes, and no others, exist."""
-        await self._inbox.put_and_wait(partial(self._owner.nodes.replaced, objects))
-
-    async def on_event(self, kind: EventKind, value: Node) -> None:
-        """One node appeared, changed or went."""
-        if kind is EventKind.DELETED:
-            await self._inbox.put_in_time(partial(self._owner.nodes.gone, value.name))
-        else:
-            await self._inbox.put_in_time(partial(self._owner.nodes.changed, value))
-
-
-class GroupSink:
-    """Tells the owner of PodGroups of one kind; without a version of the list, the kind is not installed."""
-
-    def __init__(self, kind: GroupKind, owner: Owner, inbox: Inbox) -> None:
-        self._kind = kind
-        self._owner = owner
-        self._inbox = inbox
-
-    async def on_replace(self, objects: Sequence[GroupSpec], resource_version: str) -> None:
-        """These groups, and no others, exist."""
-        replaced = self._owner.groups.replaced
-        await self._inbox.put_and_wait(partial(replaced, self._kind, objects, served=bool(resource_version)))
-
-    async def on_event(self, kind: EventKind, value: GroupSpec) -> None:
-        """One group appeared, changed or went."""
-        groups = self._owner.groups
-        gone = kind is EventKind.DELETED
-        await self._inbox.put_in_time(partial(groups.gone, value.key) if gone else partial(groups.changed, value))
-
-
-class QueueSink:
-    """Tells the owner of Volcano's queues."""
-
-    def __init__(self, owner: Owner, inbox: Inbox) -> None:
-        self._owner = owner
-        self._inbox = inbox
-
-    async def on_replace(self, objects: Sequence[QueueSpec], resource_version: str) -> None:
-        """These queues, and no others, exist."""
-        replaced = self._owner.groups.queues_replaced
-        await self._inbox.put_and_wait(partial(replaced, objects, served=bool(resource_version)))
-
-    async def on_event(self, kind: EventKind, value: QueueSpec) -> None:
-        """One queue appeared, changed or went."""
-        groups = self._owner.groups
-        gone = kind is EventKind.DELETED
-        told = partial(groups.queue_gone, value.name) if gone else partial(groups.queue_changed, value)
-        await self._inbox.put_in_time(told)
-
-
-class DocumentsSink:
-    """Tells the owner of ConfigMaps that speak of nodes."""
-
-    def __init__(self, place: Place, owner: Owner, inbox: Inbox) -> None:
-        self._place = place
-        self._owner = owner
-        self._inbox = inbox
-
-    async def on_replace(self, objects: Sequence[ConfigMap], resource_version: str) -> None:
-        """These, and no others, exist."""
-        await self._inbox.put_and_wait(partial(self._owner.nodes.documents_replaced, self._place, objects))
-
-    async def on_event(self, kind: EventKind, value: ConfigMap) -> None:
-        """One appeared, changed or went."""
-        gone = kind is EventKind.DELETED
-        await self._inbox.put_in_time(partial(self._owner.nodes.documents_changed, self._place, value, gone=gone))
+    nodes = owner.nodes
+    return Told(
+        inbox,
+        replaced=lambda objects, _: nodes.replaced(objects),
+        changed=nodes.changed,
+        gone=lambda node: nodes.gone(node.name),
+    )
 
 
 def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
@@ -182,39 +153,75 @@ def forgiving_pods(owner: Owner) -> Forgiving[Pod]:
             text, {name for one in owner.ledger.catalog.dialects.values() for name in one.resources(tables)}
         )
 
-    def tell(pod: Pod, error: InvalidRequestError) -> None:
-        _log.warning("a pod cannot be read", pod=pod.key, reason=str(error))
-        rest = "its node takes no new shares of what it names" if pod.node_name else "it is not placed"
-        message = f"cannot be read by cardshare, and {rest}: {error}"
-        owner.planner.actions.append(Announce(about=about_pod(pod), reason="ObjectUnreadable", message=message))
+    def so(pod: Pod) -> str:
+        return "its node takes no new shares of what it names" if pod.node_name else "it is not placed"
 
-    return Forgiving(decode_pod, salvage, tell)
+    return Forgiving(decode_pod, salvage, _tells(owner, about_pod, so))
 
 
 def forgiving_nodes(owner: Owner) -> Forgiving[Node]:
     """Reads nodes for *owner*."""
 
-    def tell(node: Node, error: InvalidRequestError) -> None:
-        _log.warning("a node cannot be read", node=node.name, reason=str(error))
-        about = Subject(kind="Node", name=node.name, uid=node.uid)
-        message = f"cannot be read by cardshare, and nothing is placed there: {error}"
-        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
+    def about(node: Node) -> Subject:
+        return Subject(kind="Node", name=node.name, uid=node.uid)
 
-    return Forgiving(decode_node, salvage_node, tell)
+    return Forgiving(decode_node, salvage_node, _tells(owner, about, lambda _: "nothing is placed there"))
+
+
+def _forgiving_groups(kind: GroupKind, owner: Owner) -> Forgiving[GroupSpec]:
+    def about(spec: GroupSpec) -> Subject:
+        return Subject(kind="PodGroup", namespace=spec.key.namespace, name=spec.key.name, uid=spec.uid)
+
+    tell = _tells(owner, about, lambda _: "none of its members is placed")
+    return Forgiving(DECODERS[kind], partial(salvage_group, kind), tell)
+
+
+def _forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
+    def about(queue: QueueSpec) -> Subject:
+        return Subject(kind="Queue", name=queue.name, uid=queue.uid)
+
+    return Forgiving(decode_queue, salvage_queue, _tells(owner, about, lambda _: "it takes no groups"))
+
+
+def _tells(
+    owner: Owner, about: Callable[[_T], Subject], so: Callable[[_T], str]
+) -> Callable[[_T, InvalidRequestError], None]:
+    """Says in log and event that an object cannot be read, and what follows from it."""
+
+    def tell(found: _T, error: InvalidRequestError) -> None:
+        subject = about(found)
+        _log.warning(
+            "an object cannot be read",
+            kind=subject.kind,
+            namespace=subject.namespace,
+            name=subject.name,
+            reason=str(error),
+        )
+        message = f"cannot be read by cardshare, and {so(found)}: {error}"
+        owner.planner.actions.append(Announce(about=subject, reason="ObjectUnreadable", message=message))
+
+    return tell
+
+
+def _reflector(
+    source: Source, path: str, decode: Callable[[bytes], _T], sink: Sink[_T], *, pace: Pace, absent_is_empty: bool
+) -> Reflector[_T]:
+    return Reflector(
+        source,
+        path,
+        decode_list=page_decoder(decode),
+        decode_event=event_decoder(decode),
+        sink=sink,
+        pace=pace,
+        absent_is_empty=absent_is_empty,
+    )
 
 
 def pods_reflector(
     source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: VolcanoName
 ) -> Reflector[Pod]:
     """Keeps the owner told of every pod of the cluster."""
-    return Reflector(
-        source,
-        PODS_PATH,
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=PodSink(owner, inbox, others),
-        pace=_PACE,
-    )
+    return _reflector(source, PODS_PATH, decode, PodSink(owner, inbox, others), pace=_PACE, absent_is_empty=False)
 
 
 async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
@@ -230,84 +237,49 @@ async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
 
 def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
     """Keeps the owner told of every node."""
-    return Reflector(
-        source,
-        NODES_PATH,
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=NodeSink(owner, inbox),
-        pace=_PACE,
-    )
-
-
-def forgiving_groups(kind: GroupKind, owner: Owner) -> Forgiving[GroupSpec]:
-    """Reads PodGroups of *kind* for *owner*."""
-
-    def tell(spec: GroupSpec, error: InvalidRequestError) -> None:
-        _log.warning("a PodGroup cannot be read", group=str(spec.key), reason=str(error))
-        about = Subject(kind="PodGroup", namespace=spec.key.namespace, name=spec.key.name, uid=spec.uid)
-        message = f"cannot be read by cardshare, and none of its members is placed: {error}"
-        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
-
-    return Forgiving(DECODERS[kind], partial(salvage_group, kind), tell)
-
-
-def forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
-    """Reads Queues for *owner*."""
-
-    def tell(queue: QueueSpec, error: InvalidRequestError) -> None:
-        _log.warning("a Queue cannot be read", queue=queue.name, reason=str(error))
-        about = Subject(kind="Queue", name=queue.name, uid=queue.uid)
-        message = f"cannot be read by cardshare, and takes no groups: {error}"
-        owner.planner.actions.append(Announce(about=about, reason="ObjectUnreadable", message=message))
-
-    return Forgiving(decode_queue, salvage_queue, tell)
-
-
-GROUP_PATHS: Final = {
-    GroupKind.VOLCANO: "/apis/scheduling.volcano.sh/v1beta1/podgroups",
-    GroupKind.NATIVE: "/apis/scheduling.k8s.io/v1alpha2/podgroups",
-    GroupKind.COSCHEDULING: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
-}
-_QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
+    return _reflector(source, _NODES_PATH, decode, node_sink(owner, inbox), pace=_PACE, absent_is_empty=False)
 
 
 def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
     """Keeps the owner told of PodGroups of *kind*, which need not be installed."""
-    decode = forgiving_groups(kind, owner)
-    return Reflector(
-        source,
-        GROUP_PATHS[kind],
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=GroupSink(kind, owner, inbox),
-        pace=_OPTIONAL,
-        absent_is_empty=True,
+    groups = owner.groups
+    sink = Told(
+        inbox,
+        replaced=lambda objects, served: groups.replaced(kind, objects, served=served),
+        changed=groups.changed,
+        gone=lambda spec: groups.gone(spec.key),
     )
+    decode = _forgiving_groups(kind, owner)
+    return _reflector(source, f"{APIS[kind]}/podgroups", decode, sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:
     """Keeps the owner told of Volcano's queues, which need not be installed."""
-    decode = forgiving_queues(owner)
-    return Reflector(
-        source,
-        _QUEUES_PATH,
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=QueueSink(owner, inbox),
-        pace=_OPTIONAL,
-        absent_is_empty=True,
+    groups = owner.groups
+    sink = Told(
+        inbox,
+        replaced=lambda objects, served: groups.queues_replaced(objects, served=served),
+        changed=groups.queue_changed,
+        gone=lambda queue: groups.queue_gone(queue.name),
     )
+    return _reflector(source, QUEUES_PATH, _forgiving_queues(owner), sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
     """Follows the ConfigMaps of one place that speak of nodes."""
+    nodes = owner.nodes
+    sink: Told[ConfigMap] = Told(
+        inbox,
+        replaced=lambda objects, _: nodes.documents_replaced(place, objects),
+        changed=lambda found: nodes.documents_changed(place, found, gone=False),
+        gone=lambda found: nodes.documents_changed(place, found, gone=True),
+    )
     return Reflector(
         source,
         f"{namespace_path(place.namespace)}/configmaps",
         decode_list=page_decoder(decode_config_map),
         decode_event=event_decoder(decode_config_map),
-        sink=DocumentsSink(place, owner, inbox),
+        sink=sink,
         selectors={"labelSelector": place.selector},
         absent_is_empty=True,
     )

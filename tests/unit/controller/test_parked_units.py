@@ -1,10 +1,14 @@
 """Units that were refused: why, in words, by which reason; what has them tried again, and what does not."""
 
 import asyncio
+from functools import partial
+from itertools import count
 
 import pytest
 
+from controller.metrics import Metrics
 from controller.reporting.answers import answer
+from controller.reporting.status import StatusWriter
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.placing import gang
 from core.placing.gang import Together
@@ -244,3 +248,30 @@ async def test_who_has_nodes_kept_free_and_who_may_not_go_there_are_told_so():
         assert rig.world.metrics.kept_free.labels("in_vain")._value.get() == 1
         for one in began:
             one.cancel()
+
+
+@pytest.mark.looptime
+async def test_the_loop_is_given_back_while_each_kind_of_member_is_looked_for():
+    nodes = 64
+    rig = Rig(*(node(f"n{at}", memory=1000) for at in range(nodes)))
+    rig.world.groups_are(spec(3), queues=[QueueSpec(name="default")])
+    rig.world.adds(*members(3), *(pod(f"other{at}", memory=5000, annotations={GROUP: "g"}) for at in range(3)))
+    rig.world.plan()
+    asks = rig.world.entry("g0").parked
+    assert isinstance(asks, Together)
+    # Every look at the clock is 10 ms later: the loop is given back as often as it can be.
+    teller = StatusWriter(
+        rig.world.owner, rig.calls, rig.inbox, rig.recorder, Metrics(), clock=partial(next, count(0.0, 0.01))
+    )
+    turns = 0
+    explaining = asyncio.create_task(teller.explain_unit(asks))
+    while not explaining.done():
+        await asyncio.sleep(0)
+        turns += 1
+    wait, refused, worked_s = await explaining
+    assert wait is not None
+    assert refused is not None
+    assert refused.nodes == nodes
+    # Every sixteen nodes, for both kinds.
+    assert turns >= 2 * nodes // 16
+    assert worked_s > 0

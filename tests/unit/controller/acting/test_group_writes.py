@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from controller.acting.group_writes import QUEUES_PATH, GroupWrites
+from controller.acting.group_writes import GroupWrites
 from controller.actions import Announce
+from controller.grouping.paths import QUEUES_PATH
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder

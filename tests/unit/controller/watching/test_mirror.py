@@ -6,7 +6,7 @@ import pytest
 
 from controller.inbox import Inbox
 from controller.volcano_name import VolcanoName
-from controller.watching.mirror import NodeSink, PodSink
+from controller.watching.mirror import PodSink, node_sink
 from kube.objects import EventKind
 from tests.support.worlds.world import World, node, pod
 
@@ -23,7 +23,7 @@ class Rig:
             is_wanted=lambda: False, is_sent=lambda uid: False, changed=lambda: None, tell=lambda event: None
         )
         self.pods = PodSink(self.world.owner, self.inbox, others)
-        self.nodes = NodeSink(self.world.owner, self.inbox)
+        self.nodes = node_sink(self.world.owner, self.inbox)
 
     async def work(self):
         while True:
