@@ -58,9 +58,9 @@ class Reason(StrEnum):
 
 
 # What a card may get over by itself.
-ILL: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY})
+NOT_HEALTHY: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY})
 # Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
-UNSTEADY: Final = "it fell ill again and again, and has not stayed well for long enough since"
+UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
 
 
 class Shortfall(NamedTuple):

@@ -1,22 +1,16 @@
 """ResourceQuotas, watched by the webhook itself: what is told of them is as fresh as the watch, or not told."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import Final
-
-import structlog
 
 from core.wire.quotas import ResourceQuota, decode_quota
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Reflector, Source
-from webhook.inventory import STALE_S, connected
-
-_log: Final = structlog.get_logger()
+from webhook.following import follow_once
+from webhook.inventory import STALE_S
 
 _QUOTAS: Final = "/api/v1/resourcequotas"
-_AGAIN_S: Final = 30.0
 
 
 class Budgets:
@@ -43,12 +37,7 @@ class Budgets:
     async def run(self) -> None:
         """Watch until cancelled, whatever the world does."""
         while True:
-            try:
-                async with AsyncExitStack() as stack:
-                    await self.follow(await connected(stack, self._kubeconfig, self._environ))
-            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
-                _log.exception("ResourceQuotas are not followed; it is begun anew")
-                await asyncio.sleep(_AGAIN_S)
+            await follow_once("ResourceQuotas", self.follow, kubeconfig=self._kubeconfig, environ=self._environ)
 
     async def follow(self, source: Source) -> None:
         """As `run`, by *source*."""

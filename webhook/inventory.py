@@ -4,10 +4,8 @@ Without it, or while it is not up to date, nothing is said about what can never 
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import Final
 
 import structlog
@@ -16,12 +14,9 @@ from core.admission.rulebook import Rulebook
 from core.inventory import Inventory, Stock, at_its_best, node_of
 from core.model import Node, NodeName
 from core.wire.nodes import decode_node
-from kube.credentials import choose_source
-from kube.errors import CredentialsError
 from kube.objects import EventKind, event_decoder, page_decoder
 from kube.reflector import Reflector, Source
-from kube.transport import Transport
-from runtime.backoff import Backoff
+from webhook.following import follow_once
 
 _log: Final = structlog.get_logger()
 
@@ -31,7 +26,6 @@ STALE_S: Final = 120.0
 _LOOK_S: Final = 1.0
 # A node takes up to a third of a millisecond; reviews are not to wait for long behind a full list.
 _NODES_PER_TURN: Final = 8
-_LAST_WAIT_S: Final = 30.0
 
 
 class Cards:
@@ -100,34 +94,34 @@ class InventoryWatch:
     async def run(self) -> None:
         """Watch until cancelled, whatever the world does."""
         while True:
-            try:
-                async with AsyncExitStack() as stack:
-                    await self.follow(await connected(stack, self._kubeconfig, self._environ))
-            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
-                _log.exception("inventory failed; it is begun anew")
-                self._know(None)
-                await asyncio.sleep(_LAST_WAIT_S)
+            await follow_once("nodes", self.follow, kubeconfig=self._kubeconfig, environ=self._environ)
 
     async def follow(self, source: Source) -> None:
         """As `run`, by *source*. What cards are is read anew when the configuration says so."""
-        while True:
-            book = self._book()
-            cards = Cards(book)
-            reflector: Reflector[Node] = Reflector(
-                source,
-                _NODES,
-                decode_list=page_decoder(decode_node),
-                decode_event=event_decoder(decode_node),
-                sink=cards,
-                clock=self._clock,
-            )
-            async with asyncio.TaskGroup() as tasks:
-                reflecting = tasks.create_task(reflector.run(), name="reflect nodes")
-                while self._same(book):
-                    self._look(cards, reflector)
-                    await asyncio.sleep(_LOOK_S)
-                reflecting.cancel()
+        try:
+            while True:
+                await self._follow_by(self._book(), source)
+        finally:
             self._know(None)
+
+    async def _follow_by(self, book: Rulebook, source: Source) -> None:
+        """As `follow`, while *book* is in force."""
+        cards = Cards(book)
+        reflector: Reflector[Node] = Reflector(
+            source,
+            _NODES,
+            decode_list=page_decoder(decode_node),
+            decode_event=event_decoder(decode_node),
+            sink=cards,
+            clock=self._clock,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            reflecting = tasks.create_task(reflector.run(), name="reflect nodes")
+            while self._same(book):
+                self._look(cards, reflector)
+                await asyncio.sleep(_LOOK_S)
+            reflecting.cancel()
+        self._know(None)
 
     def _same(self, book: Rulebook) -> bool:
         now = self._book()
@@ -150,17 +144,3 @@ class InventoryWatch:
         if stock is not None or self._told is not None:
             self._tell(stock)
         self._told = None
-
-
-async def connected(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Transport:
-    """A way to the API server that *kubeconfig* or *environ* names, once there is one and until *stack* is closed."""
-    backoff, told = Backoff(first_s=1.0, cap_s=_LAST_WAIT_S, jitter=random.random), ""
-    while True:
-        try:
-            source = choose_source(kubeconfig=kubeconfig, environ=environ)
-            return await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook"))
-        except CredentialsError as e:
-            if str(e) != told:
-                told = str(e)
-                _log.warning("nothing is known of the cluster; give credentials, or --no-inventory", error=told)
-            await asyncio.sleep(backoff.next_s())

@@ -25,8 +25,9 @@ from webhook.budgets import Budgets
 from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
 from webhook.denials import Denials, connect
+from webhook.following import follow_once
 from webhook.identity import Identity
-from webhook.inventory import InventoryWatch, connected
+from webhook.inventory import InventoryWatch
 from webhook.metrics import Metrics
 from webhook.options import Options
 from webhook.preview import ControllerSource, Previewer
@@ -38,7 +39,6 @@ _WATCH_S: Final = 1.0
 _SHUTDOWN_S: Final = 10.0
 # How long a start waits for the configuration's ConfigMaps: admission must not depend on whether they can be read.
 _LISTING_S: Final = 10.0
-_AGAIN_S: Final = 30.0
 _CONFIGURATION: Final = "configuration"
 # Judging a review leaves hardly any garbage with cycles; a full collection would stall the loop for nothing.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -181,17 +181,16 @@ class Webhook:
 
     async def _follow_config_maps(self) -> None:
         """Follow those of namespaces that are believed, whatever the world does."""
+        options, configuration = self._options, self._configuration
         while True:
-            if not self._configuration.wants_config_maps:
+            while not configuration.wants_config_maps:  # noqa: ASYNC110 (nobody tells of it)
                 await asyncio.sleep(_WATCH_S)
-                continue
-            try:
-                async with AsyncExitStack() as stack:
-                    api = await connected(stack, self._options.kubeconfig, self._options.cluster)
-                    await self._configuration.follow_config_maps(api)
-            except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
-                _log.exception("ConfigMaps are not followed; it is begun anew")
-                await asyncio.sleep(_AGAIN_S)
+            await follow_once(
+                "ConfigMaps",
+                configuration.follow_config_maps,
+                kubeconfig=options.kubeconfig,
+                environ=options.cluster,
+            )
 
     async def _take_configuration(self) -> None:
         self._metrics.reloads[_CONFIGURATION] += 1

@@ -9,7 +9,7 @@ from controller.beats import Beats
 from controller.deciding.node_locks import NodeLocks
 from controller.deciding.planner import Planner
 from controller.documents import Documents
-from controller.flaps import Flaps
+from controller.handing_over.flaps import Flaps
 from core.model import Node, NodeName
 from core.port import Complaint, Healing, Place
 from core.settings import DialectName
@@ -25,7 +25,7 @@ class Nodes:
 
     Attributes:
         complaints: what is wrong with the nodes set aside, wholly or in part.
-        flaps: the cards that becomes unhealthy again and again.
+        flaps: the cards that become unhealthy again and again.
     """
 
     def __init__(self, planner: Planner, locks: NodeLocks, clock: Callable[[], float]) -> None:

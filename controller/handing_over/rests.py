@@ -4,7 +4,7 @@ A dead plugin makes its node a black hole: nothing is in use there, so that it l
 10 s what the plugin had. Every replacement would be bound there and fail. So a node rests, for the protocol at hand,
 after kubelet has turned away a pod of it. It does so, too, when cards come back that were not there or were unhealthy:
 a restart of the plugin is behind that, and of its lists of devices some reach kubelet later. What fails again and again
-rests longer each time, and so does a node of which all cards come and go. One card that does: `controller.flaps`.
+rests longer each time, and so does a node of which all cards come and go. One card that does: `flaps`.
 Source: protocol reference, nvidia 1.3, 4.3, 5.2 (P16); Kubernetes, pkg/kubelet/cm/devicemanager.
 """
 

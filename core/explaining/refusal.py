@@ -15,7 +15,7 @@ from core.explaining.advice import Advice, NodeCapacity
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
 from core.placing.shape import Shape, judge
-from core.port import ILL, Healing, Reason, Shortfall
+from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
 from core.settings import Policy
 
 # A shortfall of these can be answered by asking for less.
@@ -179,7 +179,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
         )
-    if isinstance(dialect, Healing) and any(one.reason in ILL for one in if_empty):
+    if isinstance(dialect, Healing) and any(one.reason in NOT_HEALTHY for one in if_empty):
         if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is well again"

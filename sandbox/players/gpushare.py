@@ -82,7 +82,7 @@ class SharePlugin:
         capacity: dict[str, int | None] = {protocol.NUMBER: count}
         allocatable = dict(capacity)
         if self._setup.strategy is Strategy.SHARE:
-            # Ill cards stay in kubelet's list in this strategy; only the annotation tells of them.
+            # Unhealthy cards stay in kubelet's list in this strategy; only the annotation tells of them.
             capacity[protocol.MEMORY] = count * (self._setup.cards[0].memory_mib // self._setup.memory_factor)
             allocatable = dict(capacity)
         else:

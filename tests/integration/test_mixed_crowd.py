@@ -94,13 +94,13 @@ class Crowd:
         if self.chance.random() < 0.5:
             self.chance.choice(self.plugins).faults.fail_next = 1
         if self.chance.random() < 0.2:
-            await self.fall_ill()
+            await self.fails_a_card()
 
     @staticmethod
     def is_settled(found):
         return found["status"].get("phase") in ("Running", "Failed")
 
-    async def fall_ill(self):
+    async def fails_a_card(self):
         """One card of one node becomes unhealthy, and the one before it is well again."""
         await self.recover()
         node, at, card = next(self.next_ill)

@@ -187,7 +187,7 @@ class World:
             del self.pods[uid]
             self.ledger.release(uid)
 
-    def fall_ill(self) -> None:
+    def fails_a_card(self) -> None:
         """A card becomes unhealthy, or recovers."""
         key = "volcano.sh/node-vgpu-register"
         node = self.chance.choice([node for node in self.nodes.values() if key in node.annotations])
@@ -222,7 +222,7 @@ def test_no_card_is_sold_beyond_its_total_in_any_protocols_own_terms(seed, polic
         if world.unreported and world.chance.random() < 0.7:
             world.report()
         if world.chance.random() < 0.02:
-            world.fall_ill()
+            world.fails_a_card()
         assert audit(world.nodes.values(), world.pods.values(), TABLES) == [], number
         if number % 200 == 199:
             fresh = world.rebuilt()

@@ -1,5 +1,7 @@
 """docs/operators tells every rule of admission, and what it tells is so."""
 
+import re
+
 import pytest
 
 from tests.support.pages.rules import MESSAGES, SILENT, TABLE, Rule, codes_in_the_code, read_rules, table, verdict_of
@@ -26,3 +28,16 @@ def test_there_is_an_output_for_every_rule():
     text = MESSAGES.read_text(encoding="utf-8")
     for rule in RULES:
         assert f"## {rule.code} ({rule.done}): {rule.rule}" in text, "run scripts/rules"
+
+
+# What the policies of the API server refuse as the webhook does, for when the webhook is away.
+_BOTH = {"CS301", "CS305", "CS315"}
+
+
+def test_every_code_of_a_policy_is_told_and_is_the_webhooks_only_where_it_says_the_same():
+    root = TABLE.parents[2]
+    in_policies = set(re.findall(r"\bCS\d{3}\b", (root / "deploy/base/policy.yaml").read_text(encoding="utf-8")))
+    told = (root / "docs/operators/security.md").read_text(encoding="utf-8")
+    assert in_policies
+    assert {code for code in in_policies if code not in told} == set()
+    assert in_policies & codes_in_the_code() == _BOTH

@@ -9,7 +9,7 @@ from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_regi
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
-from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
+from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
 from core.settings import AscendChip, DialectName, Tables
 from core.units import parse_amount, with_article
 
@@ -226,7 +226,7 @@ def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason 
 
 def healed(card: Card) -> Card:
     """*card* as it would be if it were well."""
-    if card.fixed.fault not in ILL:
+    if card.fixed.fault not in NOT_HEALTHY:
         return card
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
 

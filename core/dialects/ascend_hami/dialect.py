@@ -189,7 +189,7 @@ class AscendHami(
     def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect, or give more than they say."""
         del request
-        return warnings.warnings(pod, tables)
+        return warnings.of(pod, tables)
 
     def labels(self) -> frozenset[str]:
         """None."""

@@ -34,7 +34,7 @@ def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Ad
     return replace(pod, runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
-def warnings(pod: Pod, tables: Tables) -> Iterator[AdmissionWarning]:
+def of(pod: Pod, tables: Tables) -> Iterator[AdmissionWarning]:
     """CS114 and CS116 for *pod*."""
     word = pod.annotations.get(keys.MODE, "")
     if word not in ("", keys.SOFT):

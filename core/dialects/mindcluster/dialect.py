@@ -81,7 +81,7 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
     def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Labels of *pod* that choose nothing."""
         del tables
-        return warnings.warnings(pod, request)
+        return warnings.of(pod, request)
 
     def labels(self) -> frozenset[str]:
         """Those that choose a template."""

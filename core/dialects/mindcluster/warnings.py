@@ -21,7 +21,7 @@ def completed(pod: Pod, request: Request) -> Pod:
     return replace(pod, labels={**defaults, **pod.labels})
 
 
-def warnings(pod: Pod, request: Request) -> Iterator[AdmissionWarning]:
+def of(pod: Pod, request: Request) -> Iterator[AdmissionWarning]:
     """CS116: labels where there is no template to choose, or the choice is the same."""
     cores, choice = request
     level, dvpp = pod.labels.get(keys.LEVEL, LOW), pod.labels.get(keys.DVPP, NULL)

@@ -6,7 +6,7 @@ from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
+from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
 from core.units import is_text, parse_amount
@@ -186,7 +186,7 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
 
 def healed(card: Card) -> Card:
     """*card* as it would be if it were well."""
-    if card.fixed.fault not in ILL:
+    if card.fixed.fault not in NOT_HEALTHY:
         return card
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
 

@@ -114,7 +114,7 @@ class Vgpu(
 
     def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
-        return warnings.warnings(pod, request, tables.vgpu)
+        return warnings.of(pod, request, tables.vgpu)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         """What *pod* asks; None if nothing; violations if it may not be asked so."""

@@ -12,7 +12,7 @@ from core.settings import VgpuTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 
-def warnings(pod: Pod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
+def of(pod: Pod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
     """CS116 for *pod*, which asks *request*."""
     for one in pod.containers:
         yield from _shares(one, request, table)

@@ -285,7 +285,7 @@ class World:
             (self.restart_plugin, 2),
             (self.garble, 0.5),
             (self.swap, 1),
-            (self.fall_ill, 0.5),
+            (self.fails_a_card, 0.5),
             (self.renew_node, 0.5),
             (self.change_config, 0.5),
             (self.restart, 0.2),
@@ -439,7 +439,7 @@ class World:
         site.garbled = False
         self._set(site)
 
-    def fall_ill(self) -> None:
+    def fails_a_card(self) -> None:
         """A card becomes unhealthy, or all are well."""
         site = self._site()
         site.ill = set() if site.ill else {self.chance.randrange(2)}

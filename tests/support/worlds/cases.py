@@ -211,7 +211,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     36: (f"{_PLACING}::a_pod_on_a_node_that_does_not_exist_is_reported",),
     37: (f"{_CHANGE}::37_other_cards_under_the_same_name_are_empty_and_the_pods_of_the_old_ones_are_kept",),
-    38: (f"{_CHANGE}::38_an_ill_card_takes_nothing_new_keeps_what_it_has_and_heals",),
+    38: (f"{_CHANGE}::38_an_unhealthy_card_takes_nothing_new_keeps_what_it_has_and_heals",),
     39: (
         f"{_CHANGE}::39_a_card_that_leaves_the_register_takes_its_share_along_and_has_it_again_when_it_is_back",
         f"{_CHANGE}::39_another_order_moves_nothing",

@@ -89,7 +89,7 @@ def test_37_other_cards_under_the_same_name_are_empty_and_the_pods_of_the_old_on
     assert used(world) == {"h0": 0}
 
 
-def test_38_an_ill_card_takes_nothing_new_keeps_what_it_has_and_heals():
+def test_38_an_unhealthy_card_takes_nothing_new_keeps_what_it_has_and_heals():
     world = World(plain("1", ["g0"]))
     running(world, "p0", 300)
     world.owner.nodes.changed(with_cards("2", "g0,1000,false,hami-core"))

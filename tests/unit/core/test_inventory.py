@@ -158,7 +158,7 @@ def test_a_card_that_is_ill_today_may_be_well_tomorrow():
     assert verdict(pod({TYPES: "B200"}, number=1), inventory(*CLUSTER, ill)).message == ""
 
 
-def test_an_ill_card_silences_only_what_it_could_serve():
+def test_an_unhealthy_card_silences_only_what_it_could_serve():
     ill = vgpu_node("b0", "B200", 183000, health="false")
     assert verdict(pod(number=1, memory=200000), inventory(*CLUSTER, ill)).codes == ("CS401",)
     assert verdict(pod(number=9), inventory(*CLUSTER, ill)).codes == ("CS404",)

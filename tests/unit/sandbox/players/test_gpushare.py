@@ -27,7 +27,7 @@ def assigned(index: str = "0", time: str = "100") -> dict[str, str]:
     return {"volcano.sh/gpu-index": index, "volcano.sh/predicate-time": time}
 
 
-async def test_start_advertises_memory_and_number_and_forgets_ill_cards():
+async def test_start_advertises_memory_and_number_and_forgets_unhealthy_cards():
     api = MemoryApi()
     await plugin(api).start()
     totals = {NUMBER: "2", MEMORY: "22356"}
@@ -35,7 +35,7 @@ async def test_start_advertises_memory_and_number_and_forgets_ill_cards():
     assert "volcano.sh/gpu-unhealthy-ids" not in api.annotations(NODE)
 
 
-async def test_ill_cards_are_told_by_index_and_only_whole_cards_leave_the_list():
+async def test_unhealthy_cards_are_told_by_index_and_only_whole_cards_leave_the_list():
     sick = [{"healthy": False}, {}, {"healthy": False}]
     share, number = MemoryApi(), MemoryApi()
     await plugin(share, cards=sick).start()

@@ -163,7 +163,7 @@ async def test_a_silent_plugin_never_answers():
             await player.allocate(NUMBER, 1)
 
 
-async def test_an_ill_card_is_told_in_the_register():
+async def test_an_unhealthy_card_is_told_in_the_register():
     api = MemoryApi()
     await plugin(api).set_healthy("GPU-node-a-1", healthy=False)
     records = api.annotations(NODE)["volcano.sh/node-vgpu-register"].split(":")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.flaps import FIRST_S, FORGOTTEN_S, LAST_S, Flaps
+from controller.handing_over.flaps import FIRST_S, FORGOTTEN_S, LAST_S, Flaps
 from controller.handing_over.rests import FIRST_S as REST_S
 from core.catalog import standard_catalog
 from core.explaining import explain
@@ -16,7 +16,7 @@ NODE = NodeName("n1")
 
 
 def shown(version, *ids):
-    """Node n1 with two cards, those of *ids* ill."""
+    """Node n1 with two cards, those of *ids* unhealthy."""
     made = node("n1", cards=2, version=version)
     register = made.annotations["volcano.sh/node-vgpu-register"]
     for one in ids:
@@ -119,7 +119,7 @@ HEALING = {name: one for name, one in standard_catalog().dialects.items() if isi
 
 
 @pytest.mark.parametrize("name", HEALING)
-def test_every_protocol_that_tells_of_ill_cards_can_keep_some_out(name):
+def test_every_protocol_that_tells_of_unhealthy_cards_can_keep_some_out(name):
     fleet, dialect = FLEETS[name], HEALING[name]
     offers, _ = standard_catalog().offers(fleet.node(0), fleet.tables, Settings())
     cards = offers[name]

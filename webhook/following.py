@@ -1,0 +1,51 @@
+"""Follows what the API server shows for as long as the webhook lives; admission never depends on it."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Final
+
+import structlog
+
+from kube.credentials import choose_source
+from kube.errors import CredentialsError
+from kube.transport import Transport
+from runtime.backoff import Backoff
+
+_log: Final = structlog.get_logger()
+
+_AGAIN_S: Final = 30.0
+
+
+async def follow_once(
+    what: str, follow: Callable[[Transport], Awaitable[None]], *, kubeconfig: str, environ: Mapping[str, str]
+) -> None:
+    """Follow *what* by *follow* until that returns, or fails, which is logged, and a while after.
+
+    Args:
+        what: for the log, in the plural.
+        follow: follows it by the way to the API server that it is given.
+        kubeconfig: the flag's, or "".
+        environ: where the API server may be named, as `kube.credentials.choose_source` has it.
+    """
+    try:
+        async with AsyncExitStack() as stack:
+            await follow(await _connected(stack, kubeconfig, environ))
+    except Exception:  # noqa: BLE001 (the outermost frame of what admission must never depend on)
+        _log.exception("not followed; it is begun anew", what=what)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _connected(stack: AsyncExitStack, kubeconfig: str, environ: Mapping[str, str]) -> Transport:
+    """A way to the API server, once there is one and until *stack* is closed."""
+    backoff, told = Backoff(first_s=1.0, cap_s=_AGAIN_S, jitter=random.random), ""
+    while True:
+        try:
+            source = choose_source(kubeconfig=kubeconfig, environ=environ)
+            return await stack.enter_async_context(Transport(source, user_agent="cardshare-webhook"))
+        except CredentialsError as e:
+            if str(e) != told:
+                told = str(e)
+                _log.warning("nothing is known of the cluster; give credentials, or --no-inventory", error=told)
+            await asyncio.sleep(backoff.next_s())
