@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from core import nodefit
 from core.catalog import Catalog
 from core.holding import Holding
 from core.ledger import Ledger, NodeState
@@ -169,9 +170,11 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
     """Where the state of one node is not the sum of its holders; () if it is."""
     state, holders = ledger.states[name], ledger.holders(name)
     used: Counter[str] = Counter()
+    ports: nodefit.Ports = {}
     offers: dict[DialectName, tuple[Any, ...]] = {which: ledger.empty_cards(name, which) for which in state.offers}
     for one in holders.values():
         used.update(dict(one.amounts))
+        ports = nodefit.with_ports(ports, one.ports)
         for which, assignment, _ in one.parts:
             if which in offers and assignment is not None:
                 offers[which] = ledger.catalog.dialects[which].take(offers[which], assignment)
@@ -180,6 +183,8 @@ def arithmetic(ledger: Ledger, name: NodeName) -> tuple[str, ...]:
         for which in state.offers
         if offers[which] != state.offers[which]
     ]
+    if {key: sorted(held) for key, held in ports.items()} != {key: sorted(held) for key, held in state.ports.items()}:
+        found.append(f"its host ports in use are counted as {dict(state.ports)}, and are {dict(ports)}")
     if +used != +Counter(state.used):
         found.append(f"its resources in use are counted as {_amounts(state)}, and are {dict(sorted(used.items()))}")
     return tuple(found)

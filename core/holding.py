@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from core import names, nodefit
 from core.catalog import Catalog
 from core.errors import InvalidRequestError
-from core.model import Node, Pod
+from core.model import HostPort, Node, Pod
 from core.nodefit import Amounts
 from core.port import Metering, Scaled
 from core.settings import DialectName, Tables
@@ -32,6 +32,7 @@ class Holding(NamedTuple):
 
     dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
     scale: what the figures of its assignment mean (`core.port.Scaled`), as of when it was first counted.
+    ports: of the node, which it listens on.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Holding(NamedTuple):
     closes: str = ""
     also: tuple[Part, ...] = ()
     scale: Any = None
+    ports: tuple[HostPort, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -129,10 +131,10 @@ class Reader:
                 closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
                 found.append(Part(name, None, closes))
         if not found:
-            return Holding(pod.key, None, None, amounts)
+            return Holding(pod.key, None, None, amounts, ports=nodefit.ports_of(pod))
         scale = self._scale(pod, found, there, before)
         (name, assignment, closes), *also = found
-        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale)
+        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, nodefit.ports_of(pod))
 
     def _scale(self, pod: Pod, found: list[Part], there: "There | None", before: Holding | None) -> object:
         """What the figures of the first of *found* mean; where they mean something else by now, the node is closed."""
@@ -162,6 +164,7 @@ def asks_the_same(one: Pod, other: Pod) -> bool:
         one.containers == other.containers
         and one.init_containers == other.init_containers
         and one.overhead == other.overhead
+        and one.resources == other.resources
     )
 
 

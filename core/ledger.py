@@ -14,8 +14,8 @@ from core.cardless import card_of
 from core.catalog import Catalog
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
-from core.model import Node, NodeName, Pod, PodUid
-from core.nodefit import Amounts, NodeFacts
+from core.model import HostPort, Node, NodeName, Pod, PodUid
+from core.nodefit import Amounts, NodeFacts, Ports
 from core.port import Complaint, Healing, Metering, Stamp
 from core.settings import DialectName, Settings, Tables
 
@@ -26,13 +26,15 @@ _SLICE: Final = 8
 
 _T = TypeVar("_T")
 
+_NO_PORTS: Final[Ports] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """What one pod is promised: its node, the dialect's assignment and the node resources it takes.
 
     score is the raw device score (before rounding and weight). asked_by: the pod as it was decided on; without it the
-    promise is never read anew. dialect is None of a pod without cards.
+    promise is never read anew. dialect is None of a pod without cards. ports: of the node, which it listens on.
     """
 
     pod: PodUid
@@ -42,15 +44,16 @@ class Placement:
     assignment: Any
     amounts: Amounts
     score: float = 0.0
+    ports: tuple[HostPort, ...] = ()
     asked_by: Pod | None = field(default=None, compare=False, repr=False)
 
 
 class NodeState(NamedTuple):
     """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
 
-    used: what its pods take, by resource. closed: dialect -> why nothing new may be placed; None stands for pods
-    without cards. Replaced, never changed; version is another one at every replacement, unique within its ledger (a
-    fork numbers its own).
+    used: what its pods take, by resource. ports: those that they listen on. closed: dialect -> why nothing new may be
+    placed; None stands for pods without cards. Replaced, never changed; version is another one at every replacement,
+    unique within its ledger (a fork numbers its own).
     """
 
     facts: NodeFacts
@@ -59,6 +62,7 @@ class NodeState(NamedTuple):
     closed: Mapping[DialectName | None, str]
     complaints: tuple[Complaint, ...] = ()
     version: int = 0
+    ports: Ports = _NO_PORTS
 
     def cards(self, dialect: DialectName | None) -> tuple[Any, ...]:
         """Its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
@@ -245,9 +249,16 @@ class Ledger:
 
     def _held_by(self, placement: Placement) -> Holding:
         if placement.dialect is None:
-            return Holding(placement.pod_key, None, None, placement.amounts)
+            return Holding(placement.pod_key, None, None, placement.amounts, ports=placement.ports)
         scale = self._entries[placement.node].scales.get(placement.dialect)
-        return Holding(placement.pod_key, placement.dialect, placement.assignment, placement.amounts, scale=scale)
+        return Holding(
+            placement.pod_key,
+            placement.dialect,
+            placement.assignment,
+            placement.amounts,
+            scale=scale,
+            ports=placement.ports,
+        )
 
     def _over(self, name: DialectName | None, state: NodeState) -> tuple[str, ...]:
         return () if name is None else self.catalog.dialects[name].overcommitted(state.offers[name])
@@ -504,6 +515,7 @@ class Ledger:
         """The node's state from nothing: every holder is counted again on the cards as they are now."""
         offers = dict(entry.empty)
         used: dict[str, int] = {}
+        ports = _NO_PORTS
         holders = entry.holders
         for uid, old in holders.items():
             holding = self._recounted(uid, entry, old)
@@ -513,11 +525,13 @@ class Ledger:
                     offers[name] = self.catalog.dialects[name].take(offers[name], assignment)
             for resource, amount in holding.amounts:
                 used[resource] = used.get(resource, 0) + amount
+            if holding.ports:
+                ports = nodefit.with_ports(ports, holding.ports)
         closed = self._closed(entry, holders.values(), offers)
         complaints = entry.complaints
         if entry.aside:
             complaints += tuple(Complaint(dialect=name, field="placements", problem=entry.aside) for name in offers)
-        return NodeState(facts, offers, used, closed, complaints, self._next())
+        return NodeState(facts, offers, used, closed, complaints, self._next(), ports)
 
     def _recounted(self, uid: PodUid, entry: _Entry, old: Holding) -> Holding:
         """What *uid*, which held *old*, holds of the cards of *entry*, read anew if there is something to read it from.
@@ -545,7 +559,8 @@ class Ledger:
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] = used.get(resource, 0) + amount
-        return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
+        ports = nodefit.with_ports(state.ports, holding.ports) if holding.ports else state.ports
+        return NodeState(state.facts, offers, used, closed, state.complaints, self._next(), ports)
 
     def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
         """*state* of node *name* after *holding* is given back; *left* are held still."""
@@ -560,7 +575,8 @@ class Ledger:
         used = dict(state.used)
         for resource, amount in holding.amounts:
             used[resource] -= amount
-        return NodeState(state.facts, offers, used, closed, state.complaints, self._next())
+        ports = nodefit.without_ports(state.ports, holding.ports) if holding.ports else state.ports
+        return NodeState(state.facts, offers, used, closed, state.complaints, self._next(), ports)
 
     def _moved(
         self, offers: Mapping[DialectName, tuple[Any, ...]], holding: Holding, *, back: bool

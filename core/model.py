@@ -43,14 +43,21 @@ class Reach(NamedTuple):
 NO_REACH: Final = Reach()
 
 
+# Protocol, address of the node ("" or 0.0.0.0: all of them), and port.
+HostPort = tuple[str, str, int]
+
+
 class Container(NamedTuple):
-    """One container: limits and requests as written, by resource name; sidecar = restartable init container."""
+    """One container: limits and requests as written, by resource name; sidecar = restartable init container.
+
+    After a resize its requests are what kubelet counts: the most of what is asked, allocated and in use.
+    """
 
     name: str
     limits: Mapping[str, str] = EMPTY
     requests: Mapping[str, str] = EMPTY
     sidecar: bool = False
-    host_ports: tuple[tuple[str, str, int], ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
     reach: Reach = NO_REACH
 
     def amount(self, resource: str) -> str | None:
@@ -80,11 +87,15 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One match expression over node labels: operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One match expression over labels: operator In, NotIn, Exists, DoesNotExist, Gt or Lt.
+
+    of_field: over the node's fields instead, of which metadata.name is the only one.
+    """
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    of_field: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +114,9 @@ class NodeConstraints:
 class Pod:
     """A pod as the API server tells it.
 
-    created_s is Unix seconds. overhead is by resource name, as written. unjudged names what the pod asks that
-    no rule here decides yet ("pod affinity"); such a pod waits with that name as its reason.
+    created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
+    as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("persistent volume
+    claims"); such a pod waits with that name as its reason.
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
@@ -129,6 +141,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
     constraints: NodeConstraints = NodeConstraints()
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""

@@ -12,7 +12,7 @@ from typing import Final
 
 from core import names
 from core.errors import InvalidRequestError
-from core.model import Container, Node, NodeConstraints, NodeName, Pod, Requirement, Taint, Toleration
+from core.model import Container, HostPort, Node, NodeConstraints, NodeName, Pod, Requirement, Taint, Toleration
 from core.units import parse_amount, parse_int64, parse_milli
 
 # Why a node keeps pods off, beside taints.
@@ -25,7 +25,17 @@ _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSched
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
+# The only field of a node that a pod may select by.
+_NAME: Final = "metadata.name"
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  nobody listens there
+# What a whole pod may ask beside what its containers do. Source: Kubernetes documentation, "Assign Pod-level CPU and
+# memory resources".
+_OF_WHOLE_PODS: Final = (names.CPU, names.MEMORY)
+_HUGE_PAGES: Final = "hugepages-"
+
 Amounts = tuple[tuple[str, int], ...]
+# The addresses on which a protocol's port is in use, each as often as it is held.
+Ports = Mapping[tuple[str, int], tuple[str, ...]]
 # Of each resource what is wanted and what is free.
 Shortages = tuple[tuple[str, int, int], ...]
 
@@ -70,13 +80,14 @@ def _parse(name: str, text: str) -> int:
 
 
 def _compared(name: str) -> bool:
-    return name in names.NATIVE_RESOURCES or "/" in name or name.startswith("hugepages-")
+    return name in names.NATIVE_RESOURCES or "/" in name or name.startswith(_HUGE_PAGES)
 
 
 def amounts_of(pod: Pod, uncounted: frozenset[str] = frozenset()) -> Amounts:
     """What *pod* takes of a node, sorted by resource: cpu in thousandths, the rest whole, and one of ``pods``.
 
-    The largest of the init phase and the sum of containers and sidecars, plus overhead (Kubernetes' own rule).
+    The largest of the init phase and the sum of containers and sidecars, or what is asked for the whole pod, where that
+    is; plus overhead (Kubernetes' own rule).
     Resources in *uncounted* are left out: no node advertises them, or their cards are counted instead.
 
     Raises:
@@ -96,6 +107,9 @@ def amounts_of(pod: Pod, uncounted: frozenset[str] = frozenset()) -> Amounts:
     for container in pod.containers:
         _add(running, _requested(container))
     total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in running.keys() | peak.keys()}
+    for name, text in pod.resources.items():
+        if name in _OF_WHOLE_PODS or name.startswith(_HUGE_PAGES):
+            total[name] = _parse(name, text)
     _add(total, {name: _parse(name, text) for name, text in pod.overhead.items()})
     total[names.PODS] = 1
     return tuple(sorted((n, a) for n, a in total.items() if a and n not in uncounted and _compared(n)))
@@ -112,6 +126,44 @@ def _requested(container: Container) -> dict[str, int]:
 def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
     for name, amount in more.items():
         sums[name] = sums.get(name, 0) + amount
+
+
+def ports_of(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports that *pod* takes for as long as it runs: those of its containers and sidecars."""
+    running = (*(one for one in pod.init_containers if one.sidecar), *pod.containers)
+    return tuple([port for one in running for port in one.host_ports])
+
+
+def with_ports(held: Ports, more: Iterable[HostPort]) -> Ports:
+    """*held*, and *more* besides."""
+    found = dict(held)
+    for protocol, address, port in more:
+        found[protocol, port] = (*found.get((protocol, port), ()), address or _EVERY_ADDRESS)
+    return found
+
+
+def without_ports(held: Ports, fewer: Iterable[HostPort]) -> Ports:
+    """*held* after *fewer* of them, which are among them, are given back."""
+    found = dict(held)
+    for protocol, address, port in fewer:
+        left = list(found.pop((protocol, port)))
+        left.remove(address or _EVERY_ADDRESS)
+        if left:
+            found[protocol, port] = tuple(left)
+    return found
+
+
+def ports_in_use(wanted: Iterable[HostPort], held: Ports) -> tuple[HostPort, ...]:
+    """Those of *wanted* that are *held* on the same address, or that one of the two is to have on every address."""
+    return tuple([one for one in wanted if _is_held(one, held)])
+
+
+def _is_held(wanted: HostPort, held: Ports) -> bool:
+    protocol, address, port = wanted
+    addresses = held.get((protocol, port), ())
+    if not addresses or not address or address == _EVERY_ADDRESS:
+        return bool(addresses)
+    return address in addresses or _EVERY_ADDRESS in addresses
 
 
 def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
@@ -140,7 +192,7 @@ def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"
     if constraints.affinity is not None and not any(
-        term and all(satisfies(facts.labels, requirement) for requirement in term) for term in constraints.affinity
+        term and all(_selects(requirement, facts) for requirement in term) for term in constraints.affinity
     ):
         return "required node affinity"
     return None
@@ -154,6 +206,10 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
         and (t.operator == "Exists" or (bool(t.key) and t.value == taint.value))
         for t in tolerations
     )
+
+
+def _selects(requirement: Requirement, facts: NodeFacts) -> bool:
+    return satisfies({_NAME: facts.name} if requirement.of_field else facts.labels, requirement)
 
 
 def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
@@ -177,8 +233,10 @@ def satisfies(labels: Mapping[str, str], requirement: Requirement) -> bool:
 def _compares(value: str | None, requirement: Requirement) -> bool:
     if value is None or len(requirement.values) != 1:
         return False
-    have, limit = parse_int64(value), parse_int64(requirement.values[0])
-    if have is None or limit is None:
+    text = requirement.values[0]
+    have, limit = parse_int64(value), parse_int64(text)
+    # What is no label's value is no requirement's either: a sign, for one.
+    if have is None or limit is None or text[:1] in ("+", "-"):
         return False
     return have > limit if requirement.operator == "Gt" else have < limit
 

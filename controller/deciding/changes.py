@@ -14,6 +14,7 @@ def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
         and known.labels == pod.labels
         and known.containers == pod.containers
         and known.init_containers == pod.init_containers
+        and known.resources == pod.resources
     )
 
 
@@ -27,6 +28,7 @@ def asks_the_same(known: Pod, pod: Pod) -> bool:
         and known.constraints == pod.constraints
         and known.unjudged == pod.unjudged
         and known.overhead == pod.overhead
+        and known.resources == pod.resources
         and known.priority == pod.priority
         and known.scheduler_name == pod.scheduler_name
         and known.gated == pod.gated

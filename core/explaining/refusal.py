@@ -13,7 +13,7 @@ from core import names, nodefit, spelling
 from core.explaining import advice
 from core.explaining.advice import Advice, NodeCapacity
 from core.ledger import Ledger, NodeState
-from core.model import NodeName
+from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
 from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
 from core.settings import Policy
@@ -43,6 +43,8 @@ WHY: Final = {
     Reason.UNUSABLE: "only cards that cannot be used",
 }
 _TAINT: Final = "taint "
+# So many host ports are written out.
+_PORTS_NAMED: Final = 3
 # A pod as sentences name it, by namespace and name.
 _NAMED_POD: Final = re.compile(r"\bpod [a-z0-9.-]+/[a-z0-9.-]+")
 _UNTOLD: Final = "nobody can tell what a pod there uses; kubectl cards get names it, and deleting it opens the node"
@@ -164,12 +166,16 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
     own = ledger.catalog.dialects[shape.dialect].resources(ledger.tables) if shape.dialect else frozenset[str]()
-    now = advice.relaxed(shape, NodeCapacity(facts, state.used, cards, shortfalls, own), dialect, policy)
+    in_use = nodefit.ports_in_use(shape.ports, state.ports)
+    capacity = NodeCapacity(facts, state.used, cards, shortfalls, own)
+    now = advice.relaxed(shape, capacity, dialect, policy) if not in_use else None
     once_empty = advice.relaxed(shape, NodeCapacity(facts, {}, empty, if_empty, own), dialect, policy)
     # What the cards count themselves is told by their shortfalls.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
     key = f"insufficient {hardest}" if hardest else _key(shortfalls)
+    if in_use and not hardest and not shortfalls:
+        key = f"{_ports(in_use)} in use"
     if once_empty is not None and not once_empty.parts:
         return NodeRefusal(
             node=facts.name,
@@ -177,7 +183,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             detail=_amounts(lacking, "free"),
             shortfalls=shortfalls,
             now=now,
-            wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own]),
+            wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own], in_use),
         )
     if isinstance(dialect, Healing) and any(one.reason in NOT_HEALTHY for one in if_empty):
         if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
@@ -221,18 +227,30 @@ def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:
     return tuple(f"{one} (did you mean {other}?)" if other else one for one, other in meant)
 
 
-def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str]) -> str:
-    """What must happen for the node to take the pod as it is; *lacking*: what it has too little of beside cards."""
+def _ports(in_use: Sequence[HostPort]) -> str:
+    named = (
+        f"{address + ':' if address else ''}{port}/{protocol}" for protocol, address, port in in_use[:_PORTS_NAMED]
+    )
+    more = f" and {len(in_use) - _PORTS_NAMED} more" if len(in_use) > _PORTS_NAMED else ""
+    return f"host port {', '.join(named)}{more}"
+
+
+def _wait(shortfalls: Sequence[Shortfall], lacking: Sequence[str], in_use: Sequence[HostPort]) -> str:
+    """What must happen for the node to take the pod as it is.
+
+    *lacking*: what it has too little of beside cards. *in_use*: host ports that others have.
+    """
     reasons = {short.reason for short in shortfalls}
     if Reason.HANDOVER in reasons:
         cards = "the slice is handed over"
     elif Reason.CARD_COUNT in reasons:
         cards = "enough cards are free"
     else:
-        cards = "a card empties" if reasons or not lacking else ""
+        cards = "a card empties" if reasons or not (lacking or in_use) else ""
     freed = ", ".join(name for name in lacking if name != names.PODS)
     others = f"other pods free {freed}" if freed else "other pods end" if lacking else ""
-    return " and ".join(part for part in (cards, others) if part)
+    ports = f"no pod there listens on {_ports(in_use)}" if in_use else ""
+    return " and ".join(part for part in (cards, others, ports) if part)
 
 
 def _key(shortfalls: Sequence[Shortfall]) -> str:

@@ -52,14 +52,17 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
         amounts = nodefit.amounts_of(pod, ledger.uncounted)
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    ports = nodefit.ports_of(pod)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
         strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
         if strange:
             return NotSold(names=tuple(strange))
         request = cardless.request_of(amounts)
-        return Shape(dialect=None, request=request, amounts=amounts, constraints=pod.constraints)
-    return Shape(dialect=asked.dialect, request=asked.request, amounts=amounts, constraints=pod.constraints)
+        return Shape(dialect=None, request=request, amounts=amounts, constraints=pod.constraints, ports=ports)
+    return Shape(
+        dialect=asked.dialect, request=asked.request, amounts=amounts, constraints=pod.constraints, ports=ports
+    )
 
 
 def decide(
@@ -113,10 +116,7 @@ def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
     dialect = ledger.catalog.judging(shape.dialect)
     if not isinstance(dialect, Choosing):
         return {}
-    return {
-        way: Shape(dialect=shape.dialect, request=request, amounts=shape.amounts, constraints=shape.constraints)
-        for way, request in dialect.ways(shape.request)
-    }
+    return {way: shape.asking(request) for way, request in dialect.ways(shape.request)}
 
 
 def preferred_shapes(ledger: Ledger, shape: Shape) -> tuple[Shape, ...]:
@@ -142,6 +142,8 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     again = ledger.state_without(placement.node, placement.pod)
     dialect = ledger.catalog.judging(placement.dialect)
     if not nodefit.has_room(shape.amounts, again.facts.allocatable, again.used):
+        return False
+    if nodefit.ports_in_use(shape.ports, again.ports):
         return False
     cards = again.cards(placement.dialect)
     # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
@@ -173,5 +175,6 @@ def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
         assignment=found.placed.assignment,
         amounts=shape.amounts,
         score=found.placed.score,
+        ports=shape.ports,
         asked_by=pod,
     )

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from core import nodefit
 from core.ledger import Ledger, NodeState
-from core.model import NodeConstraints, NodeName
+from core.model import HostPort, NodeConstraints, NodeName
 from core.nodefit import Amounts
 from core.placing.score import NodePolicy, Rank, resource_score
 from core.port import AnyJudging, Placed
@@ -18,16 +18,33 @@ class Shape:
     dialect is None of a pod without cards.
     """
 
-    __slots__ = ("_hash", "amounts", "constraints", "dialect", "request")
+    __slots__ = ("_hash", "amounts", "constraints", "dialect", "ports", "request")
 
     def __init__(
-        self, *, dialect: DialectName | None, request: Hashable, amounts: Amounts, constraints: NodeConstraints
+        self,
+        *,
+        dialect: DialectName | None,
+        request: Hashable,
+        amounts: Amounts,
+        constraints: NodeConstraints,
+        ports: tuple[HostPort, ...] = (),
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
         self.amounts: Final = amounts
         self.constraints: Final = constraints
-        self._hash = hash((dialect, request, amounts, constraints))
+        self.ports: Final = ports
+        self._hash = hash((dialect, request, amounts, constraints, ports))
+
+    def asking(self, request: Hashable) -> "Shape":
+        """The same, but for what is asked of cards."""
+        return Shape(
+            dialect=self.dialect,
+            request=request,
+            amounts=self.amounts,
+            constraints=self.constraints,
+            ports=self.ports,
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -40,6 +57,7 @@ class Shape:
             and self.request == other.request
             and self.amounts == other.amounts
             and self.constraints == other.constraints
+            and self.ports == other.ports
         )
 
 
@@ -58,6 +76,8 @@ def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
         return None
     if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
         return None
+    if shape.ports and nodefit.ports_in_use(shape.ports, state.ports):
+        return None
     return dialect.place(cards, shape.request, policy)
 
 
@@ -70,6 +90,7 @@ def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
     return (
         nodefit.has_room(shape.amounts, state.facts.allocatable, state.used)
         and nodefit.admits(shape.constraints, state.facts) is None
+        and not nodefit.ports_in_use(shape.ports, state.ports)
         and dialect.place(cards, shape.request, policy) is not None
     )
 

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.errors import InvalidRequestError
+from core import names
+from core.errors import InvalidRequestError, quoted
 from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
 from core.wire import reading
 from core.wire.objects import Owner, Presence, Time
@@ -57,7 +58,7 @@ class _Expression(msgspec.Struct, frozen=True, gc=False):
 
 class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     match_expressions: tuple[_Expression, ...] | None = None
-    match_fields: tuple[Presence, ...] | None = None
+    match_fields: tuple[_Expression, ...] | None = None
 
 
 class _Terms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -92,9 +93,19 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
     persistent_volume_claim: Presence | None = None
     # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
     ephemeral: Presence | None = None
+    # Disks that two pods of one node may not both write, and that most clouds attach to one node at a time.
+    gce_persistent_disk: Presence | None = None
+    aws_elastic_block_store: Presence | None = msgspec.field(default=None, name="awsElasticBlockStore")
+    rbd: Presence | None = None
+    iscsi: Presence | None = None
+
+
+class _ResourceClaim(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
 
 
 class _SchedulingGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -115,7 +126,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_group: _SchedulingGroup | None = None
     topology_spread_constraints: tuple[_Spread, ...] | None = None
     volumes: tuple[_Volume, ...] | None = None
-    resource_claims: tuple[Presence, ...] | None = None
+    resource_claims: tuple[_ResourceClaim, ...] | None = None
     resources: _Resources | None = None
 
 
@@ -125,6 +136,9 @@ class _State(msgspec.Struct, frozen=True, gc=False):
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    allocated_resources: dict[str, Quantity] | None = None
+    resources: _Resources | None = None
     started: bool | None = None
     state: _State | None = None
     last_state: _State | None = None
@@ -168,6 +182,9 @@ _MAX_SHARED_PORTS: Final = 32
 # A longer spec is read each time: what is remembered must not grow beyond some MiB.
 _MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
+_RESIZE_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
+_NO_CONTAINER: Final = _ContainerStatus()
 
 
 class _Asked(NamedTuple):
@@ -181,6 +198,7 @@ class _Asked(NamedTuple):
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
     overhead: Mapping[str, str]
+    resources: Mapping[str, str]
     constraints: NodeConstraints
     unjudged: tuple[str, ...]
 
@@ -195,6 +213,7 @@ def _asked(spec: _Spec) -> _Asked:
         containers=_containers(spec.containers),
         init_containers=_containers(spec.init_containers),
         overhead=reading.amounts(spec.overhead),
+        resources=_of_whole_pod(spec.resources),
         constraints=_constraints(spec),
         unjudged=_unjudged(spec),
     )
@@ -238,9 +257,10 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         priority=asked.priority,
         scheduling_group=asked.group,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
-        containers=asked.containers,
-        init_containers=asked.init_containers,
+        containers=_resized(asked.containers, status.container_statuses, status.conditions),
+        init_containers=_resized(asked.init_containers, status.init_container_statuses, status.conditions),
         overhead=asked.overhead,
+        resources=asked.resources,
         constraints=asked.constraints,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
@@ -289,6 +309,47 @@ def _started(status: _Status) -> bool:
 
 def _ran(state: _State | None) -> bool:
     return state is not None and (state.running is not None or state.terminated is not None)
+
+
+def _of_whole_pod(found: _Resources | None) -> Mapping[str, str]:
+    return reading.amounts({**(found.limits or {}), **(found.requests or {})}) if found else reading.EMPTY
+
+
+def _resized(
+    containers: tuple[Container, ...],
+    statuses: tuple[_ContainerStatus, ...] | None,
+    conditions: tuple[_Condition, ...] | None,
+) -> tuple[Container, ...]:
+    """*containers* with what kubelet counts for those that are, or were, asked to have other resources.
+
+    The most of what is asked, allocated and in use, but nothing of what is asked if the node can never have it.
+    Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers".
+    """
+    if not statuses or not any(one.allocated_resources for one in statuses):
+        return containers
+    found = {one.name: one for one in statuses}
+    is_infeasible = any(one.type == _RESIZE_PENDING and one.reason == _INFEASIBLE for one in conditions or ())
+    return tuple([_as_counted(one, found.get(one.name, _NO_CONTAINER), is_infeasible) for one in containers])
+
+
+def _as_counted(container: Container, status: _ContainerStatus, is_infeasible: bool) -> Container:
+    asked = container.requests
+    used = (status.resources.requests if status.resources else None) or {}
+    allocated = status.allocated_resources or {}
+    counted = dict(asked)
+    for name in (names.CPU, names.MEMORY):
+        texts = [reading.as_written(one[name]) for one in (allocated, used) if name in one]
+        if name in asked and not (texts and is_infeasible):
+            texts.append(asked[name])
+        if texts and any(text != asked.get(name) for text in texts):
+            counted[name] = _most(name, texts)
+    return (
+        container._replace(requests=reading.shared_mapping(tuple(counted.items()))) if counted != asked else container
+    )
+
+
+def _most(name: str, texts: list[str]) -> str:
+    return max(texts, key=lambda text: reading.quantities({name: text}, f"status.resources.{name}")[name])
 
 
 def _owner(references: tuple[Owner, ...] | None) -> str:
@@ -363,7 +424,7 @@ def _written(
     for one in tolerations:
         yield from (one.key or "", one.operator or "", one.value or "", one.effect or "")
     for term in (required.node_selector_terms or ()) if required else ():
-        for expression in term.match_expressions or ():
+        for expression in (*(term.match_expressions or ()), *(term.match_fields or ())):
             yield from (expression.key, expression.operator, *(expression.values or ()))
 
 
@@ -385,12 +446,15 @@ _shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
 
 
 def _alternatives(required: _Terms) -> tuple[tuple[Requirement, ...], ...]:
-    # A term without expressions matches no node (Kubernetes API reference, NodeSelectorTerm). One with fields alone
-    # is left out here too; `unjudged` names it.
+    # A term without expressions and fields matches no node (Kubernetes API reference, NodeSelectorTerm).
     return tuple(
-        tuple(Requirement(key=e.key, operator=e.operator, values=e.values or ()) for e in term.match_expressions)
+        tuple(
+            Requirement(key=e.key, operator=e.operator, values=e.values or (), of_field=of_field)
+            for of_field, found in ((False, term.match_expressions), (True, term.match_fields))
+            for e in found or ()
+        )
         for term in required.node_selector_terms or ()
-        if term.match_expressions
+        if term.match_expressions or term.match_fields
     )
 
 
@@ -400,40 +464,28 @@ def _unjudged(spec: _Spec) -> tuple[str, ...]:
 
 def _unusual(spec: _Spec) -> bool:
     """Whether `_asks` is worth asking; most pods have volumes, and nothing else of it."""
-    return bool(
-        spec.affinity
-        or spec.topology_spread_constraints
-        or spec.volumes
-        or spec.resource_claims
-        or spec.resources
-        or any(one.ports for one in spec.containers or ())
-        or any(one.ports for one in spec.init_containers or ())
-    )
+    return bool(spec.affinity or spec.topology_spread_constraints or spec.volumes or spec.resource_claims)
 
 
 def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
     """By name, whether a pod asks what no rule decides."""
     affinity = spec.affinity or _NO_AFFINITY
-    node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
-    terms = node_affinity.node_selector_terms if node_affinity else None
-    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    resources = spec.resources
+    volumes, claims = spec.volumes or (), spec.resource_claims or ()
     return (
-        ("node affinity matchFields", any(term.match_fields for term in terms or ())),
         ("pod affinity", bool(affinity.pod_affinity and affinity.pod_affinity.required)),
         ("pod anti-affinity", bool(affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)),
         (
             "topology spread (DoNotSchedule)",
             any(one.when_unsatisfiable != "ScheduleAnyway" for one in spec.topology_spread_constraints or ()),
         ),
-        ("host ports", any(port.host_port for one in containers for port in one.ports or ())),
-        (
-            "persistent volume claims",
-            any(one.persistent_volume_claim or one.ephemeral for one in spec.volumes or ()),
-        ),
-        ("resource claims", bool(spec.resource_claims)),
-        ("pod-level resources", bool(resources and (resources.limits or resources.requests))),
+        ("persistent volume claims", any(one.persistent_volume_claim or one.ephemeral for one in volumes)),
+        *((f"disk of volume {quoted(one.name)}", True) for one in volumes if _is_disk(one)),
+        *((f"resource claim {quoted(one.name)}", True) for one in claims),
     )
+
+
+def _is_disk(volume: _Volume) -> bool:
+    return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.rbd or volume.iscsi)
 
 
 _NO_AFFINITY: Final = _Affinity()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from core import audit, nodefit
 from core.catalog import standard_catalog
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
@@ -44,6 +45,35 @@ def bound(uid, held, on="n1", **about):
 
 def used(ledger, name="n1"):
     return [card.memory for card in ledger.states[NodeName(name)].offers[Toy.name]]
+
+
+PORT = ("TCP", "", 8080)
+LISTENS = (Container(name="c", host_ports=(PORT,)),)
+
+
+def ports(ledger, name="n1"):
+    return nodefit.ports_in_use((PORT,), ledger.states[NodeName(name)].ports)
+
+
+def test_a_host_port_is_in_use_from_the_promise_until_its_pod_is_gone(ledger):
+    assert not ports(ledger)
+    ledger.reserve(replace(promise("p"), dialect=None, ports=(PORT,)))
+    assert ports(ledger)
+    ledger.count(replace(bound("p", ""), annotations={}, containers=LISTENS))
+    assert ports(ledger)
+    ledger.set_node(node("n1", "a:8"))
+    assert ports(ledger)
+    assert not nodefit.ports_in_use((PORT,), ledger.state_without(NodeName("n1"), PodUid("p")).ports)
+    assert audit.arithmetic(ledger, NodeName("n1")) == ()
+    ledger.release(PodUid("p"))
+    assert ledger.states[NodeName("n1")].ports == {}
+
+
+def test_a_promise_that_is_taken_back_leaves_its_port_free(ledger):
+    with ledger.trial():
+        ledger.reserve(replace(promise("p"), dialect=None, ports=(PORT,)))
+        assert ports(ledger)
+    assert not ports(ledger)
 
 
 def test_another_configuration_is_taken_in_slices_and_keeps_what_is_held(ledger):

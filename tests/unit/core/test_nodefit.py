@@ -1,5 +1,7 @@
 """Which nodes a pod accepts, as kube-scheduler would have it."""
 
+from dataclasses import replace
+
 import pytest
 
 from core import nodefit
@@ -10,7 +12,7 @@ def facts(**about):
     return nodefit.facts_of(Node(name=NodeName("n1"), **about))
 
 
-def pod(*containers, init=(), overhead=None):
+def pod(*containers, init=(), overhead=None, resources=None):
     return Pod(
         uid=PodUid("u"),
         namespace="d",
@@ -18,6 +20,7 @@ def pod(*containers, init=(), overhead=None):
         containers=containers,
         init_containers=init,
         overhead=overhead or {},
+        resources=resources or {},
     )
 
 
@@ -45,6 +48,58 @@ def test_limits_stand_in_for_requests_that_are_not_given():
     assert dict(nodefit.amounts_of(asked)) == {"cpu": 500, "example.com/x": 2, "pods": 1}
 
 
+@pytest.mark.parametrize(
+    ("whole", "cpu"),
+    [
+        pytest.param({"cpu": "32"}, 32_250, id="more than its containers"),
+        pytest.param({"cpu": "500m"}, 750, id="less than they"),
+        pytest.param({"memory": "1Gi"}, 2250, id="not of this"),
+        pytest.param({"example.com/x": "1"}, 2250, id="of what it cannot ask so"),
+    ],
+)
+def test_what_is_asked_for_the_whole_pod_stands_for_its_containers(whole, cpu):
+    amounts = dict(nodefit.amounts_of(pod(container(cpu="2"), overhead={"cpu": "250m"}, resources=whole)))
+    assert amounts["cpu"] == cpu
+    assert amounts.get("memory", 0) == (2**30 if "memory" in whole else 0)
+    assert "example.com/x" not in amounts
+
+
+def listening(*ports, sidecar=False):
+    return Container(name="c", host_ports=ports, sidecar=sidecar)
+
+
+def test_ports_of_init_containers_are_free_again_before_anybody_could_ask():
+    asked = pod(listening(("TCP", "", 80)), init=(listening(("TCP", "", 81)), listening(("UDP", "", 82), sidecar=True)))
+    assert nodefit.ports_of(asked) == (("UDP", "", 82), ("TCP", "", 80))
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "in_use"),
+    [
+        pytest.param(("TCP", "", 80), ("TCP", "", 80), True, id="the same"),
+        pytest.param(("TCP", "", 80), ("TCP", "", 81), False, id="another port"),
+        pytest.param(("UDP", "", 80), ("TCP", "", 80), False, id="another protocol"),
+        pytest.param(("TCP", "10.0.0.1", 80), ("TCP", "10.0.0.2", 80), False, id="another address"),
+        pytest.param(("TCP", "10.0.0.1", 80), ("TCP", "10.0.0.1", 80), True, id="the same address"),
+        pytest.param(("TCP", "10.0.0.1", 80), ("TCP", "", 80), True, id="wanted on all addresses"),
+        pytest.param(("TCP", "0.0.0.0", 80), ("TCP", "10.0.0.1", 80), True, id="held on all addresses"),
+        pytest.param(("TCP", "", 80), ("TCP", "0.0.0.0", 80), True, id="all addresses, in both spellings"),
+    ],
+)
+def test_a_host_port_is_one_protocols_on_an_address_or_on_all(held, wanted, in_use):
+    there = nodefit.with_ports({}, (held,))
+    assert bool(nodefit.ports_in_use((wanted,), there)) is in_use
+    assert nodefit.without_ports(there, (held,)) == {}
+
+
+def test_a_port_that_two_hold_is_free_when_both_have_given_it_back():
+    port = ("TCP", "", 80)
+    both = nodefit.with_ports(nodefit.with_ports({}, (port,)), (port,))
+    one = nodefit.without_ports(both, (port,))
+    assert nodefit.ports_in_use((port,), one) == (port,)
+    assert nodefit.ports_in_use((port,), nodefit.without_ports(one, (port,))) == ()
+
+
 def test_resources_that_cards_account_for_are_left_out():
     asked = pod(Container(name="c", limits={"volcano.sh/vgpu-memory": "99", "volcano.sh/vgpu-number": "1"}))
     left = nodefit.amounts_of(asked, frozenset({"volcano.sh/vgpu-memory"}))
@@ -59,6 +114,7 @@ def test_shortages_say_what_is_wanted_and_what_is_free():
     assert nodefit.has_room((("cpu", 2000),), node.allocatable, {"cpu": 2000})
 
 
+NAMED = Requirement(key="metadata.name", operator="In", values=("n1",), of_field=True)
 TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
@@ -88,6 +144,16 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
         pytest.param({"selector": (("zone", "x"),)}, {"labels": {"zone": "y"}}, "node selector zone=x", id="selector"),
         pytest.param({"affinity": ()}, {}, "required node affinity", id="affinity without terms matches nothing"),
         pytest.param({"affinity": ((),)}, {}, "required node affinity", id="an empty term matches nothing"),
+        pytest.param({"affinity": ((NAMED,),)}, {}, None, id="the node that is named"),
+        pytest.param(
+            {"affinity": ((replace(NAMED, values=("n2",)),),)},
+            {"labels": {"metadata.name": "n2"}},
+            "required node affinity",
+            id="a label is no field",
+        ),
+        pytest.param(
+            {"affinity": ((replace(NAMED, operator="NotIn"),),)}, {}, "required node affinity", id="any other node"
+        ),
         pytest.param(
             {
                 "affinity": (
@@ -115,7 +181,7 @@ def test_static_rules_admit_or_say_why_not(constraints, node, answer):
         ("Gt", ("5",), "9" * 5000, False), ("Gt", (), "6", False), ("Near", ("5",), "5", False),
         ("Gt", ("5",), "1_0", False), ("Gt", ("1_0",), "11", False), ("Lt", ("5",), " 4", False),
         ("Gt", ("5",), "\uff16", False), ("Gt", ("5",), "+6", True), ("Lt", ("5",), str(-(2**63)), True),
-        ("Gt", ("5",), "0" * 30 + "6", True),
+        ("Gt", ("5",), "0" * 30 + "6", True), ("Gt", ("-5",), "6", False), ("Lt", ("+5",), "4", False),
     ],
 )  # fmt: skip
 def test_match_expressions_read_as_in_kubernetes(operator, values, label, met):

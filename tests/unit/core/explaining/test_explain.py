@@ -5,7 +5,7 @@ import pytest
 from core.explaining import explain
 from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
-from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
+from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.shape import Shape
 from core.port import Reason, Shortfall, Violation
 from core.settings import Policy, Settings, Tables
@@ -238,6 +238,32 @@ def test_a_pod_that_may_not_be_asked_so_is_told_in_the_words_of_admission():
     violation = Violation(code="CS103", field="limit x", found="'150'", remedy="write a whole number")
     assert explain.invalid((violation,)) == "limit x: found '150'; write a whole number"
     assert "pod affinity" in explain.unjudged(("pod affinity",))
+
+
+def test_a_host_port_that_is_in_use_is_named_with_what_to_wait_for(ledger):
+    port = ("TCP", "", 8080)
+    for name in ("n1", "n2", "n3"):
+        ledger.count(
+            Pod(
+                uid=PodUid(name),
+                namespace="d",
+                name=name,
+                node_name=name,
+                containers=(Container(name="c", host_ports=(port,)),),
+            )
+        )
+    asked = shape(4)
+    asked = Shape(
+        dialect=asked.dialect,
+        request=asked.request,
+        amounts=asked.amounts,
+        constraints=asked.constraints,
+        ports=(port, ("UDP", "10.0.0.1", 53)),
+    )
+    told = explain.sentence(refused(ledger, asked))
+    assert "2 host port 8080/TCP in use" in told
+    assert "Wait until no pod there listens on host port 8080/TCP" in told
+    assert "Ask for" not in told
 
 
 def test_too_many_cards_are_told_as_such_and_not_as_a_lack_of_memory(ledger):

@@ -68,7 +68,7 @@ def test_everything_that_placing_needs_is_read():
     assert (main.limits, main.requests) == ({"volcano.sh/vgpu-number": "1"}, {"cpu": "1"})
     assert main.host_ports == (("TCP", "10.0.0.1", 80),)
     assert found.init_containers[0].sidecar
-    assert found.unjudged == ("host ports",)
+    assert found.unjudged == ()
 
 
 def test_null_fields_are_absent_fields():
@@ -104,6 +104,52 @@ def test_constraints_are_those_of_the_api():
     assert found.tolerations == (Toleration(key="k", operator="Equal", effect="NoSchedule"),)
 
 
+def test_fields_stand_beside_expressions_of_a_term():
+    terms = [{**FIELDS["nodeSelectorTerms"][0], "matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert pod({"affinity": affinity}).constraints.affinity == (
+        (
+            Requirement(key="zone", operator="Exists"),
+            Requirement(key="metadata.name", operator="In", values=("a",), of_field=True),
+        ),
+    )
+
+
+def test_what_is_asked_for_the_whole_pod_is_its_request_or_else_its_limit():
+    found = pod({"resources": {"requests": {"cpu": "32"}, "limits": {"cpu": "64", "memory": "1Gi"}}})
+    assert found.resources == {"cpu": "32", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("status", "conditions", "cpu"),
+    [
+        pytest.param({}, [], "2", id="as asked"),
+        pytest.param({"allocatedResources": {"cpu": "4"}}, [], "4", id="it is to become smaller"),
+        pytest.param({"allocatedResources": {"cpu": "1000m"}}, [], "2", id="it is to become larger"),
+        pytest.param(
+            {"allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "8"}}}, [], "8", id="not shrunk yet"
+        ),
+        pytest.param(
+            {"allocatedResources": {"cpu": "1"}},
+            [{"type": "PodResizePending", "reason": "Infeasible"}],
+            "1",
+            id="it can never become larger",
+        ),
+        pytest.param(
+            {"allocatedResources": {"cpu": "1"}},
+            [{"type": "PodResizePending", "reason": "Deferred"}],
+            "2",
+            id="it may become larger later",
+        ),
+    ],
+)
+def test_a_container_counts_with_what_kubelet_gave_it_while_it_is_resized(status, conditions, cpu):
+    asked = {"containers": [container(resources={"requests": {"cpu": "2"}})]}
+    name = asked["containers"][0]["name"]
+    statuses = {"containerStatuses": [{"name": name, **status}], "conditions": conditions}
+    assert pod(asked, statuses).containers[0].requests == {"cpu": cpu}
+
+
 def test_an_affinity_without_a_usable_term_matches_nothing():
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     affinity: dict[str, object] = {"nodeAffinity": {key: {"nodeSelectorTerms": [{}]}}}
@@ -112,7 +158,9 @@ def test_an_affinity_without_a_usable_term_matches_nothing():
 
 
 TERM = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-FIELDS = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}
+FIELDS: dict[str, list[dict[str, object]]] = {
+    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+}
 PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
 
@@ -123,21 +171,18 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
         ({"affinity": {"podAntiAffinity": TERM}}, ("pod anti-affinity",)),
         ({"affinity": {"podAntiAffinity": PREFERRED, "podAffinity": PREFERRED}}, ()),
         (
-            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": FIELDS}}},
-            ("node affinity matchFields",),
-        ),
-        (
             {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
             ("topology spread (DoNotSchedule)",),
         ),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
-        ({"containers": [container(ports=[{"hostPort": 1}])]}, ("host ports",)),
-        ({"containers": [container(ports=[{"containerPort": 1}])]}, ()),
         ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
         ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ("persistent volume claims",)),
         ({"volumes": [{"emptyDir": {}}, {"configMap": {}}, {"hostPath": {}}]}, ()),
-        ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
-        ({"resources": {"requests": {"cpu": "1"}}}, ("pod-level resources",)),
+        ({"resourceClaims": [{"name": "c"}, {"name": "d"}]}, ("resource claim 'c'", "resource claim 'd'")),
+        ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, ("disk of volume 'v'",)),
+        ({"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "d"}}]}, ("disk of volume 'v'",)),
+        ({"volumes": [{"name": "v", "rbd": {"image": "d"}}]}, ("disk of volume 'v'",)),
+        ({"volumes": [{"name": "v", "iscsi": {"iqn": "d"}}]}, ("disk of volume 'v'",)),
     ],
 )
 def test_what_no_rule_decides_is_named(spec, names):
