@@ -18,6 +18,7 @@ TASK: Final = "volcano.sh/task-spec"
 # Volcano's job controller is about to delete the pod itself.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
+QUEUE_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
 COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
 DEFAULT_QUEUE: Final = "default"
@@ -154,8 +155,15 @@ def task_of(pod: Pod) -> str:
 
 def unsupported_in(pod: Pod) -> str:
     """What a waiting member asks of Volcano that is not honoured, "" if there is nothing (groups 4.10)."""
+    if pod.node_name:
+        return ""
     policy = pod.annotations.get(NUMA_POLICY, "none")
-    return f"{NUMA_POLICY}: {quoted(policy)}" if policy != "none" and not pod.node_name else ""
+    if policy != "none":
+        return f"{NUMA_POLICY}: {quoted(policy)}"
+    # Volcano's webhook adds a gate of the same name, which nobody but its scheduler lifts.
+    if pod.gated and pod.annotations.get(QUEUE_GATE) == "true":
+        return f'{QUEUE_GATE}: "true"'
+    return ""
 
 
 def is_leaving(pod: Pod) -> bool:

@@ -318,6 +318,20 @@ def test_a_member_that_asks_what_is_not_honoured_keeps_its_group_back_by_that_na
     assert world.owner.groups.wait(KEY) is None
 
 
+def test_a_member_behind_the_gate_that_only_volcanos_scheduler_lifts_keeps_its_group_back_by_that_name():
+    world = ours(node("n1"), node("n2"))
+    world.groups_are(group(), queues=[DEFAULT])
+    gate = {**IN_G, "scheduling.volcano.sh/queue-allocation-gate": "true"}
+    world.adds(member("a"), member("b", annotations=gate, gated=True))
+    world.passes(1.0)
+    assert not world.binds()
+    assert world.wait("a").cause is Cause.GROUP_NOT_SUPPORTED
+    assert 'scheduling.volcano.sh/queue-allocation-gate: "true"' in world.wait("a").text
+    # Somebody has lifted it after all.
+    world.shows(member("b", annotations=gate))
+    assert world.owner.groups.wait(KEY) is None
+
+
 def test_a_group_that_asks_less_is_asked_again():
     world = ours()
     q = QueueSpec(name="q", capability={"cpu": 1000})
