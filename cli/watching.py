@@ -11,8 +11,8 @@ from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.objects import EventKind, event_decoder, page_decoder
-from kube.reflector import Reflector, Sink
+from kube.objects import EventKind
+from kube.reflector import Reflector
 from kube.transport import Transport
 
 _T = TypeVar("_T")
@@ -81,8 +81,8 @@ async def changes(
         complain: told why what is shown may be old, in one line, once for each reason.
     """
     changed = asyncio.Event()
-    nodes = _reflector(transport, NODES, decode_node, _Nodes(ledger, changed), selecting(selector))
-    pods = _reflector(transport, PODS, decode_pod, _Pods(ledger, changed), BOUND)
+    nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
+    pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(one.run()) for one in (nodes, pods)]
         running.append(tasks.create_task(_told((nodes, pods), complain)))
@@ -102,19 +102,6 @@ async def changes(
         finally:
             for one in running:
                 one.cancel()
-
-
-def _reflector(
-    transport: Transport, path: str, decode: Callable[[bytes], _T], sink: Sink[_T], selectors: dict[str, str]
-) -> Reflector[_T]:
-    return Reflector(
-        transport,
-        path,
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=sink,
-        selectors=selectors,
-    )
 
 
 async def _told(reflectors: Sequence[Reflector[Node] | Reflector[Pod]], complain: Callable[[str], None]) -> NoReturn:

@@ -10,7 +10,7 @@ import structlog
 from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, Text, believes, device_map
 from core.wire.config_maps import ConfigMap, decode_config_map
 from kube.calls import namespace_path
-from kube.objects import EventKind, event_decoder, page_decoder
+from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.reflector import Source as ApiSource
 from runtime.configuration import ActiveConfiguration, Files
@@ -133,8 +133,7 @@ class Follower:
         found = self.reflectors[kind] = Reflector(
             api,
             f"{namespace_path(namespace)}/configmaps",
-            decode_list=page_decoder(decode_config_map),
-            decode_event=event_decoder(decode_config_map),
+            decode=decode_config_map,
             sink=_Sink(own_name, partial(self._take_map, source, name)),
             selectors={"fieldSelector": f"metadata.name={own_name}"},
         )

@@ -24,7 +24,7 @@ from kube.errors import (
     from_event,
 )
 from kube.exchange import Purpose, Response
-from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchEvent, WatchFailed
+from kube.objects import Bookmark, Changed, EventKind, WatchFailed, event_decoder, page_decoder
 from runtime.backoff import Backoff
 
 _T = TypeVar("_T")
@@ -143,8 +143,7 @@ class Reflector(Generic[_T]):
         source: Source,
         path: str,
         *,
-        decode_list: Callable[[bytes], ListPage[_T]],
-        decode_event: Callable[[bytes], WatchEvent[_T]],
+        decode: Callable[[bytes], _T],
         sink: Sink[_T],
         selectors: Mapping[str, str] | None = None,
         pace: Pace | None = None,
@@ -158,8 +157,7 @@ class Reflector(Generic[_T]):
         Args:
             source: the transport.
             path: of the collection, such as `/api/v1/pods`.
-            decode_list: one page; raises `UndecodableError` or `ValueError`.
-            decode_event: one line of a watch; the same.
+            decode: one object's JSON to a value; may raise `ValueError` or msgspec's errors.
             sink: who is told.
             selectors: `labelSelector`, `fieldSelector`.
             pace: limits and waits.
@@ -177,8 +175,8 @@ class Reflector(Generic[_T]):
         self._source = source
         self._path = path
         self._kind = path.rsplit("/", 1)[-1]
-        self._decode_list = decode_list
-        self._decode_event = decode_event
+        self._decode_list = page_decoder(decode)
+        self._decode_event = event_decoder(decode)
         self._sink = sink
         self._selectors = dict(selectors or {})
         self._pace = pace or Pace()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from core.wire.quotas import ResourceQuota, decode_quota
-from kube.objects import EventKind, event_decoder, page_decoder
+from kube.objects import EventKind
 from kube.reflector import Reflector, Source
 from webhook.following import follow_once
 from webhook.inventory import STALE_S
@@ -45,8 +45,7 @@ class Budgets:
         self._reflector = Reflector(
             source,
             _QUOTAS,
-            decode_list=page_decoder(decode_quota),
-            decode_event=event_decoder(decode_quota),
+            decode=decode_quota,
             sink=self,
             clock=self._clock,
         )

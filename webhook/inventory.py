@@ -14,7 +14,7 @@ from core.admission.rulebook import Rulebook
 from core.inventory import Inventory, Stock, at_its_best, node_of
 from core.model import Node, NodeName
 from core.wire.nodes import decode_node
-from kube.objects import EventKind, event_decoder, page_decoder
+from kube.objects import EventKind
 from kube.reflector import Reflector, Source
 from webhook.following import follow_once
 
@@ -110,8 +110,7 @@ class InventoryWatch:
         reflector: Reflector[Node] = Reflector(
             source,
             _NODES,
-            decode_list=page_decoder(decode_node),
-            decode_event=event_decoder(decode_node),
+            decode=decode_node,
             sink=cards,
             clock=self._clock,
         )

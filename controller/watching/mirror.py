@@ -25,8 +25,8 @@ from core.wire.pods import decode_pod, salvage_pod
 from core.wire.queues import decode_queue, salvage_queue
 from kube import listing
 from kube.calls import namespace_path
-from kube.objects import EventKind, event_decoder, page_decoder
-from kube.reflector import Pace, Reflector, Sink, Source
+from kube.objects import EventKind, page_decoder
+from kube.reflector import Pace, Reflector, Source
 
 _log: Final = structlog.get_logger()
 
@@ -203,25 +203,11 @@ def _tells(
     return tell
 
 
-def _reflector(
-    source: Source, path: str, decode: Callable[[bytes], _T], sink: Sink[_T], *, pace: Pace, absent_is_empty: bool
-) -> Reflector[_T]:
-    return Reflector(
-        source,
-        path,
-        decode_list=page_decoder(decode),
-        decode_event=event_decoder(decode),
-        sink=sink,
-        pace=pace,
-        absent_is_empty=absent_is_empty,
-    )
-
-
 def pods_reflector(
     source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: VolcanoName
 ) -> Reflector[Pod]:
     """Keeps the owner told of every pod of the cluster."""
-    return _reflector(source, PODS_PATH, decode, PodSink(owner, inbox, others), pace=_PACE, absent_is_empty=False)
+    return Reflector(source, PODS_PATH, decode=decode, sink=PodSink(owner, inbox, others), pace=_PACE)
 
 
 async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
@@ -237,7 +223,7 @@ async def pods_on(source: listing.Source, node: NodeName) -> Sequence[Pod]:
 
 def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Node]) -> Reflector[Node]:
     """Keeps the owner told of every node."""
-    return _reflector(source, _NODES_PATH, decode, node_sink(owner, inbox), pace=_PACE, absent_is_empty=False)
+    return Reflector(source, _NODES_PATH, decode=decode, sink=node_sink(owner, inbox), pace=_PACE)
 
 
 def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
@@ -250,7 +236,8 @@ def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox
         gone=lambda spec: groups.gone(spec.key),
     )
     decode = _forgiving_groups(kind, owner)
-    return _reflector(source, f"{APIS[kind]}/podgroups", decode, sink, pace=_OPTIONAL, absent_is_empty=True)
+    path = f"{APIS[kind]}/podgroups"
+    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:
@@ -262,7 +249,8 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
         changed=groups.queue_changed,
         gone=lambda queue: groups.queue_gone(queue.name),
     )
-    return _reflector(source, QUEUES_PATH, _forgiving_queues(owner), sink, pace=_OPTIONAL, absent_is_empty=True)
+    decode = _forgiving_queues(owner)
+    return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:
@@ -277,8 +265,7 @@ def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place
     return Reflector(
         source,
         f"{namespace_path(place.namespace)}/configmaps",
-        decode_list=page_decoder(decode_config_map),
-        decode_event=event_decoder(decode_config_map),
+        decode=decode_config_map,
         sink=sink,
         selectors={"labelSelector": place.selector},
         absent_is_empty=True,

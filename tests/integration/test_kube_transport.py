@@ -31,7 +31,7 @@ from kube.errors import (
     CredentialsError,
 )
 from kube.exchange import Purpose
-from kube.objects import EventKind, event_decoder, page_decoder
+from kube.objects import EventKind
 from kube.reflector import Pace, Reflector
 from kube.transport import Transport
 
@@ -558,8 +558,7 @@ async def reflecting(transport, picture, pace=QUICK):
     reflector = Reflector(
         transport,
         "/api/v1/pods",
-        decode_list=page_decoder(name_of),
-        decode_event=event_decoder(name_of),
+        decode=name_of,
         sink=picture,
         pace=pace,
     )

@@ -18,7 +18,7 @@ from kube.errors import (
     ApiUnreachableError,
 )
 from kube.exchange import Response
-from kube.objects import EventKind, event_decoder, page_decoder
+from kube.objects import EventKind
 from kube.reflector import Pace, Reflector
 
 pytestmark = pytest.mark.looptime
@@ -122,8 +122,7 @@ def reflect(server, picture, **options):
     return Reflector(
         server,
         PATH,
-        decode_list=page_decoder(name),
-        decode_event=event_decoder(name),
+        decode=name,
         sink=picture,
         clock=asyncio.get_running_loop().time,
         **({"jitter": lambda: 1.0} | options),
