@@ -1,4 +1,4 @@
-"""``kubectl cards get`` and ``kubectl cards explain POD``."""
+"""``kubectl cards get``, ``kubectl cards explain POD`` and ``kubectl cards doctor``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -13,26 +14,28 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, text, view, watching
-from cli.options import Controller, Explain, Get, Output, parse
+from cli import cluster, controller, doctor, text, view, watching
+from cli.doctor_checks import Level
+from cli.options import Controller, Doctor, Explain, Get, Output, parse
 from core.errors import InvalidRequestError, escaped
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.transport import Transport
 
-_OK, _NOT_TOLD, _WRONG = 0, 1, 2
+_OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY = 0, 1, 2, 3, 4
 # What a shell shows of a process that SIGPIPE or SIGINT ended.
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
 _USER_AGENT: Final = "kubectl-cards"
 
 
-async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
+async def run(options: Get | Explain | Doctor, environ: Mapping[str, str]) -> int:
     """Do what is asked.
 
     Returns:
-        0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig.
+        0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig; of
+        ``doctor`` 3 if something is at risk or not known, 4 if something does not work.
     """
     kubeconfig = options.kubeconfig or _kubectls(environ)
     if mistake := mistake_in(kubeconfig=kubeconfig, context=options.context, environ=environ):
@@ -46,6 +49,8 @@ async def run(options: Get | Explain, environ: Mapping[str, str]) -> int:
                 case Explain():
                     namespace = options.namespace or transport.namespace or "default"
                     return await _explain(transport, options, namespace)
+                case Doctor():
+                    return await _diagnose(transport, options)
                 case _:
                     assert_never(options)
     except (ApiError, CredentialsError, UndecodableError, InvalidRequestError) as e:
@@ -119,6 +124,14 @@ async def _explain(transport: Transport, options: Explain, namespace: str) -> in
     found = view.explained(pod, events.items, holdings, told)
     print(text.explanation(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
     return _OK
+
+
+async def _diagnose(transport: Transport, options: Doctor) -> int:
+    report = await doctor.diagnose(transport, options, time.time())
+    print(text.report(report) if options.output is Output.TEXT else _for_scripts(report, options.output))
+    if report.worst is None:
+        return _OK
+    return _FAULTY if report.worst is Level.PROBLEM else _AT_RISK
 
 
 async def _ask_controller(named: Controller | None, namespace: str, pod: str) -> Mapping[str, Any] | None:

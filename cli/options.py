@@ -17,14 +17,18 @@ _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
 _PREFIXES: Final = frozenset({"pod", "pods", "po"})
 _EXIT_STATUS: Final = (
     "Exit status: 0 answered; 1 there is no such pod or node, or the API server does not tell; "
-    "2 the command or the kubeconfig is wrong."
+    "2 the command or the kubeconfig is wrong. "
+    "Of doctor: 3 something is at risk, or not known; 4 something does not work."
 )
+_NAMESPACE: Final = "cardshare-system"
+_NAME: Final = "cardshare"
 _EXAMPLES: Final = {
-    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a",
+    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a\nkubectl cards doctor",
     "get": "kubectl cards get\nkubectl cards get gpu-3 -o wide\nkubectl cards get -l pool=a100 --watch\n"
     "kubectl cards get -o json",
     "explain": "kubectl cards explain train\nkubectl cards explain pod/train -n team-a\n"
     "kubectl cards explain train --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
+    "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
 }
 
 
@@ -78,6 +82,20 @@ class Explain:
     output: Output = Output.TEXT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor:
+    """Say what in the cluster would not work, or is at risk.
+
+    namespace: where cardshare is installed. name: with which the names of its objects begin.
+    """
+
+    namespace: str
+    name: str
+    kubeconfig: str
+    context: str
+    output: Output = Output.TEXT
+
+
 class Flag(NamedTuple):
     """A flag; metavar "" for one that takes no value."""
 
@@ -106,14 +124,20 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
         Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
     ),
+    "doctor": (
+        Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
+        Flag(("-n", "--namespace"), "NAMESPACE", f"where cardshare is installed; default {_NAMESPACE}"),
+        Flag(("--name",), "NAME", f"with which the names of its objects begin; default {_NAME}"),
+    ),
 }
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
+    "doctor": (Output.TEXT, Output.JSON, Output.YAML),
 }
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Doctor:
     """Read the command line.
 
     Raises:
@@ -132,6 +156,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain:
             headers=not found.no_headers,
             watch=found.watch,
             **reach,
+        )
+    if found.command == "doctor":
+        return Doctor(
+            namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
         )
     return Explain(
         pod=_pod(command, found.pod),
@@ -195,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
         "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME.",
     )
     explain.add_argument("pod", metavar="POD", help="name of the pod, or pod/NAME")
+    _command(commands, "doctor", "what in this cluster would not work, or is at risk")
     return parser
 
 

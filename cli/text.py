@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cli.doctor_checks import Finding, Level, Report
 from cli.view import Card, Cards, Event, Explained, Node, Total
 from core.errors import escaped
 
@@ -59,6 +60,19 @@ def explanation(found: Explained) -> str:
     """Where a pod is, or why it waits; its events, oldest first."""
     events = ["Events:", *map(_event, found.events)] if found.events else []
     return "\n".join(map(escaped, (found.text, *events)))
+
+
+def report(found: Report) -> str:
+    """The findings of doctor, a line each with what to do below it, then the device plugins."""
+    lines = [line for one in found.findings for line in _finding(one)]
+    plugins = [f"plugin  {one.account} {one.image}: {len(one.nodes)} nodes" for one in found.plugins]
+    asking = sum(one.level is not Level.NOTE for one in found.findings)
+    return "\n".join(map(escaped, (*lines, *plugins, f"{asking} to look at" if asking else "nothing to look at")))
+
+
+def _finding(one: Finding) -> Iterator[str]:
+    yield f"{one.code} {one.level}  {one.subject}: {one.text}"
+    yield f"      {one.remedy}"
 
 
 def answer(pod: str, told: Mapping[str, Any]) -> str:

@@ -239,7 +239,9 @@ async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
         metadata = document["metadata"]
         api = document["apiVersion"]
         place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-        path = f"/{'apis' if '/' in api else 'api'}/{api}{place}/{document['kind'].lower()}s"
+        kind = document["kind"].lower()
+        plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+        path = f"/{'apis' if '/' in api else 'api'}/{api}{place}/{plural}"
         try:
             await admin.create(path, document)
         except ApiStatusError as e:

@@ -23,7 +23,7 @@ import msgspec
 
 from certs.files import ensure
 from certs.pair import Wanted
-from cli import view
+from cli import doctor_checks, view
 from cli.__main__ import run
 from cli.options import parse
 from sandbox.demo.processes import free_port
@@ -58,12 +58,12 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 
 
 def schema() -> str:
-    """The JSON Schema of what ``-o json`` prints: of ``get`` and of ``explain``."""
-    (get, explain), components = msgspec.json.schema_components(
-        (view.Cards, view.Explained), ref_template="#/$defs/{name}"
+    """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain`` and ``doctor``."""
+    answers, components = msgspec.json.schema_components(
+        (view.Cards, view.Explained, doctor_checks.Report), ref_template="#/$defs/{name}"
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
-    whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [get, explain], "$defs": components}
+    whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}
     return json.dumps(whole, indent=2) + "\n"
 
 

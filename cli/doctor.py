@@ -1,0 +1,348 @@
+"""Fetches what `kubectl cards doctor` judges: everything by get and list, and what may not be read is said."""
+
+import ssl
+from base64 import b64decode
+from collections.abc import Awaitable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from cli.cluster import NODES, PODS
+from cli.doctor_checks import Facts, LeaseHeld, Report, RunningPod, Webhook, examine
+from cli.options import Doctor
+from core.catalog import standard_catalog
+from core.configuration import (
+    CHIPS_MAP,
+    OWN_MAP,
+    SCHEDULER_KEY,
+    SCHEDULER_MAP,
+    SETTINGS_KEY,
+    Decoded,
+    Source,
+    Text,
+    decode,
+    device_map,
+    merge,
+)
+from core.ledger import Ledger
+from core.model import Pod
+from core.names import CONFIGURATION_ACCEPTED
+from core.wire.config_maps import decode_config_map
+from core.wire.nodes import decode_node
+from core.wire.pods import decode_pod
+from kube.calls import Calls
+from kube.errors import ApiForbiddenError, ApiNotFoundError
+from kube.listing import list_all
+from kube.objects import page_decoder
+from kube.transport import Transport
+
+_T = TypeVar("_T")
+_REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+_VOLCANO_LEASE: Final = "volcano-system/volcano"
+# Lists of accounts in the ConfigMap of the policies; a line of the last one is SCHEDULER=ACCOUNT.
+_ACCOUNTS: Final = ("trusted-accounts", "plugin-accounts", "scheduler-accounts")
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str | None = ""
+    labels: dict[str, str] | None = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    image: str | None = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    service_account_name: str | None = ""
+    node_name: str | None = ""
+    containers: tuple[_Container, ...] = ()
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    message: str | None = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str | None = ""
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _RunningPod(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, core/v1 Pod."""
+
+    metadata: _Meta = _Meta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _Client(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: str | None = ""
+
+
+class _Expression(msgspec.Struct, frozen=True):
+    expression: str = ""
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    operations: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    failure_policy: str | None = "Fail"
+    client_config: _Client = _Client()
+    match_conditions: tuple[_Expression, ...] | None = None
+    rules: tuple[_Rule, ...] | None = None
+
+
+class _Registration(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 MutatingWebhookConfiguration."""
+
+    metadata: _Meta = _Meta()
+    webhooks: tuple[_Entry, ...] | None = None
+
+
+class _BindingSpec(msgspec.Struct, frozen=True, rename="camel"):
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] = ()
+
+
+class _PolicyBinding(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding."""
+
+    spec: _BindingSpec = _BindingSpec()
+
+
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = ""
+    lease_duration_seconds: int | None = 0
+    renew_time: str | None = ""
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, coordination.k8s.io/v1 Lease."""
+
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class _ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = ""
+
+
+class _DeviceClass(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, resource.k8s.io/v1 DeviceClass (v1.34)."""
+
+    metadata: _Meta = _Meta()
+    spec: _ClassSpec = _ClassSpec()
+
+
+_running_decoder: Final = msgspec.json.Decoder(_RunningPod)
+_lease_decoder: Final = msgspec.json.Decoder(_Lease)
+
+
+async def diagnose(transport: Transport, options: Doctor, now_s: float) -> Report:
+    """Read the cluster and judge it.
+
+    Args:
+        transport: to the API server.
+        options: where cardshare is installed.
+        now_s: Unix seconds.
+
+    Raises:
+        ApiError: nobody answers, or nodes or pods may not be listed: nothing could be said then.
+        UndecodableError: a list cannot be read.
+    """
+    return examine(await _Reader(transport, options, now_s).facts())
+
+
+class _Reader:
+    """Reads one cluster once; unread: what may not be read, and why."""
+
+    def __init__(self, transport: Transport, options: Doctor, now_s: float) -> None:
+        self._transport: Final = transport
+        self._calls: Final = Calls(transport)
+        self._options: Final = options
+        self._now_s: Final = now_s
+        self._catalog: Final = standard_catalog()
+        self._unread: Final[list[tuple[str, str]]] = []
+
+    async def facts(self) -> Facts:
+        """All that is judged."""
+        name, namespace = self._options.name, self._options.namespace
+        nodes = (await list_all(self._transport, NODES, page_decoder(decode_node))).items
+        pods = (await list_all(self._transport, PODS, page_decoder(_pod_twice))).items
+        parts = await self._parts()
+        merged = merge(parts, self._catalog)
+        ledger = Ledger(self._catalog, merged.tables, merged.settings)
+        for node in nodes:
+            ledger.set_node(node)
+        for pod, _ in pods:
+            if pod.node_name:
+                ledger.count(pod)
+        running = tuple(one for _, one in pods)
+        return Facts(
+            name=name,
+            namespace=namespace,
+            now_s=self._now_s,
+            catalog=self._catalog,
+            settings=merged.settings,
+            tables=merged.tables,
+            ledger=ledger,
+            pods=tuple(pod for pod, _ in pods),
+            plugins=tuple(pod for pod in running if self._is_plugin(pod.account)),
+            own=tuple(pod for pod in running if pod.component and pod.key.startswith(f"{namespace}/")),
+            notes=merged.notes,
+            refused=tuple(f"{one.text.subject}: {problem}" for one in parts.values() for problem in one.problems),
+            accounts=await self._accounts(),
+            mutating=await self._registrations("mutating"),
+            validating=await self._registrations("validating"),
+            policies=await self._policies(),
+            leases=await self._leases(),
+            namespaces=await self._namespaces(),
+            classes=await self._classes(),
+            unread=tuple(self._unread),
+        )
+
+    def _is_plugin(self, account: str) -> bool:
+        known = self._catalog.plugin_accounts
+        return any(account.startswith(one[:-1]) if one.endswith("*") else account == one for one in known)
+
+    async def _parts(self) -> Mapping[Source, Decoded]:
+        """What every text of the configuration says; Volcano's where its name is ours, for it is believed then."""
+        own = await self._texts(f"{self._options.namespace}/{self._options.name}-settings")
+        found = {
+            Source.OWN: self._decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
+            Source.SCHEDULER_FILE: self._decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
+        }
+        for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
+            found[source] = self._decoded(source, name, (await self._texts(name)).get(source.key, ""))
+        name = device_map(merge(found, self._catalog).settings)
+        text = (await self._texts(name)).get(Source.DEVICE_MAP.key, "")
+        return found | {Source.DEVICE_MAP: self._decoded(Source.DEVICE_MAP, name, text)}
+
+    def _decoded(self, source: Source, config_map: str, content: str) -> Decoded:
+        return decode(Text(source=source, config_map=config_map, content=content), self._catalog)
+
+    async def _texts(self, config_map: str) -> Mapping[str, str]:
+        namespace, _, name = config_map.partition("/")
+        found = await self._read(f"configmap {config_map}", self._calls.get_config_map(namespace, name))
+        return decode_config_map(found).texts if found is not None else {}
+
+    async def _accounts(self) -> tuple[str, ...]:
+        texts = await self._texts(f"{self._options.namespace}/{self._options.name}-accounts")
+        lines = (line.strip() for key in _ACCOUNTS for line in texts.get(key, "").splitlines())
+        return tuple(line.partition("=")[2] or line for line in lines if line)
+
+    async def _registrations(self, kind: str) -> Mapping[str, tuple[Webhook, ...]] | None:
+        path = f"{_REGISTRATIONS}/{kind}webhookconfigurations"
+        found = await self._list(f"{kind}webhookconfigurations", path, _Registration)
+        return None if found is None else {one.metadata.name: tuple(map(_webhook, one.webhooks or ())) for one in found}
+
+    async def _policies(self) -> Mapping[str, bool] | None:
+        path = f"{_REGISTRATIONS}/validatingadmissionpolicybindings"
+        found = await self._list("validatingadmissionpolicybindings", path, _PolicyBinding)
+        return None if found is None else {one.spec.policy_name: "Deny" in one.spec.validation_actions for one in found}
+
+    async def _leases(self) -> Mapping[str, LeaseHeld] | None:
+        ours, before = f"{self._options.namespace}/{self._options.name}-controller", len(self._unread)
+        leases: dict[str, LeaseHeld] = {}
+        for key in (ours, _VOLCANO_LEASE):
+            text = await self._read(f"lease {key}", self._calls.get_raw(_LEASES.format(*map(_quoted, key.split("/")))))
+            if text is not None:
+                spec = _lease_decoder.decode(text).spec
+                leases[key] = LeaseHeld(
+                    holder=spec.holder_identity or "",
+                    renewed_s=_seconds(spec.renew_time or ""),
+                    duration_s=spec.lease_duration_seconds or 0,
+                )
+        return None if len(self._unread) > before else leases
+
+    async def _namespaces(self) -> frozenset[str] | None:
+        found = await self._list("namespaces", "/api/v1/namespaces", _RunningPod)
+        return None if found is None else frozenset(one.metadata.name for one in found)
+
+    async def _classes(self) -> Mapping[str, str]:
+        found = await self._list("deviceclasses", _CLASSES, _DeviceClass) or ()
+        return {one.spec.extended_resource_name: one.metadata.name for one in found if one.spec.extended_resource_name}
+
+    async def _list(self, what: str, path: str, kind: type[_T]) -> tuple[_T, ...] | None:
+        """Every object of a kind; none of one that is not served, None of one that may not be listed."""
+        decoder = msgspec.json.Decoder(kind)
+        before = len(self._unread)
+        found = await self._read(what, list_all(self._transport, path, page_decoder(decoder.decode)))
+        if found is None:
+            return None if len(self._unread) > before else ()
+        return found.items
+
+    async def _read(self, what: str, call: Awaitable[_T]) -> _T | None:
+        """What *call* gets; None for what is not there, and for what may not be read, which is noted."""
+        try:
+            return await call
+        except ApiNotFoundError:
+            return None
+        except ApiForbiddenError as e:
+            self._unread.append((what, e.message))
+            return None
+
+
+def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
+    """A pod as the allocation core reads it, and as somebody looks at it who looks after it."""
+    found = _running_decoder.decode(text)
+    meta, spec, status = found.metadata, found.spec, found.status
+    conditions = {one.type: one for one in status.conditions or ()}
+    labels = meta.labels or {}
+    ready, accepted = conditions.get("Ready"), conditions.get(CONFIGURATION_ACCEPTED)
+    return decode_pod(text), RunningPod(
+        key=f"{meta.namespace or ''}/{meta.name}",
+        account=f"system:serviceaccount:{meta.namespace or ''}:{spec.service_account_name or 'default'}",
+        node=spec.node_name or "",
+        image=next((one.image or "" for one in spec.containers), ""),
+        ready=ready is not None and ready.status == "True",
+        component=labels.get("app.kubernetes.io/component", "")
+        if labels.get("app.kubernetes.io/name") == "cardshare"
+        else "",
+        refused=(accepted.message or "refused") if accepted is not None and accepted.status == "False" else "",
+    )
+
+
+def _webhook(entry: _Entry) -> Webhook:
+    return Webhook(
+        name=entry.name,
+        fails_closed=entry.failure_policy != "Ignore",
+        conditions="\n".join(one.expression for one in entry.match_conditions or ()),
+        ends_s=tuple(_ends(entry.client_config.ca_bundle or "")),
+        pods_created=any(
+            not {"CREATE", "*"}.isdisjoint(rule.operations) and not {"pods", "*"}.isdisjoint(rule.resources)
+            for rule in entry.rules or ()
+        ),
+    )
+
+
+def _ends(bundle: str) -> Iterator[float]:
+    """When the certificates of a caBundle end, Unix seconds; none of one that is no bundle."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=b64decode(bundle).decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        return
+    for found in context.get_ca_certs():
+        yield ssl.cert_time_to_seconds(str(found["notAfter"]))
+
+
+def _seconds(time: str) -> float:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,397 @@
+"""What in a cluster would not work, or is at risk: one finding each, with a code; pure.
+
+docs/operators/doctor.md lists the codes. A code never gets another meaning; `Facts` are fetched by `cli.doctor`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from core.catalog import Catalog
+from core.inventory import Inventory, at_its_best
+from core.ledger import Ledger
+from core.model import NodeName, Pod
+from core.port import Violation
+from core.settings import Settings, Tables
+
+VERSION: Final = 1
+_DAY_S: Final = 86_400
+# A third of the shortest life that `certs` gives a pair in the manifests is longer; what is left then was not renewed.
+_SOON_S: Final = 14 * _DAY_S
+# A pod that no scheduler has looked at for so long is one that none looks at.
+_UNSEEN_S: Final = 60
+# How entries of HAMi's webhook end, which names HAMi's scheduler on pods that ask for GPUs.
+_HAMI: Final = ".hami.io"
+_VOLCANO_LEASE: Final = "volcano-system/volcano"
+_VOLCANO: Final = "volcano"
+
+
+class Level(StrEnum):
+    """How bad a finding is: it does not work, it works until something else happens, it is so, it is not known."""
+
+    PROBLEM = "problem"
+    RISK = "risk"
+    NOTE = "note"
+    UNKNOWN = "unknown"
+
+
+CODES: Final[Mapping[str, Level]] = {
+    "CS601": Level.UNKNOWN,
+    "CS602": Level.PROBLEM,
+    "CS603": Level.NOTE,
+    "CS611": Level.PROBLEM,
+    "CS612": Level.PROBLEM,
+    "CS613": Level.PROBLEM,
+    "CS614": Level.RISK,
+    "CS615": Level.RISK,
+    "CS621": Level.PROBLEM,
+    "CS622": Level.PROBLEM,
+    "CS623": Level.RISK,
+    "CS624": Level.PROBLEM,
+    "CS625": Level.PROBLEM,
+    "CS626": Level.RISK,
+    "CS627": Level.RISK,
+    "CS628": Level.RISK,
+    "CS629": Level.RISK,
+    "CS631": Level.PROBLEM,
+    "CS632": Level.PROBLEM,
+    "CS633": Level.RISK,
+    "CS641": Level.RISK,
+    "CS642": Level.RISK,
+    "CS643": Level.PROBLEM,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was found. subject: the object it is about; text: what is wrong; remedy: what to do."""
+
+    code: str
+    level: Level
+    subject: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """Pods of a device plugin: the account they run as, the image with its version, and on which nodes."""
+
+    account: str
+    image: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The answer of ``doctor``: findings in the order of their codes, and the device plugins there are."""
+
+    version: int = VERSION
+    findings: tuple[Finding, ...]
+    plugins: tuple[Plugin, ...]
+
+    @property
+    def worst(self) -> Level | None:
+        """The worst level of all findings; None without any that asks for somebody."""
+        order = (Level.PROBLEM, Level.RISK, Level.UNKNOWN)
+        return next((level for level in order if any(one.level is level for one in self.findings)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """One entry of a webhook configuration.
+
+    conditions: its CEL, all expressions. ends_s: when the authorities that it trusts end, Unix seconds; empty where
+    there is none. pods_created: whether it is called for new pods.
+    """
+
+    name: str
+    fails_closed: bool = True
+    conditions: str = ""
+    ends_s: tuple[float, ...] = ()
+    pods_created: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseHeld:
+    """Who holds a Lease, "" for nobody, renewed_s Unix seconds, for duration_s."""
+
+    holder: str
+    renewed_s: float
+    duration_s: float
+
+    def is_held(self, now_s: float) -> bool:
+        """Whether it has not run out."""
+        return bool(self.holder) and now_s < self.renewed_s + self.duration_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPod:
+    """A pod of a device plugin or of cardshare itself.
+
+    component: of cardshare, "" for others. refused: why its configuration is not in force, or "".
+    """
+
+    key: str
+    account: str
+    node: str
+    image: str
+    ready: bool
+    component: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was read of the cluster; a field is None where it could not be read, and *unread* says why.
+
+    name: with which the names of cardshare's objects begin, in *namespace*. refused: texts of the configuration that
+    cannot be used. mutating, validating, policies: by the configuration's name; policies: whether each denies.
+    accounts: user names that may write assignments. leases: NAMESPACE/NAME. classes: DeviceClasses by the resource
+    that each claims. now_s: Unix seconds.
+    """
+
+    name: str
+    namespace: str
+    now_s: float
+    catalog: Catalog
+    settings: Settings
+    tables: Tables
+    ledger: Ledger
+    pods: tuple[Pod, ...] = ()
+    plugins: tuple[RunningPod, ...] = ()
+    own: tuple[RunningPod, ...] = ()
+    notes: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    mutating: Mapping[str, tuple[Webhook, ...]] | None = None
+    validating: Mapping[str, tuple[Webhook, ...]] | None = None
+    policies: Mapping[str, bool] | None = None
+    leases: Mapping[str, LeaseHeld] | None = None
+    namespaces: frozenset[str] | None = None
+    classes: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+def examine(facts: Facts) -> Report:
+    """Judge *facts* by every check."""
+    found = [one for check in _CHECKS for one in check(facts)]
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for pod in facts.plugins:
+        nodes.setdefault((pod.account, pod.image), []).append(pod.node)
+    return Report(
+        findings=tuple(sorted(found, key=lambda one: (one.code, one.subject, one.text))),
+        plugins=tuple(
+            Plugin(account=account, image=image, nodes=tuple(sorted(on)))
+            for (account, image), on in sorted(nodes.items())
+        ),
+    )
+
+
+def _finding(code: str, subject: str, text: str, remedy: str) -> Finding:
+    return Finding(code=code, level=CODES[code], subject=subject, text=text, remedy=remedy)
+
+
+def _reading(facts: Facts) -> Iterator[Finding]:
+    for what, why in facts.unread:
+        yield _finding("CS601", what, f"not judged: {why}", "bind your account to the ClusterRole cardshare-viewer")
+
+
+def _configuration(facts: Facts) -> Iterator[Finding]:
+    for problem in facts.refused:
+        yield _finding("CS602", "configuration", problem, "correct it; what was good before stays in force meanwhile")
+    for pod in facts.own:
+        if pod.refused:
+            remedy = "correct the ConfigMap that is named; what was good before stays in force meanwhile"
+            yield _finding("CS602", f"pod {pod.key}", pod.refused, remedy)
+    for note in facts.notes:
+        yield _finding("CS603", "configuration", note, "see docs/volcano-scheduler-conf.md and docs/settings.md")
+
+
+def _cards(facts: Facts) -> Iterator[Finding]:
+    states = facts.ledger.states
+    if not any(cards for state in states.values() for cards in state.offers.values()):
+        remedy = "install a device plugin, or see the logs of those that run"
+        yield _finding("CS611", "nodes", f"none of {len(states)} offers cards", remedy)
+    for name, state in states.items():
+        node = f"node {name}"
+        for complaint in state.complaints:
+            remedy = "see the device plugin's log on that node, and restart it"
+            yield _finding("CS612", node, f"{complaint.field}: {complaint.problem}", remedy)
+        for over in facts.ledger.overcommitted(name):
+            remedy = "delete one of the pods that kubectl cards get shows on it"
+            yield _finding("CS613", node, f"card {over} holds more than it has", remedy)
+        for dialect, why in state.closed.items():
+            yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", "see kubectl cards get")
+    for pod in facts.plugins:
+        if not pod.ready:
+            text = f"the device plugin {pod.account} ({pod.image}) is not ready"
+            yield _finding("CS615", f"node {pod.node}", text, f"see kubectl describe pod {pod.key}")
+
+
+def _registrations(facts: Facts) -> Iterator[Finding]:
+    for kind, found in (("mutating", facts.mutating), ("validating", facts.validating)):
+        if found is None:
+            continue
+        subject = f"{kind}webhookconfiguration {facts.name}"
+        entries = found.get(facts.name)
+        if entries is None:
+            text = "it does not exist: nothing completes, checks or protects pods"
+            yield _finding("CS621", subject, text, "install cardshare anew")
+            continue
+        yield from _trust(subject, entries, facts.now_s)
+        for entry in entries:
+            if entry.name == "create.pods.cardshare.io" and not entry.fails_closed:
+                text = f"{entry.name}: pods pass unseen while the webhook is away"
+                yield _finding("CS626", subject, text, "set its failurePolicy to Fail")
+    yield from _renamed(facts)
+    for name, entries in (facts.mutating or {}).items():
+        for entry in entries:
+            if name != facts.name and entry.name.endswith(_HAMI) and entry.pods_created:
+                text = f"{entry.name} names HAMi's scheduler on pods that ask for GPUs"
+                remedy = "remove it, or keep its namespaceSelector away from namespaces whose pods are placed here"
+                yield _finding("CS628", f"mutatingwebhookconfiguration {name}", text, remedy)
+
+
+def _trust(subject: str, entries: tuple[Webhook, ...], now_s: float) -> Iterator[Finding]:
+    """The certificates that entries trust, one finding for all of them."""
+    last = min((max(entry.ends_s, default=0.0) for entry in entries), default=now_s + _SOON_S)
+    remedy = "see the log of the Deployment cardshare-certs-keeper, or your certificate manager's"
+    if any(not entry.ends_s for entry in entries):
+        yield _finding("CS622", subject, "an entry's caBundle has no certificate: every call of it fails", remedy)
+    elif last <= now_s:
+        yield _finding("CS622", subject, "what its caBundle trusts has expired: every call of it fails", remedy)
+    elif last < now_s + _SOON_S:
+        days = int((last - now_s) // _DAY_S)
+        yield _finding("CS623", subject, f"what its caBundle trusts ends in {days} days and was not renewed", remedy)
+
+
+def _renamed(facts: Facts) -> Iterator[Finding]:
+    """Resources that device-config.yaml gives other names, of which the conditions know nothing."""
+    if facts.mutating is None or facts.validating is None:
+        return
+    usual = facts.catalog.resources(Tables())
+    for kind, found in (("mutating", facts.mutating), ("validating", facts.validating)):
+        entries = [one for one in found.get(facts.name, ()) if one.name == "create.pods.cardshare.io"]
+        for resource in sorted(facts.catalog.resources(facts.tables) - usual) if entries else ():
+            if not any(f"'{resource}'" in entry.conditions for entry in entries):
+                text = f"pods that ask for {resource}, as device-config.yaml has it, are not reviewed"
+                remedy = "add the resource to the conditions of its entries, beside volcano.sh/vgpu-number"
+                yield _finding("CS625", f"{kind}webhookconfiguration {facts.name}", text, remedy)
+
+
+def _policies(facts: Facts) -> Iterator[Finding]:
+    for name in ("pods.cardshare.io", "bindings.cardshare.io") if facts.policies is not None else ():
+        if not (facts.policies or {}).get(name, False):
+            text = "it does not deny: who writes assignments is not judged while the webhook is away"
+            yield _finding("CS627", f"validatingadmissionpolicybinding {name}", text, "apply deploy/base/policy.yaml")
+
+
+def _processes(facts: Facts) -> Iterator[Finding]:
+    ready = [pod for pod in facts.own if pod.component == "webhook" and pod.ready]
+    where = f"deployment {facts.namespace}/{facts.name}-webhook"
+    if not ready:
+        text = "no pod of it is ready: pods that ask for cards are refused"
+        yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
+    elif len(ready) == 1:
+        text = "one pod of it is ready: pods that ask for cards are refused when that one goes"
+        yield _finding("CS629", where, text, "run two")
+    if facts.leases is None:
+        return
+    lease = f"{facts.namespace}/{facts.name}-controller"
+    held = facts.leases.get(lease)
+    if held is None or not held.is_held(facts.now_s):
+        text = "no controller holds it: pods are not placed"
+        yield _finding("CS632", f"lease {lease}", text, f"see kubectl -n {facts.namespace} logs -l {_CONTROLLERS}")
+    yield from _two_schedulers(facts, held)
+
+
+_CONTROLLERS: Final = "app.kubernetes.io/component=controller"
+
+
+def _two_schedulers(facts: Facts, ours: LeaseHeld | None) -> Iterator[Finding]:
+    """CS631: Volcano's scheduler runs while its name is ours."""
+    if _VOLCANO not in facts.settings.scheduler_names:
+        return
+    remedy = "kubectl -n volcano-system scale deployment volcano-scheduler --replicas=0"
+    theirs = (facts.leases or {}).get(_VOLCANO_LEASE)
+    leader = ours.holder if ours is not None else ""
+    if theirs is not None and theirs.is_held(facts.now_s) and theirs.holder != leader:
+        text = f"{theirs.holder} renews it, and pods with schedulerName volcano are ours by scheduler_names"
+        yield _finding("CS631", f"lease {_VOLCANO_LEASE}", text, remedy)
+    for pod in facts.pods:
+        if pod.namespace == "volcano-system" and pod.labels.get("app") == "volcano-scheduler" and not pod.finished:
+            text = "it runs, and pods with schedulerName volcano are ours by scheduler_names"
+            yield _finding("CS631", f"pod {pod.key}", text, remedy)
+
+
+def _accounts(facts: Facts) -> Iterator[Finding]:
+    """CS633: whoever makes a namespace has all of its accounts."""
+    for account in facts.accounts:
+        kind, _, rest = account.partition(":serviceaccount:")
+        namespace = rest.partition(":")[0]
+        if kind == "system" and namespace and facts.namespaces is not None and namespace not in facts.namespaces:
+            text = f"{account} may write assignments, and whoever makes the namespace {namespace} is that account"
+            yield _finding("CS633", f"configmap {facts.namespace}/{facts.name}-accounts", text, "take it out")
+
+
+def _waiting(facts: Facts) -> Iterator[Finding]:
+    inventory = Inventory()
+    for node in facts.ledger.nodes():
+        offers, complaints = facts.catalog.offers(at_its_best(node), facts.tables, facts.settings)
+        inventory.put(NodeName(node.name), offers, complaints, facts.catalog.dialects)
+    stock = inventory.stock()
+    for pod in facts.pods:
+        if pod.node_name or pod.finished or pod.gated or pod.deleting:
+            continue
+        asked = facts.catalog.request_of(pod, facts.tables, facts.settings)
+        if asked is None or isinstance(asked, tuple):
+            yield from _wrong(pod, asked)
+            continue
+        if pod.scheduler_name not in facts.settings.scheduler_names:
+            yield from _unseen(pod, facts)
+            continue
+        dialect = facts.catalog.dialects[asked.dialect]
+        resource = min(_resources(pod) & facts.catalog.resources(facts.tables), default="")
+        never = stock.never_fits(dialect, asked.request, pod, facts.tables, resource)
+        if never is not None:
+            yield _finding(
+                "CS641", f"pod {pod.key}", f"no node could ever take it: {never}", "correct and create it anew"
+            )
+
+
+def _wrong(pod: Pod, asked: tuple[Violation, ...] | None) -> Iterator[Finding]:
+    for violation in asked or ():
+        yield _finding("CS641", f"pod {pod.key}", str(violation), "correct and create it anew")
+
+
+def _unseen(pod: Pod, facts: Facts) -> Iterator[Finding]:
+    """CS642: nobody has said anything of a pod that asks for cards of another scheduler."""
+    if not pod.scheduled_reason and facts.now_s - pod.created_s > _UNSEEN_S:
+        names = ", ".join(facts.settings.scheduler_names)
+        text = f"its scheduler '{pod.scheduler_name}' has not looked at it; those placed here are of: {names}"
+        yield _finding("CS642", f"pod {pod.key}", text, "correct its schedulerName, or leave it out")
+
+
+def _resources(pod: Pod) -> frozenset[str]:
+    return frozenset(key for one in (*pod.containers, *pod.init_containers) for key in (*one.limits, *one.requests))
+
+
+def _classes(facts: Facts) -> Iterator[Finding]:
+    for resource in sorted(facts.classes.keys() & facts.catalog.resources(facts.tables)):
+        text = f"it claims {resource}: pods that ask for it get devices by DRA too, which nobody counts here"
+        yield _finding("CS643", f"deviceclass {facts.classes[resource]}", text, "take its extendedResourceName out")
+
+
+_CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+    _reading,
+    _configuration,
+    _cards,
+    _registrations,
+    _policies,
+    _processes,
+    _accounts,
+    _waiting,
+    _classes,
+)

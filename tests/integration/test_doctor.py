@@ -1,0 +1,171 @@
+"""``kubectl cards doctor`` against an API server, by an account with the viewer's rights alone."""
+
+import json
+from base64 import b64encode
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from certs.authority import new_authority
+from cli.__main__ import run
+from cli.options import parse
+from tests.support.worlds.controller_rig import NODES
+
+BASE = Path(__file__).parents[2] / "deploy/base"
+SYSTEM = "/api/v1/namespaces/cardshare-system"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/cardshare-system/leases"
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+NEVER = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "80000"}
+
+
+def documents(*names):
+    return [each for name in names for each in yaml.safe_load_all((BASE / name).read_text(encoding="utf-8"))]
+
+
+def certificates():
+    return b64encode(new_authority("cardshare", 90, datetime.now(UTC)).cert_pem).decode()
+
+
+@asynccontextmanager
+async def installed(rig, *, beside=()):
+    """A cluster in which everything is installed as it is shipped; a kubeconfig of who has the viewer's rights."""
+    async with rig(nodes=NODES) as world:
+        shipped = documents("viewer.yaml", "settings.yaml", "policy.yaml", "admission.yaml")
+        bundle = certificates()
+        for one in shipped:
+            for entry in one.get("webhooks", ()) if one["kind"].endswith("WebhookConfiguration") else ():
+                entry["clientConfig"]["caBundle"] = bundle
+                # None of these scenarios is about what the webhook answers, and none runs.
+                entry["namespaceSelector"] = {"matchLabels": {"nobody": "has-this"}}
+        await world.apply([*shipped, *beside])
+        for i in range(2):
+            await add_own_pod(world, f"cardshare-webhook-{i}", "webhook")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "cardshare-controller-0", "leaseDurationSeconds": 3600, "renewTime": now}
+        await world.client.create(LEASES, {"metadata": {"name": "cardshare-controller"}, "spec": spec})
+        kubeconfig = world.folder / "viewer.kubeconfig"
+        kubeconfig.write_text(await world.kubeconfig("viewer", "default"), encoding="utf-8")
+        await world.client.create(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": "viewer"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cardshare-viewer"},
+                "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": "default"}],
+            },
+        )
+        yield world, str(kubeconfig)
+
+
+async def add_own_pod(world, name, component):
+    labels = {"app.kubernetes.io/name": "cardshare", "app.kubernetes.io/component": component}
+    spec = {"nodeName": "t4-a", "containers": [{"name": "c", "image": "cardshare"}]}
+    await world.client.create(f"{SYSTEM}/pods", {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await world.client.patch(f"{SYSTEM}/pods/{name}/status", {"status": status})
+
+
+async def add_pod(world, name, limits, scheduler="cardshare"):
+    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+    body = {"metadata": {"name": name}, "spec": {"schedulerName": scheduler, "containers": [container]}}
+    await world.client.create("/api/v1/namespaces/default/pods", body)
+
+
+async def doctor(kubeconfig, *words):
+    return await run(parse(["doctor", *words, "--kubeconfig", kubeconfig], {}), {})
+
+
+async def found(kubeconfig, capsys):
+    """The codes of all findings but notes, each with its subject; the exit code."""
+    code = await doctor(kubeconfig, "-o", "json")
+    report = json.loads(capsys.readouterr().out)
+    return {(one["code"], one["subject"]) for one in report["findings"] if one["level"] != "note"}, code
+
+
+async def test_what_is_installed_as_it_is_shipped_has_nothing_to_look_at(rig, capsys):
+    async with installed(rig) as (_, kubeconfig):
+        assert await found(kubeconfig, capsys) == (set(), 0)
+        assert await doctor(kubeconfig) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "nothing to look at"
+
+
+async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
+    async with installed(rig) as (world, kubeconfig):
+        await world.client.delete(f"{LEASES}/cardshare-controller")
+        await world.client.delete(f"{REGISTRATIONS}/validatingadmissionpolicybindings/pods.cardshare.io")
+        changed = await world.client.get(f"{REGISTRATIONS}/mutatingwebhookconfigurations/cardshare")
+        changed["webhooks"][0]["failurePolicy"] = "Ignore"
+        changed["webhooks"][1]["clientConfig"]["caBundle"] = ""
+        await world.client.patch(f"{REGISTRATIONS}/mutatingwebhookconfigurations/cardshare", changed)
+        await world.client.patch(f"{SYSTEM}/configmaps/cardshare-settings", {"data": {"cardshare.yaml": "polcy: x"}})
+        await world.client.delete(f"{SYSTEM}/pods/cardshare-webhook-1")
+        await add_pod(world, "huge", NEVER)
+        codes, code = await found(kubeconfig, capsys)
+        assert codes == {
+            ("CS602", "configuration"),
+            ("CS622", "mutatingwebhookconfiguration cardshare"),
+            ("CS626", "mutatingwebhookconfiguration cardshare"),
+            ("CS627", "validatingadmissionpolicybinding pods.cardshare.io"),
+            ("CS629", "deployment cardshare-system/cardshare-webhook"),
+            ("CS632", "lease cardshare-system/cardshare-controller"),
+            ("CS641", "pod default/huge"),
+        }
+        assert code == 4
+        assert await doctor(kubeconfig) == 4
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("CS641 risk  pod default/huge: no node could ever take it") for line in lines)
+        assert lines[-1] == "7 to look at"
+
+
+async def test_resources_of_another_name_and_lines_without_effect_are_read_from_the_config_maps(rig, capsys):
+    device = {"device-config.yaml": "nvidia:\n  resourceCountName: example.com/gpu\n"}
+    conf = {"volcano-scheduler.conf": 'actions: "enqueue, preempt"\n'}
+    maps = [
+        {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "volcano-system"}},
+        *(
+            {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace}, "data": data}
+            for name, namespace, data in (
+                ("volcano-vgpu-device-config", "kube-system", device),
+                ("volcano-scheduler-configmap", "volcano-system", conf),
+            )
+        ),
+    ]
+    async with installed(rig, beside=maps) as (_, kubeconfig):
+        codes, _ = await found(kubeconfig, capsys)
+        assert ("CS625", "mutatingwebhookconfiguration cardshare") in codes
+        assert ("CS625", "validatingwebhookconfiguration cardshare") in codes
+        await doctor(kubeconfig)
+        assert "CS603 note  configuration: volcano-system/volcano-scheduler-configmap: action 'preempt'" in (
+            capsys.readouterr().out
+        )
+
+
+async def test_what_may_not_be_read_is_said_and_the_rest_is_judged(rig, capsys):
+    async with installed(rig) as (world, kubeconfig):
+        role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cardshare-viewer"
+        rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+        await world.client.patch(role, {"rules": rules})
+        await add_pod(world, "huge", NEVER)
+        codes, code = await found(kubeconfig, capsys)
+        assert {subject for one, subject in codes if one == "CS601"} >= {
+            "configmap cardshare-system/cardshare-settings",
+            "lease cardshare-system/cardshare-controller",
+            "mutatingwebhookconfigurations",
+            "namespaces",
+        }
+        assert {one for one, _ in codes} == {"CS601", "CS641"}
+        assert code == 3
+        await world.client.patch(role, {"rules": []})
+        assert await doctor(kubeconfig) == 1
+        assert "nodes is forbidden" in capsys.readouterr().err
+
+
+async def test_another_name_and_namespace_are_looked_for(rig, capsys):
+    name = "elsewhere"
+    async with installed(rig) as (world, _):
+        admin = str(world.write_admins_kubeconfig())
+        assert await doctor(admin, "-n", name, "--name", name) == 4
+        said = capsys.readouterr().out
+        assert f"CS621 problem  mutatingwebhookconfiguration {name}: it does not exist" in said
+        assert f"CS632 problem  lease {name}/{name}-controller" in said

@@ -1,0 +1,268 @@
+"""What ``kubectl cards doctor`` finds, one fault at a time, in a cluster that has no other."""
+
+import dataclasses
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.doctor_checks import CODES, Facts, Finding, LeaseHeld, Level, Plugin, Report, RunningPod, Webhook, examine
+from core.catalog import standard_catalog
+from core.ledger import Ledger
+from core.model import Container, Node, NodeName, Pod, PodUid
+from core.settings import Settings, Tables, VgpuTable
+
+PAGE = Path(__file__).parents[3] / "docs/operators/doctor.md"
+NOW_S = 1_800_000_000.0
+DAY_S = 86_400.0
+ENTRY = Webhook(
+    name="create.pods.cardshare.io",
+    conditions="['volcano.sh/vgpu-number'].exists(...)",
+    ends_s=(NOW_S + 300 * DAY_S,),
+    pods_created=True,
+)
+REGISTER = "GPU-a,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+HELD = LeaseHeld(holder="cardshare-controller-0", renewed_s=NOW_S - 2, duration_s=15)
+
+
+def node(name="t4-a", register=REGISTER, number="volcano.sh/vgpu-number"):
+    sold = {number: "10", "volcano.sh/vgpu-memory": "15360", "volcano.sh/vgpu-cores": "100"}
+    return Node(
+        name=NodeName(name),
+        ready=True,
+        annotations={"volcano.sh/node-vgpu-register": register},
+        capacity=sold,
+        allocatable=sold,
+    )
+
+
+def pod(*, limits, scheduler="cardshare", created_s=0, **fields):
+    container = Container(name="c", limits=limits, requests=limits)
+    return Pod(
+        uid=PodUid("u"),
+        namespace="team",
+        name="p",
+        scheduler_name=scheduler,
+        created_s=created_s,
+        containers=(container,),
+        **fields,
+    )
+
+
+def running(name="cardshare-webhook-0", *, component="webhook", ready=True, **fields):
+    return RunningPod(
+        key=f"cardshare-system/{name}", account="a", node="t4-a", image="i", ready=ready, component=component, **fields
+    )
+
+
+def facts(*, nodes=None, tables=None, settings=None, bound=(), **fields):
+    """A cluster with one node, in which all is well but what *fields* say."""
+    catalog, settings, tables = standard_catalog(), settings or Settings(), tables or Tables()
+    ledger = Ledger(catalog, tables, settings)
+    for one in (node(),) if nodes is None else nodes:
+        ledger.set_node(one)
+    for one in bound:
+        ledger.count(one)
+    well = Facts(
+        name="cardshare",
+        namespace="cardshare-system",
+        now_s=NOW_S,
+        catalog=catalog,
+        settings=settings,
+        tables=tables,
+        ledger=ledger,
+        own=(running(), running("cardshare-webhook-1")),
+        mutating={"cardshare": (ENTRY,)},
+        validating={"cardshare": (ENTRY,)},
+        policies={"pods.cardshare.io": True, "bindings.cardshare.io": True, "nodes.cardshare.io": False},
+        leases={"cardshare-system/cardshare-controller": HELD},
+        namespaces=frozenset({"cardshare-system", "kube-system"}),
+        accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
+    )
+    return replace(well, **fields)
+
+
+T4 = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+OF_VOLCANO = Settings(scheduler_names=("cardshare", "volcano"))
+RENAMED = Tables(vgpu=VgpuTable(number_resource="example.com/gpu"))
+LEASES = {"cardshare-system/cardshare-controller": HELD}
+OTHERS = LeaseHeld(holder="volcano-scheduler-7", renewed_s=NOW_S - 1, duration_s=15)
+VOLCANO = replace(
+    pod(limits={}, scheduler="default-scheduler", labels={"app": "volcano-scheduler"}), namespace="volcano-system"
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "subject", "says"),
+    [
+        (facts(unread=(("namespaces", "no"),)), "CS601", "namespaces", "not judged: no"),
+        (facts(refused=("x: bad",)), "CS602", "configuration", "x: bad"),
+        (
+            facts(own=(running(), running(), running("c", component="controller", refused="policy: found 'x'"))),
+            "CS602",
+            "pod cardshare-system/c",
+            "policy: found 'x'",
+        ),
+        (facts(notes=("action 'preempt' has no effect here",)), "CS603", "configuration", "preempt"),
+        (facts(nodes=()), "CS611", "nodes", "none of 0 offers cards"),
+        (facts(nodes=(node(), node("bad", "nonsense:"))), "CS612", "node bad", "it names no card"),
+        (
+            facts(plugins=(replace(running(), key="kube-system/plugin", ready=False),)),
+            "CS615",
+            "node t4-a",
+            "not ready",
+        ),
+        (facts(mutating={}), "CS621", "mutatingwebhookconfiguration cardshare", "does not exist"),
+        (
+            facts(validating={"cardshare": (ENTRY, replace(ENTRY, name="other", ends_s=()))}),
+            "CS622",
+            "validatingwebhookconfiguration cardshare",
+            "has no certificate",
+        ),
+        (
+            facts(mutating={"cardshare": (replace(ENTRY, ends_s=(NOW_S - 1, NOW_S)),)}),
+            "CS622",
+            "mutatingwebhookconfiguration cardshare",
+            "has expired",
+        ),
+        (
+            facts(mutating={"cardshare": (replace(ENTRY, ends_s=(NOW_S - 1, NOW_S + 3.5 * DAY_S)),)}),
+            "CS623",
+            "mutatingwebhookconfiguration cardshare",
+            "ends in 3 days",
+        ),
+        (
+            facts(own=(running(ready=False), running(component="controller"))),
+            "CS624",
+            "deployment cardshare-system/cardshare-webhook",
+            "no pod of it is ready",
+        ),
+        (facts(own=(running(), running(ready=False))), "CS629", "deployment cardshare-system/cardshare-webhook", "one"),
+        (
+            facts(
+                tables=RENAMED,
+                nodes=(node(number="example.com/gpu"),),
+                validating={"cardshare": (replace(ENTRY, conditions="'example.com/gpu'"),)},
+            ),
+            "CS625",
+            "mutatingwebhookconfiguration cardshare",
+            "example.com/gpu",
+        ),
+        (
+            facts(mutating={"cardshare": (replace(ENTRY, fails_closed=False),)}),
+            "CS626",
+            "mutatingwebhookconfiguration cardshare",
+            "pass unseen",
+        ),
+        (
+            facts(policies={"pods.cardshare.io": False, "bindings.cardshare.io": True}),
+            "CS627",
+            "validatingadmissionpolicybinding pods.cardshare.io",
+            "does not deny",
+        ),
+        (
+            facts(mutating={"cardshare": (ENTRY,), "hami-webhook": (replace(ENTRY, name="vgpu.hami.io"),)}),
+            "CS628",
+            "mutatingwebhookconfiguration hami-webhook",
+            "names HAMi's scheduler",
+        ),
+        (
+            facts(settings=OF_VOLCANO, leases={**LEASES, "volcano-system/volcano": OTHERS}),
+            "CS631",
+            "lease volcano-system/volcano",
+            "volcano-scheduler-7 renews it",
+        ),
+        (facts(settings=OF_VOLCANO, pods=(VOLCANO,)), "CS631", "pod volcano-system/p", "it runs"),
+        (facts(leases={}), "CS632", "lease cardshare-system/cardshare-controller", "no controller holds it"),
+        (
+            facts(leases={"cardshare-system/cardshare-controller": replace(HELD, renewed_s=NOW_S - 20)}),
+            "CS632",
+            "lease cardshare-system/cardshare-controller",
+            "no controller holds it",
+        ),
+        (
+            facts(accounts=("system:serviceaccount:volcano-system:volcano-scheduler",)),
+            "CS633",
+            "configmap cardshare-system/cardshare-accounts",
+            "whoever makes the namespace volcano-system",
+        ),
+        (
+            facts(pods=(pod(limits={**T4, "volcano.sh/vgpu-memory": "80000"}),)),
+            "CS641",
+            "pod team/p",
+            "no node could ever take it",
+        ),
+        (facts(pods=(pod(limits={"volcano.sh/gpu-memory": "1"}),)), "CS641", "pod team/p", "offers volcano.sh/gpu"),
+        (facts(pods=(pod(limits=T4, scheduler="nobodys"),)), "CS642", "pod team/p", "'nobodys' has not looked at it"),
+        (
+            facts(classes={"volcano.sh/vgpu-number": "gpus", "example.com/other": "x"}),
+            "CS643",
+            "deviceclass gpus",
+            "it claims volcano.sh/vgpu-number",
+        ),
+    ],
+)
+def test_a_fault_is_found_and_nothing_else(found, code, subject, says):
+    (one,) = examine(found).findings
+    assert (one.code, one.level, one.subject) == (code, CODES[code], subject)
+    assert says in one.text
+    assert one.remedy
+
+
+def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_be_told_a_risk():
+    assigned = {
+        "volcano.sh/vgpu-node": "t4-a",
+        "volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,16000,0:",
+        "volcano.sh/vgpu-time": "1",
+        "volcano.sh/bind-phase": "success",
+    }
+    over = pod(limits=T4, node_name="t4-a", annotations=assigned)
+    assert {one.code for one in examine(facts(bound=(over,))).findings} == {"CS613"}
+    unknown = pod(limits=T4, node_name="t4-a")
+    assert {one.code for one in examine(facts(bound=(unknown,))).findings} == {"CS614"}
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        facts(),
+        facts(settings=OF_VOLCANO, leases={**LEASES, "volcano-system/volcano": HELD}),
+        facts(leases={**LEASES, "volcano-system/volcano": OTHERS}, pods=(VOLCANO,)),
+        facts(pods=(pod(limits=T4),)),
+        facts(pods=(pod(limits=T4, scheduler="new", created_s=int(NOW_S) - 5),)),
+        facts(pods=(pod(limits=T4, scheduler="volcano", scheduled_reason="Unschedulable"),)),
+        facts(pods=(pod(limits={"cpu": "1"}, scheduler="nobodys"),)),
+        facts(mutating=None, validating=None, policies=None, leases=None, namespaces=None),
+    ],
+    ids=["well", "our-lease", "beside-volcano", "fits", "young", "told", "no-cards", "nothing-known"],
+)
+def test_what_is_well_or_not_known_is_no_finding(harmless):
+    report = examine(harmless)
+    assert report.findings == ()
+    assert report.worst is None
+
+
+def test_the_worst_level_decides_and_notes_do_not_count():
+    assert examine(facts(notes=("n",))).worst is None
+    assert examine(facts(unread=(("x", "y"),), notes=("n",))).worst is Level.UNKNOWN
+    assert examine(facts(unread=(("x", "y"),), own=(running(),))).worst is Level.RISK
+    assert examine(facts(mutating={}, own=(running(),))).worst is Level.PROBLEM
+
+
+def test_plugins_are_counted_by_account_and_image():
+    pods = tuple(replace(running(), account="p", image=f"plugin:{v}", node=f"n{i}") for i, v in enumerate((2, 1, 2)))
+    found = [(one.image, one.nodes) for one in examine(facts(plugins=pods)).plugins]
+    assert found == [("plugin:1", ("n1",)), ("plugin:2", ("n0", "n2"))]
+
+
+def test_the_page_lists_every_code_with_its_level():
+    rows = re.findall(r"^\| (CS6\d\d) \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(code, str(level)) for code, level in CODES.items()]
+
+
+def test_the_page_lists_every_field_and_no_other():
+    table = PAGE.read_text(encoding="utf-8").split("| field of `doctor` | |\n|---|---|\n")[1].split("\n\n")[0]
+    cells = " ".join(line.split(" | ")[0] for line in table.splitlines())
+    listed = {part for name in re.findall(r"`([^`]+)`", cells) for part in re.findall(r"\w+", name)}
+    assert listed == {field.name for kind in (Report, Finding, Plugin) for field in dataclasses.fields(kind)}
