@@ -18,6 +18,7 @@ from core.model import HostPort, Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts, Ports
 from core.port import Complaint, Healing, Metering, Stamp
 from core.settings import DialectName, Settings, Tables
+from core.topology import Seat, Topology
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
 _LOG_MAX: Final = 1 << 17
@@ -102,7 +103,7 @@ class Trial:
         self.owner: Final = owner
         self.outer: Final = outer
         self.nodes: Final[dict[NodeName, tuple[NodeState, _Entry]]] = {}
-        self.before: Final[dict[PodUid, tuple[NodeName | None, Pod | None, Placement | None]]] = {}
+        self.before: Final[dict[PodUid, tuple[NodeName | None, Pod | None, Placement | None, Seat | None]]] = {}
 
     def keep(self) -> None:
         """Let stand what was promised and released so far, once the trial ends."""
@@ -118,6 +119,8 @@ class Ledger:
         self.settings = settings
         self._reader = Reader(catalog, tables)
         self.states: dict[NodeName, NodeState] = {}
+        # Where its pods are, promised or bound, as far as others ask about that.
+        self.topology = Topology()
         self._entries: dict[NodeName, _Entry] = {}
         self._owner = object()
         self._node_of: dict[PodUid, NodeName] = {}
@@ -245,6 +248,8 @@ class Ledger:
         self._node_of[placement.pod] = placement.node
         self._promised[placement.pod] = placement
         self._own(placement.node).holders[placement.pod] = holding
+        if placement.asked_by is not None:
+            self.topology.put(placement.asked_by, placement.node)
         self._put(placement.node, changed, opens=False)
 
     def _held_by(self, placement: Placement) -> Holding:
@@ -266,6 +271,7 @@ class Ledger:
     def release(self, pod: PodUid) -> bool:
         """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
         self._remember(pod)
+        self.topology.drop(pod)
         node = self._node_of.pop(pod, None)
         self._pods.pop(pod, None)
         self._promised.pop(pod, None)
@@ -322,7 +328,8 @@ class Ledger:
             self._entries[name] = entry
             if self.states[name] is not state:
                 self._put(name, state, opens=False)
-        for uid, (node, pod, placement) in trial.before.items():
+        for uid, (node, pod, placement, seat) in trial.before.items():
+            self.topology.restore(uid, seat)
             _set(self._node_of, uid, node)
             _set(self._pods, uid, pod)
             _set(self._promised, uid, placement)
@@ -330,7 +337,12 @@ class Ledger:
     def _remember(self, uid: PodUid) -> None:
         """Note what *uid* holds before that changes, if it may have to be put back."""
         if self._trial is not None and uid not in self._trial.before:
-            self._trial.before[uid] = self._node_of.get(uid), self._pods.get(uid), self._promised.get(uid)
+            self._trial.before[uid] = (
+                self._node_of.get(uid),
+                self._pods.get(uid),
+                self._promised.get(uid),
+                self.topology.seat(uid),
+            )
 
     def _certain(self) -> None:
         """See that nothing is being tried, before the cluster itself changes."""
@@ -380,6 +392,7 @@ class Ledger:
             else:
                 self._own(name).holders[pod.uid] = holding
                 self._put(name, self._with(state, holding), opens=False)
+        self.topology.put(pod, name)
         self._promised.pop(pod.uid, None)
         if holding.dialect is not None or any("/" in resource for resource in asked_resources(pod)):
             self._pods[pod.uid] = pod
@@ -416,6 +429,7 @@ class Ledger:
             if entry.empty != empty:
                 entry.empty, entry.aside = empty, ""
             entry.complaints = complaints
+        self.topology.set_node(facts)
         self._put(node.name, self._rebuilt(facts, entry))
         return True
 
@@ -446,6 +460,7 @@ class Ledger:
         self._unsteady.pop(name, None)
         if self.states.pop(name, None) is None:
             return False
+        self.topology.remove_node(name)
         holders = self._own(name).holders
         del self._entries[name]
         if holders:
@@ -482,6 +497,7 @@ class Ledger:
         twin._promised = dict(self._promised)
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
         twin._unsteady = dict(self._unsteady)
+        twin.topology = self.topology.fork()
         return twin
 
     def state_without(self, name: NodeName, pod: PodUid) -> NodeState:

@@ -110,6 +110,44 @@ class NodeConstraints:
     tolerations: tuple[Toleration, ...] = ()
 
 
+class PeerTerm(NamedTuple):
+    """One required term of a pod's affinity or anti-affinity to other pods, as written.
+
+    selector, namespace_selector: what their labels, and those of their namespaces, must meet; None: not given.
+    label_keys, other_label_keys: matchLabelKeys and mismatchLabelKeys.
+    """
+
+    topology_key: str
+    selector: tuple[Requirement, ...] | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: tuple[Requirement, ...] | None = None
+    label_keys: tuple[str, ...] = ()
+    other_label_keys: tuple[str, ...] = ()
+
+
+class Spread(NamedTuple):
+    """One topology spread constraint with DoNotSchedule, as written; by default it looks at no taints of nodes."""
+
+    topology_key: str
+    max_skew: int = 1
+    selector: tuple[Requirement, ...] | None = None
+    min_domains: int = 1
+    by_affinity: bool = True
+    by_taints: bool = False
+    label_keys: tuple[str, ...] = ()
+
+
+class PeerTerms(NamedTuple):
+    """All of a pod that decides by where other pods are; shared by pods that ask the same."""
+
+    affinity: tuple[PeerTerm, ...] = ()
+    anti_affinity: tuple[PeerTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+
+
+NO_PEERS: Final = PeerTerms()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod as the API server tells it.
@@ -143,6 +181,7 @@ class Pod:
     overhead: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     constraints: NodeConstraints = NodeConstraints()
+    peers: PeerTerms = NO_PEERS
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""
     status_message: str = ""

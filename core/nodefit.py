@@ -18,7 +18,7 @@ from core.units import parse_amount, parse_int64, parse_milli
 # Why a node keeps pods off, beside taints.
 NOT_READY: Final = "not ready"
 CORDONED: Final = "unschedulable (cordoned)"
-_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 # Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
 # tolerates the taint (every DaemonSet pod does) is still let in.
@@ -182,7 +182,7 @@ def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]
         yield CORDONED
         told = (*told, _CORDONED.key)
     for taint in facts.taints:
-        if taint.effect in _HARD_EFFECTS and taint.key not in told and not tolerates(tolerations, taint):
+        if taint.effect in HARD_EFFECTS and taint.key not in told and not tolerates(tolerations, taint):
             yield f"taint {taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
 
 

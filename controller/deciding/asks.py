@@ -1,5 +1,6 @@
 """What pods and units that were refused wait by: all that ask the same are refused alike, and woken one by one."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.placing.gang import Together
@@ -15,3 +16,14 @@ class Capped:
 
 
 Ask = Shape | Together | Capped
+
+
+def shapes_of(ask: Ask) -> Iterable[Shape]:
+    """The shapes of all who ask so."""
+    match ask:
+        case Shape():
+            return (ask,)
+        case Together():
+            return ask.shapes
+        case Capped(shape=shape):
+            return (shape,)

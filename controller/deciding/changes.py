@@ -10,6 +10,7 @@ def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
     return (
         known.node_name == pod.node_name
         and known.finished == pod.finished
+        and known.deleting == pod.deleting
         and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
         and known.labels == pod.labels
         and known.containers == pod.containers
@@ -26,6 +27,7 @@ def asks_the_same(known: Pod, pod: Pod) -> bool:
         and known.containers == pod.containers
         and known.init_containers == pod.init_containers
         and known.constraints == pod.constraints
+        and known.peers == pod.peers
         and known.unjudged == pod.unjudged
         and known.overhead == pod.overhead
         and known.resources == pod.resources

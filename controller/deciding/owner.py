@@ -5,7 +5,7 @@ belongs to one task. What needs the outside is a action, which `act` performs, a
 decision is taken on a pod of which something was written and not yet settled.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from controller import volcano_name
@@ -25,6 +25,7 @@ from core.catalog import Catalog
 from core.groups import GroupKey, group_of
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings, Tables
+from core.wire.namespaces import Namespace
 from kube.versions import is_newer
 
 _CHANGED: Final = (
@@ -92,6 +93,7 @@ class Owner:
         self._catalog: Final = catalog
         self._strict: Final = strict
         self._marks: Final = catalog.marks()
+        self._namespaces: Mapping[str, Mapping[str, str]] = {}
         # The newest version known of each pod, and those that were ever seen on a node.
         self._seen: Final[dict[PodUid, str]] = {}
         self._on_nodes: Final[set[PodUid]] = set()
@@ -103,6 +105,23 @@ class Owner:
 
     def _group_changed(self, key: GroupKey) -> None:
         self.pending.group_changed(key)
+
+    # ------------------------------------------------------------------ namespaces
+
+    def namespaces_replaced(self, namespaces: Sequence[Namespace]) -> None:
+        """These namespaces, and no others, exist."""
+        self._namespaces = {one.name: one.labels for one in namespaces}
+        self.ledger.topology.set_namespaces(self._namespaces)
+
+    def namespace_changed(self, namespace: Namespace) -> None:
+        """A namespace appeared or changed."""
+        self._namespaces = {**self._namespaces, namespace.name: namespace.labels}
+        self.ledger.topology.set_namespaces(self._namespaces)
+
+    def namespace_gone(self, namespace: Namespace) -> None:
+        """A namespace is deleted."""
+        self._namespaces = {name: labels for name, labels in self._namespaces.items() if name != namespace.name}
+        self.ledger.topology.set_namespaces(self._namespaces)
 
     # ------------------------------------------------------------------ pods
 

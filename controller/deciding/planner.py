@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from controller.actions import Action, Announce, Bind, Lock, Subject, about_pod, target_of
 from controller.deciding import plan as steps
-from controller.deciding.asks import Ask, Capped
+from controller.deciding.asks import Ask, Capped, shapes_of
 from controller.deciding.keeping_free import End, KeepingFree, Kept
 from controller.deciding.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.deciding.lines import Lines
@@ -41,6 +41,7 @@ from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
 from core.port import Stamp
 from core.settings import DialectName, Settings, Tables
+from core.topology import Peers
 from core.waiting import Wait, code_in
 
 _LINE_PAUSE_S: Final = 0.25
@@ -72,6 +73,10 @@ class Chore(Protocol):
     def look(self, now_s: float) -> None:
         """Do what is due."""
         ...
+
+
+def _is_among(shape: Shape, freed: Set[Peers] | None) -> bool:
+    return shape.peers is not None and (freed is None or shape.peers in freed)
 
 
 class Planner:
@@ -208,7 +213,7 @@ class Planner:
             self._read(entry)
             return
         found = self.units.gang(entry)
-        if self._is_refused_already(entry, shape, found):
+        if self._reads_anew(entry, found) or self._is_refused_already(entry, shape, found):
             return
         shapes = [shape] if found is None else [one.shape for one in found.waiting if one.shape is not None]
         unprepared = next((one for one in shapes if not self._is_prepared(one)), None)
@@ -222,6 +227,20 @@ class Planner:
             self._decide_gang(found, now_s)
             return
         self._decide_pod(entry, shape, now_s)
+
+    def _reads_anew(self, entry: Entry, found: Gang | None) -> bool:
+        """Whether other pods have come, or gone, that keep this one off, or one of its gang: then it is read again."""
+        topology = self.ledger.topology
+        stale = [
+            one
+            for one in ((entry,) if found is None else found.waiting)
+            if one.shape is not None and not topology.is_current(one.pod, one.shape.peers)
+        ]
+        for one in stale:
+            self._read(one)
+        if stale and entry not in stale:
+            self.life.ready(entry)
+        return bool(stale)
 
     def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
         """Whether others are refused for the same, and nothing has opened or the first of them is woken for that."""
@@ -596,6 +615,9 @@ class Planner:
             if opened:
                 self.wakes.hear(opened)
                 opened.clear()
+        freed = self.ledger.topology.freed()
+        if freed is None or freed:
+            self.wakes.stir(lambda ask: any(_is_among(shape, freed) for shape in shapes_of(ask)))
 
     def _prepare_to_ask(self, shape: Shape) -> Iterator[None]:
         """Order the cluster for refused pods of which too much has changed; it is asked whatever has changed since."""
@@ -620,7 +642,11 @@ class Planner:
     def _takes(self, shape: Shape, name: NodeName) -> bool:
         """Whether node *name* takes *shape* now."""
         state = self.ledger.states.get(name)
-        return state is not None and takes(shape, state, self.catalog.judging(shape.dialect), self.policy.cards)
+        return (
+            state is not None
+            and takes(shape, state, self.catalog.judging(shape.dialect), self.policy.cards)
+            and not self.ledger.topology.refuses(shape.peers, name)
+        )
 
     def _room_on(self, shape: Shape, name: NodeName, most: int) -> int:
         """How many pods of *shape*, up to *most*, node *name* takes now."""

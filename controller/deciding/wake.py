@@ -58,6 +58,8 @@ class Wakes:
         self._heard: Final[dict[Ask, int]] = {}
         self._since: dict[int, Set[NodeName]] = {}
         self._looked = 0
+        # Some of those that have heard of all nodes have come to be asked about all the same.
+        self._stirred = False
         self._to_ask: Final[dict[Ask, None]] = {}
         # Since when questions are put, without a pause; None until the first of them is named.
         self._begun_s: float | None = None
@@ -90,6 +92,12 @@ class Wakes:
         self._start = self._end + 1
         self._opened = []
         self._since.clear()
+
+    def stir(self, helps: Callable[[Ask], bool]) -> None:
+        """Any node may have opened for those whom that *helps*."""
+        for ask in [ask for ask in self._heard if helps(ask)]:
+            self._heard[ask] = -1
+            self._stirred = True
 
     def refused(self, ask: Ask, silent: tuple[NodeName, ...]) -> None:
         """No node takes *ask* now; silent: as above."""
@@ -133,7 +141,11 @@ class Wakes:
 
     def is_due(self, now_s: float) -> bool:
         """Whether there is something to ask about now."""
-        return now_s >= self._next_s and (self._looked < self._end or now_s >= self._rested_s)
+        return now_s >= self._next_s and (self._has_news or now_s >= self._rested_s)
+
+    @property
+    def _has_news(self) -> bool:
+        return self._looked < self._end or self._stirred
 
     @property
     def _rested_s(self) -> float:
@@ -143,7 +155,7 @@ class Wakes:
 
     def begin(self, asks: Iterable[Ask], now_s: float) -> None:
         """Begin to ask about those of *asks*, all that are refused, that have not heard of all."""
-        self._looked = self._end
+        self._looked, self._stirred = self._end, False
         self._begun_s, self._next_s = None, now_s + _PAUSE_S
         refused = dict.fromkeys(asks)
         for ask in [ask for ask in self._heard if ask not in refused]:
@@ -174,7 +186,7 @@ class Wakes:
         """When there is something to ask, monotonic."""
         if self._to_ask:
             return now_s
-        return self._next_s if self._looked < self._end else max(self._next_s, self._rested_s)
+        return self._next_s if self._has_news else max(self._next_s, self._rested_s)
 
     # ------------------------------------------------------------------ others
 

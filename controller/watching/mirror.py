@@ -19,6 +19,7 @@ from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
 from core.port import Place
 from core.wire.config_maps import ConfigMap, decode_config_map
+from core.wire.namespaces import Namespace, decode_namespace
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod, salvage_pod
@@ -34,6 +35,7 @@ _T = TypeVar("_T")
 
 PODS_PATH: Final = "/api/v1/pods"
 _NODES_PATH: Final = "/api/v1/nodes"
+_NAMESPACES_PATH: Final = "/api/v1/namespaces"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
 # Kinds that need not be installed are looked for so often.
@@ -251,6 +253,17 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
     )
     decode = _forgiving_queues(owner)
     return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Namespace]:
+    """Keeps the owner told of namespaces and their labels."""
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: owner.namespaces_replaced(objects),
+        changed=owner.namespace_changed,
+        gone=owner.namespace_gone,
+    )
+    return Reflector(source, _NAMESPACES_PATH, decode=decode_namespace, sink=sink)
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:

@@ -17,6 +17,7 @@ from controller.watching.mirror import (
     forgiving_nodes,
     forgiving_pods,
     groups_reflector,
+    namespaces_reflector,
     nodes_reflector,
     pods_reflector,
     queues_reflector,
@@ -96,6 +97,8 @@ class Watches:
         Pods of groups that were not listed yet wait for them.
         """
         self._follow_groups(tasks, transport)
+        namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
+        tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_documents(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (

@@ -17,6 +17,7 @@ from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
 from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
 from core.settings import Policy
+from core.topology import Obstacle
 
 # A shortfall of these can be answered by asking for less.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)
@@ -95,25 +96,29 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _refusal_inside(ledger, shape, state, policy)
-    bars = tuple(nodefit.bars(shape.constraints.tolerations, facts))
+    bars = (
+        *(Obstacle(bar, _lifted(bar)) for bar in nodefit.bars(shape.constraints.tolerations, facts)),
+        *ledger.topology.why(shape.peers, facts.name),
+    )
     if not bars or (inside is not None and not state.cards(shape.dialect)):
         return inside
     return _barred(facts.name, bars, inside)
 
 
-def _barred(name: NodeName, bars: Sequence[str], inside: NodeRefusal | None) -> NodeRefusal:
+def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None) -> NodeRefusal:
     """A node that keeps the pod off for now; *inside*: why it could not take it otherwise."""
-    wait = f"{name} {' and '.join(map(_lifted, bars))}"
+    wait = f"{name} {' and '.join(dict.fromkeys(one.until for one in bars))}"
     if inside is None:
         # Taints of Kubernetes' own tell of a condition, which pods are to wait out.
-        own = all(one.startswith(_TAINT) and "kubernetes.io/" not in one for one in bars)
-        tolerate = " and ".join(bars) if own else ""
-        return NodeRefusal(node=name, key=bars[0], barred=True, wait=wait, tolerate=tolerate)
+        keys = [one.key for one in bars]
+        own = all(key.startswith(_TAINT) and "kubernetes.io/" not in key for key in keys)
+        tolerate = " and ".join(keys) if own else ""
+        return NodeRefusal(node=name, key=bars[0].key, barred=True, wait=wait, tolerate=tolerate)
     if inside.wait:
         wait += f" and {inside.wait}"
     elif inside.now != inside.once_empty:
         wait += " and room frees"
-    return replace(inside, key=bars[0], barred=True, now=None, wait=wait)
+    return replace(inside, key=bars[0].key, barred=True, now=None, wait=wait)
 
 
 def _lifted(bar: str) -> str:

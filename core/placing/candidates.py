@@ -152,11 +152,13 @@ class Candidates:
 
     def is_prepared(self, shape: Shape) -> bool:
         """Whether `best` answers *shape* without ordering or judging much of the cluster first."""
+        shape = shape.alone
         ordered = self._indices.is_prepared(shape.constraints, shape.dialect, self._asked_width(shape))
         return ordered and shape in self._memories
 
     def prepare(self, shape: Shape) -> Iterator[None]:
         """Order and judge the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
+        shape = shape.alone
         yield from self._indices.prepare(shape.constraints, shape.dialect, self._asked_width(shape))
         if shape in self._memories:
             return
@@ -190,7 +192,9 @@ class Candidates:
 
     def best(self, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
         """The best node for *shape* now, without those in *passed_over*; None if no node fits."""
-        memory = self._memory(shape)
+        if shape.peers is not None:
+            passed_over = self._ledger.topology.passed_over(shape.peers, passed_over)
+        memory = self._memory(shape.alone)
         by_heap = bool(self._policy.others)
         rank = self._best_of_heap(memory, passed_over) if by_heap else self._best_of_walk(memory, passed_over)
         if rank is None:
@@ -214,7 +218,7 @@ class Candidates:
 
     def choice(self, shape: Shape) -> int:
         """How many nodes *shape* may choose from, whatever is free on them."""
-        return len(self._memory(shape).index.stands)
+        return len(self._memory(shape.alone).index.stands)
 
     def _best_of_walk(self, memory: _Memory, passed_over: Set[NodeName], judged_max: float = UNLIMITED) -> Rank | None:
         """The best rank, found in the order of the bounds.

@@ -52,16 +52,23 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
         amounts = nodefit.amounts_of(pod, ledger.uncounted)
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
-    ports = nodefit.ports_of(pod)
+    ports, peers = nodefit.ports_of(pod), ledger.topology.peers_of(pod)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
         strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
         if strange:
             return NotSold(names=tuple(strange))
         request = cardless.request_of(amounts)
-        return Shape(dialect=None, request=request, amounts=amounts, constraints=pod.constraints, ports=ports)
+        return Shape(
+            dialect=None, request=request, amounts=amounts, constraints=pod.constraints, ports=ports, peers=peers
+        )
     return Shape(
-        dialect=asked.dialect, request=asked.request, amounts=amounts, constraints=pod.constraints, ports=ports
+        dialect=asked.dialect,
+        request=asked.request,
+        amounts=amounts,
+        constraints=pod.constraints,
+        ports=ports,
+        peers=peers,
     )
 
 
@@ -70,8 +77,12 @@ def decide(
 ) -> Placement | None:
     """Where *pod* goes now, leaving out *passed_over*; None if no node fits (then ask core.explaining.explain why).
 
-    What settings prefer goes first wherever it fits; without a preference the best score decides.
+    What settings prefer goes first wherever it fits; without a preference the best score decides. Pods that came since
+    *shape* was made may keep it off.
     """
+    topology = candidates.ledger.topology
+    if not topology.is_current(pod, shape.peers):
+        shape = shape.beside(topology.peers_of(pod))
     for preferred in preferred_shapes(candidates.ledger, shape):
         found = candidates.best(preferred, passed_over)
         if found is not None:
@@ -82,6 +93,7 @@ def decide(
 
 def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:
     """The same answer by looking at every node; for a fork, where no indices are kept."""
+    shape = shape.beside(ledger.topology.peers_of(pod))
     for wished in (*preferred_shapes(ledger, shape), shape):
         found = scan(ledger, policy, wished)
         if found is not None:
@@ -138,6 +150,10 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     if state is None or not state.cards(placement.dialect) or placement.dialect in state.closed:
         return False
     if nodefit.admits(shape.constraints, state.facts) is not None:
+        return False
+    asked_by = placement.asked_by
+    peers = ledger.topology.peers_of(asked_by) if asked_by is not None else shape.peers
+    if ledger.topology.refuses(peers, placement.node, leaving_out=placement.pod):
         return False
     again = ledger.state_without(placement.node, placement.pod)
     dialect = ledger.catalog.judging(placement.dialect)

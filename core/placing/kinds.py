@@ -84,6 +84,8 @@ class Kinds:
 
     def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
         """Whether a new node of *kind* takes *shape*."""
+        if self._ledger.topology.refuses_new(shape.peers, kind.state.facts.labels):
+            return False
         return takes(shape, kind.state, self._ledger.catalog.judging(shape.dialect), policy)
 
     def told(self, kind: Kind, dialect: DialectName | None) -> str:

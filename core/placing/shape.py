@@ -10,15 +10,16 @@ from core.nodefit import Amounts
 from core.placing.score import NodePolicy, Rank, resource_score
 from core.port import AnyJudging, Placed
 from core.settings import DialectName, Policy
+from core.topology import Peers
 
 
 class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
-    dialect is None of a pod without cards.
+    dialect is None of a pod without cards. peers is None of one that other pods neither keep off nor draw anywhere.
     """
 
-    __slots__ = ("_hash", "amounts", "constraints", "dialect", "ports", "request")
+    __slots__ = ("_alone", "_hash", "amounts", "constraints", "dialect", "peers", "ports", "request")
 
     def __init__(
         self,
@@ -28,13 +29,16 @@ class Shape:
         amounts: Amounts,
         constraints: NodeConstraints,
         ports: tuple[HostPort, ...] = (),
+        peers: Peers | None = None,
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
         self.amounts: Final = amounts
         self.constraints: Final = constraints
         self.ports: Final = ports
-        self._hash = hash((dialect, request, amounts, constraints, ports))
+        self.peers: Final = peers
+        self._alone: Shape | None = None
+        self._hash = hash((dialect, request, amounts, constraints, ports, peers))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
@@ -44,7 +48,30 @@ class Shape:
             amounts=self.amounts,
             constraints=self.constraints,
             ports=self.ports,
+            peers=self.peers,
         )
+
+    def beside(self, peers: Peers | None) -> "Shape":
+        """The same, but for what other pods decide."""
+        if peers == self.peers:
+            return self
+        return Shape(
+            dialect=self.dialect,
+            request=self.request,
+            amounts=self.amounts,
+            constraints=self.constraints,
+            ports=self.ports,
+            peers=peers,
+        )
+
+    @property
+    def alone(self) -> "Shape":
+        """The same, were there no other pods to mind; what nodes themselves say of it is remembered by that."""
+        if self.peers is None:
+            return self
+        if self._alone is None:
+            self._alone = self.beside(None)
+        return self._alone
 
     def __hash__(self) -> int:
         return self._hash
@@ -58,6 +85,7 @@ class Shape:
             and self.amounts == other.amounts
             and self.constraints == other.constraints
             and self.ports == other.ports
+            and self.peers == other.peers
         )
 
 
@@ -70,7 +98,7 @@ class Found(NamedTuple):
 
 
 def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> Placed[Any] | None:
-    """What *shape* gets on a node whose static rules admit it, or None; the one exact verdict."""
+    """What *shape* gets on a node whose static rules, and other pods, admit it, or None; the one exact verdict."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return None
@@ -82,7 +110,7 @@ def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
 
 
 def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> bool:
-    """Whether the node of *state* takes *shape*, its static rules included."""
+    """Whether the node of *state* takes *shape*, its static rules included, wherever other pods are."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return False
@@ -107,6 +135,8 @@ def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[Node
 def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, best: Found | None) -> Found | None:
     """The node of *state*, if it takes *shape* and is better than *best*; else *best*."""
     if nodefit.admits(shape.constraints, state.facts) is not None:
+        return best
+    if shape.peers is not None and ledger.topology.refuses(shape.peers, state.facts.name):
         return best
     dialect = ledger.catalog.judging(shape.dialect)
     placed = judge(shape, state, dialect, policy.cards)

@@ -14,7 +14,19 @@ import msgspec
 
 from core import names
 from core.errors import InvalidRequestError, quoted
-from core.model import Container, NodeConstraints, Phase, Pod, PodUid, Requirement, Toleration
+from core.model import (
+    NO_PEERS,
+    Container,
+    NodeConstraints,
+    PeerTerm,
+    PeerTerms,
+    Phase,
+    Pod,
+    PodUid,
+    Requirement,
+    Spread,
+    Toleration,
+)
 from core.wire import reading
 from core.wire.objects import Owner, Presence, Time
 from core.wire.reading import Quantity
@@ -69,8 +81,22 @@ class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
     required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
+class _Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[_Expression, ...] | None = None
+
+
+class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    topology_key: str = ""
+    label_selector: _Selector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: _Selector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
 class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: tuple[Presence, ...] | None = msgspec.field(
+    required: tuple[_PodTerm, ...] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -90,6 +116,13 @@ class _Toleration(msgspec.Struct, frozen=True, gc=False):
 
 class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     when_unsatisfiable: str = ""
+    topology_key: str = ""
+    max_skew: int | None = 1
+    label_selector: _Selector | None = None
+    min_domains: int | None = 1
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
 
 
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -200,6 +233,7 @@ class _Asked(NamedTuple):
     overhead: Mapping[str, str]
     resources: Mapping[str, str]
     constraints: NodeConstraints
+    peers: PeerTerms
     unjudged: tuple[str, ...]
 
 
@@ -215,6 +249,7 @@ def _asked(spec: _Spec) -> _Asked:
         overhead=reading.amounts(spec.overhead),
         resources=_of_whole_pod(spec.resources),
         constraints=_constraints(spec),
+        peers=_peers(spec),
         unjudged=_unjudged(spec),
     )
 
@@ -262,6 +297,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         overhead=asked.overhead,
         resources=asked.resources,
         constraints=asked.constraints,
+        peers=asked.peers,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
         status_message=status.message or "",
@@ -458,26 +494,87 @@ def _alternatives(required: _Terms) -> tuple[tuple[Requirement, ...], ...]:
     )
 
 
+def _peers(spec: _Spec) -> PeerTerms:
+    affinity = spec.affinity
+    near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
+    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
+    spread = spec.topology_spread_constraints
+    if not near and not apart and not spread:
+        return NO_PEERS
+    found = PeerTerms(
+        affinity=tuple([_peer_term(one) for one in near or ()]),
+        anti_affinity=tuple([_peer_term(one) for one in apart or ()]),
+        spread=tuple([_spread(one) for one in spread or () if one.when_unsatisfiable != "ScheduleAnyway"]),
+    )
+    return _shared_peers(found) if reading.is_short(_texts(found)) else found
+
+
+def _peer_term(found: _PodTerm) -> PeerTerm:
+    return PeerTerm(
+        topology_key=found.topology_key,
+        selector=_selector(found.label_selector),
+        namespaces=found.namespaces or (),
+        namespace_selector=_selector(found.namespace_selector),
+        label_keys=found.match_label_keys or (),
+        other_label_keys=found.mismatch_label_keys or (),
+    )
+
+
+def _spread(found: _Spread) -> Spread:
+    return Spread(
+        topology_key=found.topology_key,
+        max_skew=1 if found.max_skew is None else found.max_skew,
+        selector=_selector(found.label_selector),
+        min_domains=1 if found.min_domains is None else found.min_domains,
+        by_affinity=found.node_affinity_policy != "Ignore",
+        by_taints=found.node_taints_policy == "Honor",
+        label_keys=found.match_label_keys or (),
+    )
+
+
+def _selector(found: _Selector | None) -> tuple[Requirement, ...] | None:
+    if found is None:
+        return None
+    labels = sorted((found.match_labels or {}).items())
+    return (
+        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
+        *(Requirement(key=e.key, operator=e.operator, values=e.values or ()) for e in found.match_expressions or ()),
+    )
+
+
+def _texts(found: PeerTerms) -> Iterator[str]:
+    """All text that terms are made of."""
+    for term in (*found.affinity, *found.anti_affinity):
+        yield from (term.topology_key, *term.namespaces, *term.label_keys, *term.other_label_keys)
+        for requirement in (*(term.selector or ()), *(term.namespace_selector or ())):
+            yield from (requirement.key, *requirement.values)
+    for one in found.spread:
+        yield from (one.topology_key, *one.label_keys)
+        for requirement in one.selector or ():
+            yield from (requirement.key, *requirement.values)
+
+
+def _same(found: PeerTerms) -> PeerTerms:
+    return found
+
+
+# One value for all pods that ask the same of others.
+_shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
+
+
 def _unjudged(spec: _Spec) -> tuple[str, ...]:
     return tuple([name for name, asked in _asks(spec) if asked]) if _unusual(spec) else ()
 
 
 def _unusual(spec: _Spec) -> bool:
     """Whether `_asks` is worth asking; most pods have volumes, and nothing else of it."""
-    return bool(spec.affinity or spec.topology_spread_constraints or spec.volumes or spec.resource_claims)
+    return bool(spec.volumes or spec.resource_claims)
 
 
 def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
     """By name, whether a pod asks what no rule decides."""
-    affinity = spec.affinity or _NO_AFFINITY
     volumes, claims = spec.volumes or (), spec.resource_claims or ()
     return (
-        ("pod affinity", bool(affinity.pod_affinity and affinity.pod_affinity.required)),
-        ("pod anti-affinity", bool(affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)),
-        (
-            "topology spread (DoNotSchedule)",
-            any(one.when_unsatisfiable != "ScheduleAnyway" for one in spec.topology_spread_constraints or ()),
-        ),
         ("persistent volume claims", any(one.persistent_volume_claim or one.ephemeral for one in volumes)),
         *((f"disk of volume {quoted(one.name)}", True) for one in volumes if _is_disk(one)),
         *((f"resource claim {quoted(one.name)}", True) for one in claims),
@@ -486,9 +583,6 @@ def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
 
 def _is_disk(volume: _Volume) -> bool:
     return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.rbd or volume.iscsi)
-
-
-_NO_AFFINITY: Final = _Affinity()
 
 
 class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

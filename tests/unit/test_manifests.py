@@ -398,6 +398,7 @@ EXPECTED_RIGHTS = {
         ("", "nodes", "get"), ("", "nodes", "list"), ("", "nodes", "watch"), ("", "nodes", "patch"),
         ("", "pods", "get"), ("", "pods", "list"), ("", "pods", "watch"), ("", "pods", "patch"),
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
+        ("", "namespaces", "list"), ("", "namespaces", "watch"),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
         ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
         ("scheduling.volcano.sh", "podgroups", "list"), ("scheduling.volcano.sh", "podgroups", "watch"),

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.model import Phase, Requirement, Toleration
+from core.model import NO_PEERS, PeerTerm, PeerTerms, Phase, Requirement, Spread, Toleration
 from core.wire.pods import decode_pod, pod_from_object
 
 
@@ -157,7 +157,33 @@ def test_an_affinity_without_a_usable_term_matches_nothing():
     assert pod().constraints.affinity is None
 
 
-TERM = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+TERM = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [
+        {
+            "topologyKey": "zone",
+            "labelSelector": {
+                "matchLabels": {"app": "db"},
+                "matchExpressions": [{"key": "rev", "operator": "Exists"}],
+            },
+            "namespaces": ["a"],
+            "namespaceSelector": {},
+            "matchLabelKeys": ["hash"],
+            "mismatchLabelKeys": ["tenant"],
+        },
+        {"topologyKey": "host"},
+    ]
+}
+MEANT = (
+    PeerTerm(
+        topology_key="zone",
+        selector=(Requirement(key="app", operator="In", values=("db",)), Requirement(key="rev", operator="Exists")),
+        namespaces=("a",),
+        namespace_selector=(),
+        label_keys=("hash",),
+        other_label_keys=("tenant",),
+    ),
+    PeerTerm(topology_key="host"),
+)
 FIELDS: dict[str, list[dict[str, object]]] = {
     "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
 }
@@ -167,13 +193,7 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 @pytest.mark.parametrize(
     ("spec", "names"),
     [
-        ({"affinity": {"podAffinity": TERM}}, ("pod affinity",)),
-        ({"affinity": {"podAntiAffinity": TERM}}, ("pod anti-affinity",)),
         ({"affinity": {"podAntiAffinity": PREFERRED, "podAffinity": PREFERRED}}, ()),
-        (
-            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
-            ("topology spread (DoNotSchedule)",),
-        ),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
         ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
         ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ("persistent volume claims",)),
@@ -187,6 +207,38 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 )
 def test_what_no_rule_decides_is_named(spec, names):
     assert pod(spec).unjudged == names
+
+
+def test_terms_about_other_pods_are_read_as_written():
+    found = pod({"affinity": {"podAffinity": TERM, "podAntiAffinity": {**TERM, **PREFERRED}}}).peers
+    assert found == PeerTerms(affinity=MEANT, anti_affinity=MEANT)
+    assert pod({"affinity": {"podAntiAffinity": TERM}}).peers is pod({"affinity": {"podAntiAffinity": TERM}}).peers
+    assert pod({"affinity": {"podAntiAffinity": PREFERRED}}).peers == NO_PEERS
+
+
+def test_of_spread_constraints_those_are_read_that_refuse_nodes():
+    plain = {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"}
+    full = {
+        **plain,
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "minDomains": 3,
+        "nodeAffinityPolicy": "Ignore",
+        "nodeTaintsPolicy": "Honor",
+        "matchLabelKeys": ["hash"],
+    }
+    soft = {**plain, "whenUnsatisfiable": "ScheduleAnyway"}
+    assert pod({"topologySpreadConstraints": [plain, soft, full]}).peers.spread == (
+        Spread(topology_key="zone", max_skew=2),
+        Spread(
+            topology_key="zone",
+            max_skew=2,
+            selector=(Requirement(key="app", operator="In", values=("db",)),),
+            min_domains=3,
+            by_affinity=False,
+            by_taints=True,
+            label_keys=("hash",),
+        ),
+    )
 
 
 @pytest.mark.parametrize(
