@@ -74,10 +74,12 @@ class Reader:
         self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
-        self.card_resources: Final = catalog.resources(tables) | catalog.resources(Tables())
+        self.resources_of: Final = {name: one.resources(tables) for name, one in catalog.dialects.items()}
+        self.resources: Final = frozenset[str]().union(*self.resources_of.values())
+        self.card_resources: Final = self.resources | catalog.resources(Tables())
         # By dialect that says by annotations which cards, the resources by which it is asked.
         self._shares: Final = {
-            name: dialect.resources(tables)
+            name: self.resources_of[name]
             for name, dialect in catalog.dialects.items()
             if dialect.assignment_keys(tables)
         }

@@ -158,6 +158,15 @@ class Ledger:
         return self._reader.card_resources
 
     @property
+    def resources(self) -> frozenset[str]:
+        """Every resource by which cards are asked for under this configuration."""
+        return self._reader.resources
+
+    def resources_of(self, dialect: DialectName | None) -> frozenset[str]:
+        """The resources by which cards of *dialect* are asked for; none of none."""
+        return self._reader.resources_of[dialect] if dialect else frozenset()
+
+    @property
     def cursor(self) -> int:
         """The position behind the last change."""
         return self._log_start + len(self._log)

@@ -105,8 +105,7 @@ class Lines:
             asked[resource] = asked.get(resource, 0) + count * amount
         if shape.dialect is not None and shape.dialect in self._ledger.metering:
             # What it comes to is known of a placement alone: it is as much as can be had.
-            dialect = self._ledger.catalog.dialects[shape.dialect]
-            for resource in dialect.resources(self._ledger.tables) & self._ledger.uncounted:
+            for resource in self._ledger.resources_of(shape.dialect) & self._ledger.uncounted:
                 asked[resource] = self._total.get(resource, 0)
 
     def _add_up_nodes(self) -> None:

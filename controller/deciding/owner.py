@@ -235,7 +235,7 @@ class Owner:
         if pod.started and pod.uid not in self._started:
             self._started.add(pod.uid)
             rests.served(pod, holding.dialect, now_s)
-        elif turned_away(pod, self._catalog.dialects[holding.dialect].resources(self.ledger.tables)):
+        elif turned_away(pod, self.ledger.resources_of(holding.dialect)):
             self._metrics.turned_away.labels(holding.dialect).inc()
             self._tell_rest(pod, rests.failed(pod, holding.dialect, now_s))
 

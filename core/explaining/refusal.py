@@ -7,6 +7,7 @@ advised was judged on the node that it is for (`core.explaining.advice`). `core.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from core import names, nodefit, spelling
@@ -170,7 +171,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
     if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
-    own = ledger.catalog.dialects[shape.dialect].resources(ledger.tables) if shape.dialect else frozenset[str]()
+    own = ledger.resources_of(shape.dialect)
     in_use = nodefit.ports_in_use(shape.ports, state.ports)
     capacity = NodeCapacity(facts, state.used, cards, shortfalls, own)
     now = advice.relaxed(shape, capacity, dialect, policy) if not in_use else None
@@ -227,9 +228,14 @@ def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:
     found = [resource for resource, _ in shape.amounts if not state.facts.allocatable.get(resource)]
     if not found:
         return ()
-    known = ledger.catalog.resources(ledger.tables)
-    meant = [(one, spelling.meant(one, known - {one})) for one in found]
+    meant = [(one, _meant(one, ledger.resources)) for one in found]
     return tuple(f"{one} (did you mean {other}?)" if other else one for one, other in meant)
+
+
+@lru_cache(maxsize=1024)
+def _meant(resource: str, known: frozenset[str]) -> str:
+    """The other resource of *known* that was probably meant; asked for every node that has none."""
+    return spelling.meant(resource, known - {resource})
 
 
 def _ports(in_use: Sequence[HostPort]) -> str:
