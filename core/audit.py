@@ -109,7 +109,7 @@ def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Cata
         for which in dict.fromkeys(part.dialect for part in one.parts):
             keys[which].append(one.key)
     for which in sorted(keys):
-        for rival in sorted(catalog.rivals.get(which, frozenset()) & keys.keys()):
+        for rival in sorted(keys.keys() & catalog.rivals.get(which, frozenset())):
             if which < rival:
                 text = (
                     f"the same cards are held as {which} by {_listed(keys[which])} and as {rival} by "

@@ -15,6 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.worlds.cases import PLAYED
+from tests.support.worlds.cores import which_core
 
 TESTS: Final = Path(__file__).parent
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
@@ -60,8 +61,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what plays a case, so that `-m "case(number=22)"` finds it."""
+    """Mark what plays a case, so that `-m "case(number=22)"` finds it; skip what leans on core being interpreted."""
+    compiled = which_core() == "compiled"
     for item in items:
+        leaning = item.get_closest_marker("interpreted")
+        if leaning and compiled:
+            item.add_marker(pytest.mark.skip(reason=leaning.kwargs["reason"]))
         if isinstance(item, pytest.Function) and item.path.is_relative_to(TESTS):
             file = item.path.relative_to(TESTS).with_suffix("").as_posix()
             name = f"{file}::{item.originalname.removeprefix('test_')}"

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from tests.support.worlds.cores import which_core
+
 NAMES = ("admit", "backlog", "decide", "gang", "place", "refused", "soak", "start")
 
 
@@ -37,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for result in modules[args.name].run(args):
         line = {
             "bench": args.name,
+            "core": which_core(),
             "params": dict(result.params),
             "metric": result.metric,
             "value": result.value,

@@ -17,6 +17,7 @@ from certs.files import ensure
 from certs.pair import Wanted
 from tests.bench import stage
 from tests.bench.callers import Callers
+from tests.support.worlds.cores import python_path
 from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +101,7 @@ def rss_mib(pid: int) -> float:
 
 
 def _environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
 
 
 async def _populate(kubeconfig: Path, nodes: int) -> None:

@@ -26,6 +26,7 @@ import yaml
 
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.realapi_binaries import find_or_build
+from tests.support.worlds.cores import python_path
 from tests.support.worlds.processes import Child, Children
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -112,7 +113,7 @@ def run_fast(main: Callable[[], Awaitable[Any]]) -> Any:
 def environment() -> dict[str, str]:
     """What our processes are started with: nothing that would configure them."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
-    return kept | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    return kept | {"PYTHONPATH": python_path(), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 
 @asynccontextmanager

@@ -3,8 +3,6 @@
 The twin is a deep copy of the ledger, in which the same is done outright or not at all.
 """
 
-import copy
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,7 +88,7 @@ def test_a_trial_is_all_or_nothing(nodes, some):
     ledger = ledger_of(nodes)
     candidates = Candidates(ledger, RULE)
     for done, kept, inner in some:
-        twin = copy.deepcopy(ledger)
+        twin = ledger.fork()
         there = Candidates(twin, RULE)
         states = dict(ledger.states)
         with ledger.trial() as trial:

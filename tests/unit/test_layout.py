@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN_HELP = ("setup", "check", "test", "lock", "e2e")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-compile.lock", "requirements-fuzz.lock")
+OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile")
 
 
 def test_every_script_can_be_run():
@@ -27,7 +28,7 @@ def test_a_script_explains_itself_without_doing_anything(name, tmp_path):
     assert done.stdout.startswith(f"scripts/{name}")
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock"])
+@pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_pins_by_hash_and_tells_no_address(name):
     text = (ROOT / name).read_text()
     pins = [line for line in text.splitlines() if re.match(r"[a-z0-9]", line)]
@@ -56,3 +57,4 @@ def test_what_runs_is_locked_alike_for_tests():
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
+    assert pins("requirements-compile.lock") <= pins("requirements-dev.lock")

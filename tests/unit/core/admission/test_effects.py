@@ -117,5 +117,5 @@ def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
     vgpu = standard_catalog().dialects[DialectName("vgpu")]
     book = rulebook(Settings(), Tables(), catalog_of(Toy(), vgpu))
     asked = Asked(dialect=Toy.name, request=ToyRequest(5))
-    (found,) = ineffective(pod({TOY_MEMORY: 5}, {TYPES: "A100"}), asked, book)
+    (found,) = ineffective(reviewed(pod({TOY_MEMORY: 5}, {TYPES: "A100"})), asked, book)
     assert f"nobody reads it on pods that ask for {TOY_MEMORY}" in found.text

@@ -152,4 +152,4 @@ def test_words_of_others_are_let_be_on_pods_of_their_schedulers(scheduler):
 def test_resources_of_others_that_the_cluster_serves_are_its_own():
     table = VgpuTable(memory_resource="nvidia.com/gpumem")
     book = rulebook(Settings(), Tables(vgpu=table), standard_catalog())
-    assert [*strange(pod(limits=["nvidia.com/gpumem"]), None, book)] == []
+    assert [*strange(reviewed(pod(limits=["nvidia.com/gpumem"])), None, book)] == []

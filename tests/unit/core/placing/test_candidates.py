@@ -107,6 +107,7 @@ def test_a_shape_that_every_node_refuses_is_judged_in_slices(others):
     assert candidates.judged == 900
 
 
+@pytest.mark.interpreted(reason="compiled functions call each other without asking the module")
 def test_where_nothing_changes_every_node_is_admitted_once(monkeypatch):
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number in range(500):
@@ -199,7 +200,7 @@ def test_an_index_takes_hardly_more_memory_than_it_is_taken_for(cards, width):
     finally:
         tracemalloc.stop()
     told = candidates.remembered.index_bytes - before
-    assert 0.4 < taken / told < 1.15
+    assert 0.4 < taken / told < 1.2
 
 
 def test_indices_keep_to_their_bytes_and_those_that_are_asked_stay():
