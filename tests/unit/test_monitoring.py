@@ -27,7 +27,7 @@ WORDS = {"by", "or", "and"}
 def known():
     """The labels of every series, by its name: those of docs/operators/metrics.md, which is held to the processes."""
     text = (ROOT / "docs/operators/metrics.md").read_text(encoding="utf-8")
-    found = {}
+    found: dict[str, frozenset[str]] = {}
     for name, kind, labels in re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \|([^|]*)\|", text, re.MULTILINE):
         has = frozenset(re.findall(r"`(\w+)`", labels))
         if kind == "histogram":
