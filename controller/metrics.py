@@ -29,6 +29,11 @@ class Metrics:
         self.handoff_s: Final = self._histogram(
             "handoff_seconds", "Seconds from a Binding until the device plugin has served the pod.", _LONG_SECONDS
         )
+        self.turn_wait_s: Final = self._histogram(
+            "turn_wait_seconds",
+            "Seconds that a pod with a place waited until the plugin there had served others, if it had to.",
+            _LONG_SECONDS,
+        )
         self.loop_lag_s: Final = self._histogram(
             "loop_lag_seconds", "By how much the event loop was late.", (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
         )

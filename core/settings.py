@@ -25,6 +25,11 @@ class Policy(StrEnum):
     SPREAD = "spread"
     INDEX = ""
 
+    @property
+    def packs(self) -> bool:
+        """Whether it keeps idle nodes and cards whole for those who need them whole."""
+        return self is Policy.BINPACK
+
 
 # A device protocol, by the name that settings, metrics and explanations use; `core.catalog` says which there are.
 DialectName = NewType("DialectName", str)
@@ -356,10 +361,10 @@ class GroupSettings:
 class Settings:
     """All settings of both processes; the table in docs/settings.md says what each means.
 
-    policy and schedule_weight follow ``deviceshare.*``; handoff_patience_s is how long a pod may wait for its
-    turn on a busy node before it takes the next best; handoff_timeout_s is when a silent plugin closes its
-    node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it, for
-    keep_free_for_s at most (0 = never); dialects are those switched on, None: every one.
+    policy and schedule_weight follow ``deviceshare.*``; turn_wait_max_s is how long a pod may wait for its turn on
+    nodes in use before an idle one is opened for it, under a policy that packs; handoff_timeout_s is when a silent
+    plugin closes its node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it,
+    for keep_free_for_s at most (0 = never); dialects are those switched on, None: every one.
     switched_off: of the others, what switches each off and where that stands.
     """
 
@@ -368,7 +373,7 @@ class Settings:
     schedule_weight: int = 1
     node_weights: NodeWeights = NodeWeights()
     dialects: frozenset[DialectName] | None = None
-    handoff_patience_s: float = 2.0
+    turn_wait_max_s: float = 60.0
     handoff_timeout_s: float = 300.0
     bind_in_flight_max: int = 64
     refused_retry_s: float = 300.0

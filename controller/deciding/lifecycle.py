@@ -78,6 +78,8 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
+# Stages in which a pod's turn has not come, or is found to be another's.
+_BEFORE_TURN: Final = (Stage.READY, Stage.TURN, Stage.LOCKING)
 # A condition that stood for so long does not change again and again.
 _CALM_S: Final = 600.0
 
@@ -119,7 +121,7 @@ class Entry:
         attempt: counts Bindings, so that a late answer is known for what it is.
         failures: of writes, in a row.
         refused_s: since when it is refused (monotonic), again and again; None if it is not.
-        turn_s: since when it waits in a node's line.
+        turn_s: since when it waits for its turn, in the line of one node or another; None if it does not.
         told: what its condition says.
         woken: what it was woken for, as the first of those that are refused, until it is decided.
         line: the queue that it stands in line with.
@@ -135,7 +137,7 @@ class Entry:
     attempt: int = 0
     failures: int = 0
     refused_s: float | None = None
-    turn_s: float = 0.0
+    turn_s: float | None = None
     told: Told | None = None
     woken: Ask | None = None
     line: str = ""
@@ -239,7 +241,8 @@ class Lifecycle:
     def line_up(self, entry: Entry, now_s: float) -> None:
         """*entry* waits its turn on the node where it is reserved."""
         self._move(entry, Event.LINE_UP)
-        entry.turn_s = now_s
+        if entry.turn_s is None:
+            entry.turn_s = now_s
 
     def lock(self, entry: Entry) -> None:
         """The node is being locked for *entry*, before its next Binding."""
@@ -284,6 +287,8 @@ class Lifecycle:
         if stage is not Stage.READY and entry.woken is not None:
             self._passed_on.append(entry.woken)
             entry.woken = None
+        if stage not in _BEFORE_TURN:
+            entry.turn_s = None
         self._counts[entry.stage] -= 1
         if isinstance(stage, Stage):
             self._counts[stage] += 1

@@ -5,6 +5,7 @@ What was sent and not answered may be on the node now or later: the rules by whi
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from controller.actions import Lock
@@ -144,7 +145,7 @@ class NodeLocks:
             return
         self.withdraw(entry)
         self._planner.take_back(entry)
-        self._planner.handoff.crowd(action.node, self._planner.keys(entry.shape))
+        self._planner.handoff.crowds.add(action.node, self._planner.keys(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
@@ -211,7 +212,7 @@ class NodeLocks:
         waiting = self._planner.wakes.happened(Happening(What.LOCK, name))
         if not waiting:
             return
-        self._planner.handoff.uncrowd(name)
+        self._planner.handoff.crowds.forget(name)
         for uid in waiting:
             entry = self._planner.life.get(uid)
             if entry is not None and entry.stage is Stage.RESTING:

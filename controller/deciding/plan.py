@@ -5,10 +5,11 @@ Nothing is promised here; the planner reserves and sends what these functions an
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Final, NamedTuple, assert_never
 
-from controller.handing_over.handoff import HandOff
+from controller.deciding import opening
+from controller.handing_over.handoff import SHORT_S, HandOff
 from controller.handing_over.marks import Keys
 from core.errors import quoted
 from core.explaining import explain
@@ -55,7 +56,8 @@ class Wish(NamedTuple):
     """A pod, all of it that decides where it fits, and what a plugin could mistake it by.
 
     avoid: nodes that turned its like away again and again; it goes there only where nothing else fits. barred: nodes
-    that it does not go to at all.
+    that it does not go to at all. packs: it waits for a node in use rather than open an idle one. waited_s, left_s: how
+    long it has waited in lines, and would have to wait where it is, infinite if it is nowhere.
     """
 
     pod: Pod
@@ -63,6 +65,9 @@ class Wish(NamedTuple):
     keys: Keys
     avoid: frozenset[NodeName] = frozenset()
     barred: frozenset[NodeName] = frozenset()
+    packs: bool = False
+    waited_s: float = 0.0
+    left_s: float = inf
 
 
 def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
@@ -111,14 +116,22 @@ def room_wait(annotations: Mapping[str, str], had: int, comes_to: int) -> Wait |
     return Wait(Cause.TOO_LONG, text)
 
 
-def turn_wait(node: NodeName, why: str = "") -> Wait:
-    """Why a pod that has its place is not bound yet; *why*: what is in the way besides a plugin that is busy."""
+def turn_wait(node: NodeName, why: str = "", *, most_s: float = 0.0) -> Wait:
+    """Why a pod that has its place is not bound yet.
+
+    Args:
+        node: where its place is.
+        why: what is in the way besides a plugin that is busy.
+        most_s: so long it waits at most, in order that no idle node or card is opened for it; 0: it is not for that.
+    """
     if why:
         return Wait(Cause.NODE_RESTS, f"has its place on {node} and waits until that node is tried again: {why}")
     text = (
         f"has its place on {node} and waits until the device plugin there has served pods that it could mistake "
         "for this one"
     )
+    if most_s:
+        text += f"; idle nodes and cards are kept whole for so long, {most_s:g} s at most (turn_wait_max_s)"
     return Wait(Cause.WAITING_FOR_TURN, text)
 
 
@@ -132,44 +145,65 @@ def unsettled_wait(node: NodeName) -> Wait:
 
 
 def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
-    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way.
-
-    A node whose line is longer than the patience that settings allow is passed over while another one fits.
-    """
+    """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way."""
     step = step_aside(wish, candidates, handoff, now_s)
     if step is not None:
         return step
-    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if handoff.crowded(wish.keys) else RefusePod()
+    busy = handoff.crowds.beyond(wish.keys, SHORT_S)
+    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if busy else RefusePod()
     if wish.avoid and isinstance(crowded, RefusePod):
         return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
     return crowded
 
 
 def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
-    """The best node that is not known to be crowded, or None."""
-    pod, shape, keys, avoid, barred = wish
-    out = avoid | barred
+    """The best node with a short wait, or None; one with a longer wait where that is worth what the first opens.
+
+    None, too, for a pod that had better stay where it is.
+    """
+    is_late = wish.packs and wish.waited_s > max(handoff.settings.turn_wait_max_s - SHORT_S, 0.0)
+    nearby = _within(wish, candidates, handoff, now_s, 0.0 if is_late else SHORT_S)
+    if not wish.packs or not handoff.crowds.beyond(wish.keys, SHORT_S):
+        return nearby
+    opened = opening.left_idle(candidates.ledger, nearby.placement) if nearby is not None else 1.0
+    if wish.waited_s + wish.left_s <= opening.worth_s(handoff.settings, opened):
+        return None
+    limit_s = opening.joined_s(handoff.settings, opened, wish.waited_s)
+    soon = _within(wish, candidates, handoff, now_s, limit_s) if limit_s > SHORT_S else None
+    if soon is None or (nearby is not None and opening.left_idle(candidates.ledger, soon.placement) >= opened):
+        return nearby
+    return soon
+
+
+def _within(
+    wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float
+) -> BindNow | WaitTurn | None:
+    """The best node with a wait of *limit_s* at most, of those that are not known to have a longer one, or None."""
+    pod, shape, keys, *_ = wish
+    out = wish.avoid | wish.barred
     for _ in range(_NODES_TRIED):
-        placement = decide(candidates, pod, shape, handoff.crowded(keys) | out if out else handoff.crowded(keys))
+        crowded = handoff.crowds.beyond(keys, limit_s)
+        placement = decide(candidates, pod, shape, crowded | out if out else crowded)
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
             return BindNow(placement=placement)
-        if handoff.wait_s(placement.node, keys, now_s) <= handoff.settings.handoff_patience_s:
+        wait_s = handoff.wait_s(placement.node, keys, now_s)
+        # A node that turns pods away is not waited for longer than others, whatever is opened instead.
+        if wait_s <= limit_s and (wait_s <= SHORT_S or handoff.closed_s(placement.node, keys, now_s) <= SHORT_S):
             return WaitTurn(placement=placement)
-        handoff.crowd(placement.node, keys)
+        handoff.crowds.add(placement.node, keys, limit_s)
     return None
 
 
 def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
     """The best node of all, however long its line, but none whose plugin is silent."""
-    pod, shape, keys, avoid, barred = wish
-    out = avoid | barred
+    out = wish.avoid | wish.barred
     silent: set[NodeName] = set()
-    while (placement := decide(candidates, pod, shape, silent | out if out else silent)) is not None:
-        if handoff.free(placement.node, keys):
+    while (placement := decide(candidates, wish.pod, wish.shape, silent | out if out else silent)) is not None:
+        if handoff.free(placement.node, wish.keys):
             return BindNow(placement=placement)
-        if isfinite(handoff.wait_s(placement.node, keys, now_s)):
+        if isfinite(handoff.wait_s(placement.node, wish.keys, now_s)):
             return WaitTurn(placement=placement)
         silent.add(placement.node)
     return RefusePod(silent=tuple(sorted(silent)))

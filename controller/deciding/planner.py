@@ -5,7 +5,7 @@ Synchronous, and the owner's alone to call: nothing here waits between a decisio
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
-from math import isinf
+from math import inf, isinf
 from typing import Final, Protocol
 
 from controller.actions import Action, Announce, Bind, Lock, Subject, about_pod, target_of
@@ -20,7 +20,7 @@ from controller.deciding.units import Gang, Units
 from controller.deciding.wake import Wakes
 from controller.grouping.books import Books
 from controller.grouping.groups import Groups
-from controller.handing_over.handoff import HandOff
+from controller.handing_over.handoff import SHORT_S, HandOff, Impatient
 from controller.handing_over.marks import NO_KEYS, Keys
 from controller.metrics import Metrics
 from core.catalog import Catalog
@@ -288,7 +288,11 @@ class Planner:
 
     def _wish(self, entry: Entry, shape: Shape, keys: Keys) -> steps.Wish:
         avoided, barred = self.handoff.rests.avoided(entry.pod), self.keeping_free.barred(entry)
-        return steps.Wish(entry.pod, shape, keys, avoided, barred)
+        return steps.Wish(entry.pod, shape, keys, avoided, barred, self._packs(entry.pod))
+
+    def _packs(self, pod: Pod) -> bool:
+        """Whether *pod* waits for nodes in use so that idle ones stay whole; those that run together do not wait."""
+        return self.settings.policy.packs and group_of(pod) is None
 
     def _over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
         """Of what the pod's queue has too little left for *placement*."""
@@ -335,6 +339,7 @@ class Planner:
             if placement is not None and entry.shape is not None:
                 self.reserve(entry, placement)
                 self._go(entry, placement, self.keys(entry.shape), now_s)
+        self._let_out(found, now_s)
         if not passes_on and self.life.refuses(found.asks):
             self.life.wake(found.asks)  # another that asks the same may fit as well
 
@@ -368,6 +373,17 @@ class Planner:
             self.send(entry, placement, keys)
         else:
             self._line_up(entry, placement, keys, now_s)
+
+    def _let_out(self, found: Gang, now_s: float) -> None:
+        """Where others stand in long lines so that idle nodes stay whole, let members of a gang go to such nodes."""
+        if not self.settings.policy.packs:
+            return
+        for entry in found.waiting:
+            if entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
+                continue
+            left_s = self.handoff.wait_s(entry.placement.node, self.keys(entry.shape), now_s)
+            if left_s > SHORT_S:
+                self._try_elsewhere(Impatient(entry.pod.uid, 0.0, left_s), now_s)
 
     def _hold(self, entry: Entry, wait: Wait) -> None:
         """Let a pod wait for a reason of its own."""
@@ -438,6 +454,8 @@ class Planner:
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""
+        if entry.turn_s is not None:
+            self._metrics.turn_wait_s.observe(self._clock() - entry.turn_s)
         self.life.bind(entry)
         self.sent.send(entry.pod.uid, entry.version)
         self.actions.append(
@@ -471,9 +489,9 @@ class Planner:
     # ------------------------------------------------------------------ turns
 
     def _line_up(self, entry: Entry, placement: Placement, keys: Keys, now_s: float) -> None:
-        self.handoff.join(entry.pod.uid, placement.node, keys, now_s)
-        self.handoff.ask_again(placement.node)
         self.life.line_up(entry, now_s)
+        self.handoff.join(entry.pod.uid, placement.node, keys, now_s, entry.turn_s)
+        self.handoff.ask_again(placement.node)
 
     def _give_turns(self, now_s: float) -> None:
         for node in self.handoff.turns():
@@ -485,12 +503,8 @@ class Planner:
                     self._give_turn(uid, keys)
         if now_s >= self._lines_s + _LINE_PAUSE_S:
             self._lines_s = now_s
-            for uid in self.handoff.impatient(now_s):
-                try:
-                    self._try_elsewhere(uid, now_s)
-                except NodeInvariantError as error:
-                    self.set_aside(error)
-                    self._decide_anew(uid)
+            for one in self.handoff.impatient(now_s):
+                self._try_elsewhere(one, now_s)
 
     def _give_turn(self, uid: PodUid, keys: Keys) -> None:
         entry = self.life.get(uid)
@@ -502,17 +516,26 @@ class Planner:
             self.take_back(entry)
             self.life.ready(entry)
 
-    def _try_elsewhere(self, uid: PodUid, now_s: float) -> None:
+    def _try_elsewhere(self, one: Impatient, now_s: float) -> None:
         """Let a pod that waits too long go to the next best node, if there is one with a shorter line."""
-        entry = self.life.get(uid)
+        try:
+            self._move(one, now_s)
+        except NodeInvariantError as error:
+            self.set_aside(error)
+            self._decide_anew(one.uid)
+
+    def _move(self, one: Impatient, now_s: float) -> None:
+        entry = self.life.get(one.uid)
         if entry is None or entry.placement is None or entry.shape is None:
             return
         keys = self.keys(entry.shape)
-        self.handoff.crowd(entry.placement.node, keys)
-        wish = self._wish(entry, entry.shape, keys)
+        node = entry.placement.node
+        self.handoff.crowds.add(node, keys, SHORT_S)
+        left_s = one.left_s if self.handoff.closed_s(node, keys, now_s) <= SHORT_S else inf
+        wish = self._wish(entry, entry.shape, keys)._replace(waited_s=one.waited_s, left_s=left_s)
         step = steps.step_aside(wish, self.candidates, self.handoff, now_s)
         if step is None:
-            self._keep_waiting(entry, keys, entry.placement.node, now_s)
+            self._keep_waiting(entry, keys, node, now_s)
             return
         self.take_back(entry)
         self.reserve(entry, step.placement)
@@ -532,19 +555,20 @@ class Planner:
         if isinf(self.handoff.wait_s(node, keys, now_s)):
             self.take_back(entry)
             self.life.ready(entry)
-        elif now_s >= entry.turn_s + _TELL_TURN_S and entry.wait is None:
-            self.life.hold_up(entry, self.turn_wait(node, keys))
+        elif entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S and entry.wait is None:
+            self.life.hold_up(entry, self.turn_wait(entry.pod, node, keys))
             self.unreported[entry.pod.uid] = None
 
-    def turn_wait(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
-        """Why a pod with *keys* that has its place on *node* is not bound yet; *in_full*: for operators."""
+    def turn_wait(self, pod: Pod, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
+        """Why *pod*, with *keys*, that has its place on *node* is not bound yet; *in_full*: for operators."""
         for uid, _ in self.handoff.flights(node):
             other = self.life.get(uid)
             if other is None or other.stage is not Stage.SETTLING or other.shape is None:
                 continue
             if self.handoff.marks.alike(node, keys, self.keys(other.shape)):
                 return steps.unsettled_wait(node)
-        return steps.turn_wait(node, self.handoff.why_closed(node, keys, in_full=in_full))
+        most_s = self.settings.turn_wait_max_s if self._packs(pod) else 0.0
+        return steps.turn_wait(node, self.handoff.why_closed(node, keys, in_full=in_full), most_s=most_s)
 
     # ------------------------------------------------------------------ waking
 

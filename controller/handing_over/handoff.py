@@ -6,10 +6,11 @@ closes its node for what it would confuse. A pod that vanishes unserved leaves a
 Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from controller.handing_over.crowds import Crowds
 from controller.handing_over.ghosts import Ghosts
 from controller.handing_over.marks import Keys, Marks
 from controller.handing_over.rests import Rests
@@ -25,8 +26,11 @@ _WEIGHT: Final = 0.2
 _NEVER: Final = float("inf")
 # What is left of a dead pod for a plugin that goes by time alone.
 _RETIRING: Final = frozenset({"retiring"})
-# Each of them is decided anew, all in one go.
+# A wait that is not worth looking for another node.
+SHORT_S: Final = 2.0
+# Each of them is decided anew, all in one go; more of those who would wait for too long.
 _IMPATIENT_AT_ONCE: Final = 8
+_LATE_AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
@@ -48,10 +52,11 @@ class _Flight:
 
 @dataclass(slots=True)
 class _Waiting:
-    """One reserved pod in a node's line."""
+    """One reserved pod in a node's line. since_s: it waits since then, here or elsewhere; looked_s: seen to last."""
 
     keys: Keys
     since_s: float
+    looked_s: float
 
 
 @dataclass(slots=True)
@@ -67,6 +72,14 @@ class Cleanup:
 
     pod: Pod
     annotations: tuple[tuple[str, str], ...]
+
+
+class Impatient(NamedTuple):
+    """A pod in line that has waited *waited_s* and would have to wait *left_s* more where it is."""
+
+    uid: PodUid
+    waited_s: float
+    left_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +107,7 @@ class HandOff:
         self._line_of: dict[PodUid, NodeName] = {}
         self._cleaning: dict[PodUid, str] = {}
         self._orders: dict[NodeName, dict[DialectName, int]] = {}
-        # Keys -> nodes whose line is too long for a pod with these keys, until something ends there.
-        self._crowded: dict[Keys, set[NodeName]] = {}
-        self._crowded_at: dict[NodeName, set[Keys]] = {}
+        self.crowds: Final = Crowds()
         # Nodes where something ended since their line was looked at.
         self._ended: dict[NodeName, None] = {}
         self._mean_s = _FIRST_GUESS_S
@@ -192,7 +203,7 @@ class HandOff:
 
     def node_gone(self, name: NodeName) -> None:
         """Nobody waits for a node that does not exist; its pods stay known until they are gone too."""
-        self.uncrowd(name)
+        self.crowds.forget(name)
         self.marks.forget(name)
         self.rests.forget(name)
         self._orders.pop(name, None)
@@ -243,9 +254,9 @@ class HandOff:
         orders[name] = order
         return order
 
-    def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float) -> None:
-        """Let reserved *uid* wait its turn on *node*."""
-        self._node(node).line[uid] = _Waiting(keys, now_s)
+    def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float, since_s: float | None = None) -> None:
+        """Let reserved *uid* wait its turn on *node*; *since_s*: it has waited since then, if not from now on."""
+        self._node(node).line[uid] = _Waiting(keys, now_s if since_s is None else since_s, now_s)
         self._line_of[uid] = node
 
     def leave(self, uid: PodUid) -> None:
@@ -254,7 +265,7 @@ class HandOff:
         if node is not None:
             found = self._nodes[node]
             found.line.pop(uid, None)
-            self.uncrowd(node)
+            self.crowds.forget(node)
             self._drop_if_empty(node, found)
 
     # ------------------------------------------------------------------ asking
@@ -280,7 +291,7 @@ class HandOff:
         """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
         found = self._nodes.get(node)
         if found is None:
-            return self._closed_s(node, keys, now_s)
+            return self.closed_s(node, keys, now_s)
         ahead = sum(1 for one in found.line.values() if self.marks.alike(node, keys, one.keys))
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
@@ -288,7 +299,7 @@ class HandOff:
         """How long a hand-off takes there."""
         return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
-    def _closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
+    def closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
         """How long until it does not rest, and no ghost counts that could be mistaken for a pod with *keys*."""
         found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
         return max(max(found, default=now_s) - now_s, self.rests.left_s(node, keys.dialect, now_s))
@@ -303,7 +314,7 @@ class HandOff:
 
     def _flights_s(self, name: NodeName, node: _Node, keys: Keys, now_s: float) -> float:
         """How long until nothing in flight could be mistaken for a pod with *keys*; infinite behind a silence."""
-        mean_s, left_s = self._expected_s(node), self._closed_s(name, keys, now_s)
+        mean_s, left_s = self._expected_s(node), self.closed_s(name, keys, now_s)
         for flight in node.flights.values():
             if self.marks.alike(name, keys, flight.keys):
                 waited_s = now_s - flight.since_s
@@ -312,23 +323,6 @@ class HandOff:
                 # Past the mean, a hand-off is expected to take as long again as it has taken.
                 left_s = max(left_s, mean_s - waited_s if waited_s < mean_s else waited_s)
         return left_s
-
-    def crowd(self, node: NodeName, keys: Keys) -> None:
-        """Remember that *node* has too long a line for *keys*, until something ends there."""
-        self._crowded.setdefault(keys, set()).add(node)
-        self._crowded_at.setdefault(node, set()).add(keys)
-
-    def uncrowd(self, node: NodeName) -> None:
-        """Let *node* be tried again by all that passed it over."""
-        for keys in self._crowded_at.pop(node, ()):
-            crowded = self._crowded[keys]
-            crowded.discard(node)
-            if not crowded:
-                del self._crowded[keys]
-
-    def crowded(self, keys: Keys) -> Set[NodeName]:
-        """The nodes with too long a line for *keys*."""
-        return self._crowded.get(keys, frozenset())
 
     def turns(self) -> list[NodeName]:
         """The nodes where somebody's turn may have come; each is told once."""
@@ -345,26 +339,32 @@ class HandOff:
         found = self._nodes.get(node)
         return [(uid, one.keys) for uid, one in found.line.items()] if found else []
 
-    def impatient(self, now_s: float) -> list[PodUid]:
-        """Some who have waited longer than the patience that settings allow, with as long a wait still before them.
+    def impatient(self, now_s: float) -> list[Impatient]:
+        """Some who have more than a short wait behind and before them, each once per such time.
 
-        Each is looked at once per such time. A line that moves is not left: its nodes are as busy as others.
+        A line that moves is not left: its nodes are as busy as others. Under a policy that packs, where lines are
+        longer, some of those, too, who would come to wait for longer than settings allow.
         """
-        patience_s = self.settings.handoff_patience_s
-        due: dict[NodeName, None] = {}
-        for uid, node in self._line_of.items():
-            if self._nodes[node].line[uid].since_s <= now_s - patience_s:
-                due[node] = None
-        found: list[PodUid] = []
-        for node in due:
-            for uid, wait_s in self._waits(node, now_s):
-                waiting = self._nodes[node].line[uid]
-                if waiting.since_s <= now_s - patience_s:
-                    waiting.since_s = now_s
-                    if wait_s > patience_s:
-                        found.append(uid)
-                        if len(found) == _IMPATIENT_AT_ONCE:
-                            return found
+        packs, looked = self.settings.policy.packs, now_s - SHORT_S
+        late: list[tuple[float, Impatient]] = []
+        found: list[Impatient] = []
+        for node in dict.fromkeys(
+            node for uid, node in self._line_of.items() if packs or self._nodes[node].line[uid].looked_s <= looked
+        ):
+            line = self._nodes[node].line
+            for uid, left_s in self._waits(node, now_s):
+                waiting = line[uid]
+                waited_s = now_s - waiting.since_s
+                if packs and waited_s + left_s > max(self.settings.turn_wait_max_s, SHORT_S):
+                    late.append((waiting.looked_s, Impatient(uid, waited_s, left_s)))
+                elif waiting.looked_s <= looked:
+                    if left_s <= SHORT_S:
+                        waiting.looked_s = now_s
+                    elif len(found) < _IMPATIENT_AT_ONCE:
+                        found.append(Impatient(uid, waited_s, left_s))
+        found += [one for _, one in sorted(late)[:_LATE_AT_ONCE]]
+        for one in found:
+            self._nodes[self._line_of[one.uid]].line[one.uid].looked_s = now_s
         return found
 
     def _waits(self, node: NodeName, now_s: float) -> Iterator[tuple[PodUid, float]]:
@@ -458,13 +458,13 @@ class HandOff:
             self._measure(node, now_s - flight.since_s)
             self.ghosts.served(name, flight.begun_s, now_s, self._expected_s(node))
         self._ended[name] = None
-        self.uncrowd(name)
+        self.crowds.forget(name)
         self._drop_if_empty(name, node)
 
     def _reopen(self, name: NodeName) -> None:
         """Something that counted as in flight there does no more."""
         self._ended[name] = None
-        self.uncrowd(name)
+        self.crowds.forget(name)
         self.opened[name] = None
 
     def _measure(self, node: _Node, took_s: float) -> None:

@@ -83,7 +83,8 @@ async def _pending(
     if entry.stage is Stage.TURN and entry.placement is not None:
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
-        found |= coded(owner.planner.turn_wait(node, keys, in_full=True) if keys is not None else turn_wait(node))
+        wait = owner.planner.turn_wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
+        found |= coded(wait)
     elif isinstance(entry.parked, Together) and explain_unit is not None:
         found |= await _together(explain_unit, entry.parked, entry.wait)
     elif entry.wait is not None:

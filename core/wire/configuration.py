@@ -31,7 +31,7 @@ _FLAT: Final = (
     "policy",
     "schedule_weight",
     "dialects",
-    "handoff_patience_s",
+    "turn_wait_max_s",
     "handoff_timeout_s",
     "bind_in_flight_max",
     "refused_retry_s",
@@ -103,7 +103,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
             DialectName(checks.word(name, f"{key}[{i}]", words.dialects, ""))
             for i, name in enumerate(checks.items(value, key))
         ),
-        "handoff_patience_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.handoff_patience_s),
+        "turn_wait_max_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.turn_wait_max_s),
         "handoff_timeout_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.handoff_timeout_s),
         "bind_in_flight_max": lambda value, key: checks.whole(value, key, 1, 1024, _DEFAULT.bind_in_flight_max),
         "audit_round_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.audit_round_s),

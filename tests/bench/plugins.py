@@ -1,16 +1,18 @@
 """The device plugins of a benchmark: one process that follows all pods once and answers each as its plugin would.
 
 Per bound pod it makes the two writes that the vGPU plugin makes: the served segment erased, then the phase success.
-With --listing it also makes the plugin's reads: all pods of the cluster, the pod again, its node. It prints a line of
-JSON for every pod when it is first seen bound, with the time, and one when it is served.
+With --listing it also makes the plugin's reads: all pods of the cluster, the pod again, its node. With --seconds S the
+pods of one node are served one after the other, each in S. It prints a line of JSON for every pod when it is first seen
+bound, with the time, and one when it is served.
 
-    python -m tests.bench.plugins --kubeconfig F [--listing]
+    python -m tests.bench.plugins --kubeconfig F [--listing] [--seconds S]
 """
 
 import argparse
 import asyncio
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -58,8 +60,9 @@ class Sighting(msgspec.Struct, gc=False):
 _decode: Final = msgspec.json.Decoder(_Event).decode
 
 
-async def _main(kubeconfig: Path, *, listing: bool) -> None:
+async def _main(kubeconfig: Path, *, listing: bool, seconds: float) -> None:
     room = asyncio.Semaphore(_AT_ONCE)
+    turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
     seen: set[str] = set()
     async with connected(kubeconfig, _AT_ONCE + 1) as client, asyncio.TaskGroup() as tasks:
         since = await version(client)
@@ -76,7 +79,19 @@ async def _main(kubeconfig: Path, *, listing: bool) -> None:
                 seen.add(pod.metadata.uid)
                 _tell("bound", pod)
                 if pod.metadata.annotations.get(protocol.TO_ALLOCATE):
-                    tasks.create_task(_serve(client, pod, room, listing=listing))
+                    turn = turns[pod.spec.node_name] if seconds else None
+                    tasks.create_task(_serve_in_turn(client, pod, room, turn, listing=listing, seconds=seconds))
+
+
+async def _serve_in_turn(
+    client: Client, pod: _Pod, room: asyncio.Semaphore, turn: asyncio.Lock | None, *, listing: bool, seconds: float
+) -> None:
+    if turn is None:
+        await _serve(client, pod, room, listing=listing)
+        return
+    async with turn:
+        await asyncio.sleep(seconds)
+        await _serve(client, pod, room, listing=listing)
 
 
 async def _serve(client: Client, pod: _Pod, room: asyncio.Semaphore, *, listing: bool) -> None:
@@ -115,8 +130,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.plugins")
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--listing", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.0)
     options = parser.parse_args()
-    run_fast(lambda: _main(options.kubeconfig, listing=options.listing))
+    run_fast(lambda: _main(options.kubeconfig, listing=options.listing, seconds=options.seconds))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ _WATCHED: Final = ("/pods", "/nodes", "/configmaps", "")
 _SETTINGS: Final = (
     "",
     "policy: spread\n",
-    "policy: index\nhandoff_patience_s: 1\n",
+    "policy: index\nturn_wait_max_s: 1\n",
     "bind_in_flight_max: 4\n",
     "schedule_weight: 0\nrefused_retry_s: 20\n",
 )

@@ -158,13 +158,13 @@ async def test_a_request_to_end_ends_the_process_with_0(rig):
 
 async def test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem(tmp_path):
     settings = tmp_path / "cardshare.yaml"
-    settings.write_text("policy: sideways\nhandoff_patience_s: -1\n")
+    settings.write_text("policy: sideways\nturn_wait_max_s: -1\n")
     async with Processes(tmp_path / "logs", os.environ) as processes:
         running = await processes.start("controller", "controller", ("--settings", str(settings)))
         assert await running.process.wait() == 2
         said = running.log_tail(100)
         assert "policy: found 'sideways'" in said
-        assert "handoff_patience_s: found '-1'" in said
+        assert "turn_wait_max_s: found '-1'" in said
         wrong = ("--listen", "nowhere", "--start-delay", "soon")
         running = await processes.start("other", "controller", wrong)
         assert await running.process.wait() == 2

@@ -75,7 +75,7 @@ def test_queues_have_their_turns_as_their_shares_say(total, drawn):
 def test_weights_hold_among_those_that_wait_for_one_shape_too():
     """Pods end one after the other, and what they leave goes to who has least of its share."""
     queues = [QueueSpec(name="a", weight=1), QueueSpec(name="b", weight=3)]
-    world = World(node("n0", cards=8, slots=1), bind_in_flight_max=1024, handoff_patience_s=0.0)
+    world = World(node("n0", cards=8, slots=1), bind_in_flight_max=1024)
     world.groups_are(spec("a"), spec("b"), queues=queues)
     world.adds(*[pod(f"a{at}", memory=10_000, annotations={GROUP: "g-a"}, created_s=1) for at in range(30)])
     held = world.placed()

@@ -40,7 +40,6 @@ class Stream:
             keep_free_after_s=AFTER_S,
             keep_free_for_s=self.keep_free_for_s,
             bind_in_flight_max=1024,
-            handoff_patience_s=0.0,
         )
         # For how many seconds on end a card of each node was free while small pods waited.
         self.idle = dict.fromkeys((f"n{at}" for at in range(self.nodes)), 0)

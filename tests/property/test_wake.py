@@ -103,7 +103,7 @@ class Twin:
             self.world.serves(bind.pod.name)
 
     def settings_change(self) -> None:
-        self.world.configures(handoff_patience_s=self.chance.choice((1.0, 5.0)))
+        self.world.configures(turn_wait_max_s=self.chance.choice((1.0, 5.0)))
 
     def a_pod_is_mistrusted(self) -> None:
         """What leaves the queue by a mistake of ours takes no wake with it."""

@@ -79,7 +79,7 @@ def test_a_pods_name_is_left_out(text, said):
 
 @pytest.mark.parametrize("why", [torn, unassigned, rival, served, full], ids=lambda why: why.__name__)
 async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
-    world = World(node("n1"), handoff_patience_s=0.0)
+    world = World(node("n1"))
     why(world)
     # Their own events may name them.
     about_them = [one for one in world.announced() if one.about.namespace == SECRET]

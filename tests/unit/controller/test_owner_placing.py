@@ -74,7 +74,7 @@ def test_the_same_event_told_twice_is_nothing():
 
 
 def test_no_more_bindings_are_in_flight_than_settings_allow():
-    world = World(*[node(f"n{i}") for i in range(5)], bind_in_flight_max=2, policy="spread")
+    world = World(*[node(f"n{i}") for i in range(5)], bind_in_flight_max=2, policy=Policy.SPREAD)
     world.adds(*[pod(f"p{i}") for i in range(5)])
     first = world.binds()
     assert len(first) == 2

@@ -176,7 +176,7 @@ def test_a_reserved_pod_is_not_kept_off_by_itself():
 
 
 def test_who_waits_its_turn_is_placed_elsewhere_once_it_is_forbidden_there():
-    world = World(*nodes("a1", "b1"), handoff_patience_s=60)
+    world = World(*nodes("a1", "b1"))
     world.owner.nodes.changed(node("b1", labels={ZONE: "b", HOST: "b1"}, unschedulable=True, version="2"))
     world.adds(pod("p"), pod("q", labels={"app": "web"}))
     (first,) = world.binds()

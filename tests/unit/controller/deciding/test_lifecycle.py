@@ -119,7 +119,7 @@ def test_what_cannot_happen_in_a_stage_is_an_error_that_changes_nothing():
     life.bind(one)
     with pytest.raises(UndefinedEventError, match="pod default/a is binding, where 'line up' cannot happen"):
         life.line_up(one, 1.0)
-    assert (one.stage, one.turn_s, life.in_flight) == (Stage.BINDING, 0.0, 1)
+    assert (one.stage, one.turn_s, life.in_flight) == (Stage.BINDING, None, 1)
     with pytest.raises(UndefinedEventError, match="is binding, where 'seen' cannot happen"):
         seen(life, "a")
 

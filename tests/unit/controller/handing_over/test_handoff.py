@@ -154,10 +154,10 @@ def test_a_node_that_is_gone_leaves_no_stamp():
 def test_a_crowded_node_is_not_crowded_any_more_once_something_ended_there():
     found = handoff()
     found.begin("uid-p", N1, ONE, 0.0)
-    found.crowd(N1, ONE)
-    assert found.crowded(ONE) == {"n1"}
+    found.crowds.add(N1, ONE, 2.0)
+    assert found.crowds.beyond(ONE, 2.0) == {"n1"}
     found.observe(bound("p", started=True), 1.0)
-    assert not found.crowded(ONE)
+    assert not found.crowds.beyond(ONE, 2.0)
 
 
 def served_in(world, seconds, name):
@@ -170,7 +170,7 @@ def served_in(world, seconds, name):
 
 
 def test_a_pod_waits_its_turn_on_a_busy_node_while_that_is_short_and_is_bound_when_it_comes():
-    world = World(node("n1"), node("n2"), handoff_patience_s=2.0)
+    world = World(node("n1"), node("n2"), turn_wait_max_s=2.0)
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     assert (first.pod.name, world.stage("b")) == ("a", "turn")
@@ -189,14 +189,14 @@ def test_pods_that_the_plugin_can_tell_apart_are_in_flight_together():
 
 
 def test_a_pod_takes_the_next_best_node_when_the_line_of_the_best_is_too_long():
-    world = World(node("n1"), node("n2"), handoff_patience_s=2.0)
+    world = World(node("n1"), node("n2"), turn_wait_max_s=2.0)
     served_in(world, 5.0, "measured")
     world.adds(pod("a"), pod("b"))
     assert sorted(bind.node for bind in world.binds()) == ["n1", "n2"]
 
 
 def test_a_pod_joins_a_long_line_rather_than_being_refused_where_nothing_else_fits():
-    world = World(node("n1"), handoff_patience_s=2.0)
+    world = World(node("n1"), turn_wait_max_s=2.0)
     served_in(world, 5.0, "measured")
     world.adds(pod("a"), pod("b"))
     assert [bind.pod.name for bind in world.binds()] == ["a"]
@@ -204,7 +204,7 @@ def test_a_pod_joins_a_long_line_rather_than_being_refused_where_nothing_else_fi
 
 
 def test_a_pod_that_waited_out_its_patience_goes_elsewhere_once_there_is_room():
-    world = World(node("n1"), handoff_patience_s=2.0)
+    world = World(node("n1"), turn_wait_max_s=2.0)
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
@@ -269,7 +269,7 @@ def test_a_pod_is_refused_where_only_a_silent_plugin_would_fit_it_and_placed_whe
 
 
 def test_a_pod_that_waits_its_turn_for_long_is_told_why():
-    world = World(node("n1"), handoff_patience_s=2.0)
+    world = World(node("n1"), turn_wait_max_s=2.0)
     world.adds(pod("a"), pod("b"))
     (first,) = world.binds()
     world.accepts(first)
@@ -292,3 +292,14 @@ def test_a_pod_does_not_keep_its_place_behind_a_plugin_that_has_become_silent():
     world.passes(3.0)
     assert world.stage("b") == "refused"
     assert world.holders("n1") == {"uid-a"}
+
+
+def test_a_node_that_turns_pods_away_is_not_waited_for_so_that_another_stays_whole():
+    world = World(node("n1"), node("n2"))
+    served_in(world, 0.1, "a")
+    world.adds(pod("b"))
+    (bind,) = world.binds()
+    assert bind.node == "n1"
+    world.shows(world.accepts(bind), phase=Phase.FAILED, status_reason="UnexpectedAdmissionError")
+    world.adds(pod("c"))
+    assert [bind.node for bind in world.binds()] == ["n2"]

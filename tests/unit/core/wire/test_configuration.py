@@ -151,12 +151,12 @@ def test_aliases_do_not_explode():
 
 def test_settings_stand_over_their_base():
     found = decode_own_settings(
-        "policy: spread\nschedule_weight: 3\ndialects: [vgpu, gpu_memory]\nhandoff_patience_s: 0.5\n"
+        "policy: spread\nschedule_weight: 3\ndialects: [vgpu, gpu_memory]\nturn_wait_max_s: 0.5\n"
         "metrics: {per_pod: true}\nadmission:\n  default_mode: {team-a: mig}\n  allow_privileged: true\n",
     ).over(Settings(bind_in_flight_max=9))
     assert (found.policy, found.schedule_weight, found.bind_in_flight_max) == (Policy.SPREAD, 3, 9)
     assert set(found.dialects or ()) == {DialectName("vgpu"), DialectName("gpu_memory")}
-    assert (found.handoff_patience_s, found.metrics_per_pod) == (0.5, True)
+    assert (found.turn_wait_max_s, found.metrics_per_pod) == (0.5, True)
     assert found.admission.default_mode == {"team-a": "mig"}
     assert found.admission.allow_privileged
     assert found.admission.trusted_accounts == Settings().admission.trusted_accounts

@@ -1,0 +1,45 @@
+"""Nodes known to have too long a line, so that they are not looked at again until something ends there."""
+
+from collections.abc import Set
+from typing import Final
+
+from controller.handing_over.marks import Keys
+from core.model import NodeName
+
+
+class Crowds:
+    """Which nodes would let a pod wait for longer than so many seconds, by what plugins could mistake it for."""
+
+    def __init__(self) -> None:
+        # Keys -> seconds -> the nodes known to let wait for longer than that. A node of some seconds is in all sets of
+        # fewer, too.
+        self._nodes: Final[dict[Keys, dict[float, set[NodeName]]]] = {}
+        self._keys: Final[dict[NodeName, set[Keys]]] = {}
+
+    def add(self, node: NodeName, keys: Keys, beyond_s: float) -> None:
+        """A pod with *keys* would wait on *node* for longer than *beyond_s*."""
+        self.beyond(keys, beyond_s)
+        for limit_s, nodes in self._nodes.setdefault(keys, {beyond_s: set()}).items():
+            if limit_s <= beyond_s:
+                nodes.add(node)
+        self._keys.setdefault(node, set()).add(keys)
+
+    def beyond(self, keys: Keys, limit_s: float) -> Set[NodeName]:
+        """The nodes known to let a pod with *keys* wait for longer than *limit_s*."""
+        by_limit = self._nodes.get(keys)
+        if by_limit is None:
+            return frozenset()
+        found = by_limit.get(limit_s)
+        if found is None:
+            longer = (nodes for beyond_s, nodes in by_limit.items() if beyond_s > limit_s)
+            found = by_limit[limit_s] = set().union(*longer)
+        return found
+
+    def forget(self, node: NodeName) -> None:
+        """Something ended on *node*: it may be tried again."""
+        for keys in self._keys.pop(node, ()):
+            by_limit = self._nodes[keys]
+            for nodes in by_limit.values():
+                nodes.discard(node)
+            if not any(by_limit.values()):
+                del self._nodes[keys]
