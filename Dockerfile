@@ -1,5 +1,7 @@
 # One image for webhook, controller and certificate Job: `python -m webhook`, `python -m controller`, `python -m certs`.
 ARG PYTHON=3.11
+# compiled, by mypyc; or interpreted, which needs no C compiler and nothing from Debian.
+ARG CORE=compiled
 
 FROM python:${PYTHON}-slim AS packages
 COPY requirements.lock /
@@ -7,15 +9,28 @@ RUN python -m venv --without-pip /venv \
  && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
       --only-binary :all: -r /requirements.lock
 
+FROM packages AS core-interpreted
+COPY core /app/core
+
+FROM core-interpreted AS core-compiled
+COPY requirements-compile.lock /
+COPY compile_core.py /
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
+ && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
+      --only-binary :all: -r /requirements-compile.lock \
+ && /venv/bin/python /compile_core.py --in-place /app
+
+FROM core-${CORE} AS core
+
 FROM python:${PYTHON}-slim
 COPY --from=packages /venv /venv
-COPY core /app/core
+COPY --from=core /app /app
 COPY runtime /app/runtime
 COPY kube /app/kube
 COPY certs /app/certs
 COPY webhook /app/webhook
 COPY controller /app/controller
-# Compiled here, because the root file system is read-only later; PYTHONSAFEPATH keeps a folder that happens to be the
+# To bytecode here, because the root file system is read-only later; PYTHONSAFEPATH keeps a folder that happens to be the
 # working directory from shadowing a package.
 RUN /venv/bin/python -m compileall -q /app
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
