@@ -1,4 +1,5 @@
-# One image for webhook, controller and certificate Job: `python -m webhook`, `python -m controller`, `python -m certs`.
+# One image for webhook, controller and certificates: `python -m webhook`, `python -m controller`, `python -m certs`; and for
+# `python -m cli doctor`, which looks at the cluster from within.
 ARG PYTHON=3.11
 # compiled, by mypyc; or interpreted, which needs no C compiler and nothing from Debian.
 ARG CORE=compiled
@@ -28,6 +29,7 @@ COPY --from=core /app /app
 COPY runtime /app/runtime
 COPY kube /app/kube
 COPY certs /app/certs
+COPY cli /app/cli
 COPY webhook /app/webhook
 COPY controller /app/controller
 # To bytecode here, because the root file system is read-only later; PYTHONSAFEPATH keeps a folder that happens to be the

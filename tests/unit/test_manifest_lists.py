@@ -5,6 +5,7 @@ import pytest
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
+from tests.support.pages import chart
 from tests.support.pages.manifest_lists import BASE, written
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -28,3 +29,8 @@ def test_a_list_that_lacks_an_entry_is_completed_and_one_too_many_is_taken_out()
 def test_a_list_of_something_else_is_refused():
     with pytest.raises(ValueError, match="follows from the dialects"):
         written("  x: [\n    'a',\n    'b'\n  ]\n", BOOK)
+
+
+def test_the_chart_is_what_follows_from_the_base():
+    for name, text in chart.files().items():
+        assert (chart.CHART / name).read_text(encoding="utf-8") == text, "run scripts/manifests"

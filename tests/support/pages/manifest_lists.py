@@ -1,4 +1,4 @@
-"""``scripts/manifests``: writes the lists of keys, resources and accounts in deploy/base anew, from the dialects.
+"""``scripts/manifests``: writes the lists of keys, resources and accounts in deploy/base anew, and the chart after it.
 
 Manifests say in CEL which pods concern cards. Each list there, one entry to a line, follows from the dialects. Which
 one it is, is told by what it holds: the one with which it has the most in common.
@@ -13,6 +13,7 @@ from typing import Final
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+from tests.support.pages import chart
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"
 # Keys and resources with these affixes are told by them in CEL: there is one for every model of a chip.
@@ -74,6 +75,7 @@ def main() -> int:
         if after != before:
             path.write_text(after, encoding="utf-8")
             sys.stdout.write(f"{path.relative_to(BASE.parents[1])} was written anew\n")
+    chart.write()
     return 0
 
 

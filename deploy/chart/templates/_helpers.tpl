@@ -1,0 +1,45 @@
+{{- define "cardshare.name" -}}
+{{ .Values.name }}
+{{- end }}
+
+{{- define "cardshare.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "cardshare.replicas" -}}
+{{ .Values.replicas }}
+{{- end }}
+
+{{/* The account of the controller, which writes assignments. */}}
+{{- define "cardshare.account" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
+{{- end }}
+
+{{/* The Lease by which controllers agree who decides, where it is not the default of --lease. */}}
+{{- define "cardshare.lease" -}}
+{{- if ne (printf "%s/%s" .Release.Namespace .Values.name) "cardshare-system/cardshare" -}}
+{{ .Release.Namespace }}/{{ .Values.name }}-controller
+{{- end }}
+{{- end }}
+
+{{/* CEL: whoever writes is no scheduler of the pod that it writes; empty where there is no scheduler beside cardshare. */}}
+{{- define "cardshare.others" -}}
+{{- $parts := list }}
+{{- range $name, $account := .Values.otherSchedulers }}
+{{- $who := printf "request.userInfo.username == '%s'" $account }}
+{{- $parts = append $parts (printf "%s\n    && oldObject.spec.?schedulerName.orValue('') == '%s'" $who $name) }}
+{{- end }}
+{{- if eq (len $parts) 1 -}}
+!({{ first $parts }})
+{{- else if $parts -}}
+!(({{ join ")\n  || (" $parts }}))
+{{- end }}
+{{- end }}
+
+{{/* CEL: whoever binds is neither the controller nor a scheduler beside it. */}}
+{{- define "cardshare.schedulers" -}}
+{{- $accounts := append (values .Values.otherSchedulers) (include "cardshare.account" .) | uniq | sortAlpha -}}
+!(request.userInfo.username in [
+  '{{ join "',\n  '" $accounts }}'
+])
+{{- end }}

@@ -1,0 +1,196 @@
+"""The Helm chart makes the objects of the overlays, under whatever names; by helm, or else by tests/helm."""
+
+import os
+import re
+
+import pytest
+import yaml
+
+from certs.options import EnsureInCluster
+from certs.options import parse as parse_certs
+from controller import config as controller_config
+from core.settings import Settings
+from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
+from tests.support.servers import helm
+from tests.support.servers.kustomized import overlay
+
+VOLCANO = {"volcano": "system:serviceaccount:volcano-system:volcano-scheduler"}
+# What each overlay is by values.
+VALUES = {
+    "default": {},
+    "volcano-name": {"schedulerNames": ["cardshare", "volcano"], "trustNamespaces": ["kube-system", "volcano-system"]},
+    "beside-volcano": {"otherSchedulers": VOLCANO, "trustNamespaces": ["kube-system", "volcano-system"]},
+}
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    try:
+        return helm.find_or_build(os.environ)
+    except helm.UnavailableError as e:
+        pytest.skip(str(e))
+
+
+@pytest.fixture(scope="module")
+def render(renderer):
+    return renderer.render
+
+
+def by_key(objects):
+    """Objects by kind, namespace and name, in a form in which what means the same is the same."""
+    found = {}
+    for one in objects:
+        metadata = one["metadata"]
+        notes = metadata.get("annotations", {})
+        if notes.get("helm.sh/hook") == "test" or one["kind"] == "Namespace":
+            continue
+        metadata["annotations"] = {key: value for key, value in notes.items() if not key.startswith("helm.sh/")}
+        if not metadata["annotations"]:
+            del metadata["annotations"]
+        if "cardshare.yaml" in one.get("data", {}):
+            one["data"]["cardshare.yaml"] = yaml.safe_load(one["data"]["cardshare.yaml"])
+        key = (one["kind"], metadata.get("namespace"), metadata["name"])
+        assert key not in found
+        found[key] = plain(one)
+    return found
+
+
+def plain(value):
+    """*value* with no more than one blank between words: CEL that is broken into other lines is the same."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+@pytest.mark.timeout(300)  # Go may have to build first
+@pytest.mark.parametrize("name", VALUES)
+def test_the_chart_makes_the_objects_of_each_overlay(render, name):
+    expected, found = by_key(overlay(name)), by_key(render(values=VALUES[name]))
+    assert found.keys() == expected.keys()
+    for key, one in expected.items():
+        assert found[key] == one, key
+
+
+def strings(value):
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from (key, *strings(each))
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings(each)
+    elif isinstance(value, str):
+        yield value
+
+
+@pytest.fixture(scope="module")
+def elsewhere(render):
+    return render(values={"name": "shares", "schedulerNames": ["cardshare", "volcano"]}, namespace="elsewhere")
+
+
+def one(objects, kind, name):
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def test_elsewhere_nothing_keeps_the_usual_names(elsewhere):
+    # The audience and the names of the policies' and the webhooks' entries are words, and no objects' names.
+    known = re.compile(r"cardshare\.io|^cardshare$|^cardshare:|/etc/cardshare|^cardshare-controller$")
+    kept = {text for each in elsewhere for text in strings(each) if "cardshare" in text and not known.search(text)}
+    assert {text for text in kept if "cardshare-" in text} == set()
+    audiences = [
+        each["serviceAccountToken"]["audience"]
+        for each in one(elsewhere, "Deployment", "shares-webhook")["spec"]["template"]["spec"]["volumes"][-1][
+            "projected"
+        ]["sources"]
+    ]
+    assert audiences == [controller_config.AUDIENCE]
+
+
+def test_elsewhere_every_name_that_an_object_refers_to_exists(elsewhere):
+    there = {(each["kind"], each["metadata"]["name"]) for each in elsewhere}
+    for each in elsewhere:
+        spec = each.get("spec", {})
+        if each["kind"].endswith("RoleBinding"):
+            assert (each["roleRef"]["kind"], each["roleRef"]["name"]) in there
+            assert {(who["kind"], who["name"]) for who in each["subjects"]} <= there
+        template = spec.get("jobTemplate", {"spec": spec})["spec"].get("template", {}).get("spec")
+        if template is not None:
+            assert ("ServiceAccount", template["serviceAccountName"]) in there
+            for volume in template.get("volumes", ()):
+                if "configMap" in volume:
+                    assert ("ConfigMap", volume["configMap"]["name"]) in there
+        for entry in each.get("webhooks", ()):
+            service = entry["clientConfig"]["service"]
+            assert ("Service", service["name"]) in there
+            assert service["namespace"] == "elsewhere"
+            assert "elsewhere" in entry["namespaceSelector"]["matchExpressions"][0]["values"]
+        if "paramRef" in spec:
+            assert spec["paramRef"]["namespace"] == "elsewhere"
+            assert ("ConfigMap", spec["paramRef"]["name"]) in there
+
+
+def test_elsewhere_the_controllers_account_is_trusted_by_webhook_conditions_and_policies_alike(elsewhere):
+    account = "system:serviceaccount:elsewhere:shares-controller"
+    settings = decode_settings(one(elsewhere, "ConfigMap", "shares-settings")["data"]["cardshare.yaml"])
+    assert settings.admission.trusted_accounts == (account, *PLUGIN_ACCOUNTS)
+    assert settings.scheduler_names == ("cardshare", "volcano")
+    assert one(elsewhere, "ConfigMap", "shares-accounts")["data"]["trusted-accounts"].split() == [account]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        for entry in one(elsewhere, kind, "shares")["webhooks"]:
+            for condition in entry.get("matchConditions", ()):
+                if condition["name"] in ("writer-is-not-trusted-here", "writer-is-no-scheduler"):
+                    assert f"'{account}'" in condition["expression"], entry["name"]
+
+
+def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
+    def args(kind, name):
+        (container,) = one(elsewhere, kind, name)["spec"]["template"]["spec"]["containers"]
+        return container["args"]
+
+    options = controller_config.parse(args("Deployment", "shares-controller"), {})
+    assert options.lease == ("elsewhere", "shares-controller")
+    wanted = parse_certs(args("Job", "shares-certs"), {})
+    assert isinstance(wanted, EnsureInCluster)
+    assert (wanted.place.namespace, wanted.place.secret, wanted.place.service) == (
+        "elsewhere",
+        "shares-webhook-tls",
+        "shares-webhook",
+    )
+    assert "shares-controller.elsewhere.svc" in wanted.wanted.dns_names
+    assert "--preview-url=https://shares-controller.elsewhere.svc:8444" in args("Deployment", "shares-webhook")
+    (doctor,) = one(elsewhere, "Pod", "shares-doctor")["spec"]["containers"]
+    assert doctor["args"] == ["doctor", "--namespace=elsewhere", "--name=shares"]
+
+
+def test_without_another_scheduler_nobody_else_assigns_cards(render):
+    found = render(values={"otherSchedulers": {"hami-scheduler": None}})
+    assert one(found, "ConfigMap", "cardshare-accounts")["data"]["scheduler-accounts"] == ""
+    assert decode_settings(one(found, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]) == Settings()
+    conditions = [
+        condition
+        for each in found
+        for entry in each.get("webhooks", ())
+        for condition in entry.get("matchConditions", ())
+    ]
+    assert "writer-is-not-its-scheduler" not in {condition["name"] for condition in conditions}
+    assert not any("hami-scheduler" in condition["expression"] for condition in conditions)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"replica": 3}, "replica"),
+        ({"replicas": 0}, "replicas"),
+        ({"schedulerNames": ["default-scheduler"]}, "schedulerNames"),
+        ({"otherSchedulers": {"x": "somebody"}}, "otherSchedulers"),
+        ({"settings": {"scheduler_names": ["x"]}}, "settings"),
+        ({"name": "Not-A-Name"}, "name"),
+    ],
+)
+def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):
+    if not renderer.is_helm:
+        pytest.skip("only helm itself judges values; name one with CARDSHARE_HELM")
+    with pytest.raises(helm.RefusedError, match=says):
+        renderer.render(values)

@@ -1,0 +1,124 @@
+"""``scripts/manifests``: writes the templates of deploy/chart anew, from deploy/base.
+
+The chart has no text of its own about what is installed: each template is a file of the base, in which names, namespace
+and what the overlays patch are values. What stands only in the chart (settings, `helm test`) is written by hand.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+_DEPLOY: Final = Path(__file__).parents[3] / "deploy"
+CHART: Final = _DEPLOY / "chart"
+NAME: Final = '{{ include "cardshare.name" $ }}'
+_NAMESPACE: Final = "{{ $.Release.Namespace }}"
+# The namespace is helm's to make, and settings.yaml is written by hand.
+_FILES: Final = (
+    "accounts.yaml",
+    "admission.yaml",
+    "certificates.yaml",
+    "controller.yaml",
+    "policy.yaml",
+    "preview.yaml",
+    "rights.yaml",
+    "viewer.yaml",
+    "webhook.yaml",
+)
+_OBJECTS: Final = (
+    r"\bcardshare-(accounts|callers|certs-keeper|certs|controller-volcano|controller|explain|last-good|preview|settings"
+    r"|viewer|webhook-tls|webhook)\b"
+)
+_LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
+_OTHERS: Final = """\
+      {{- with include "cardshare.others" $ }}
+      - name: writer-is-not-its-scheduler
+        expression: |
+{{ . | indent 10 }}
+      {{- end }}
+"""
+
+
+def files() -> dict[str, str]:
+    """Every file of the chart that follows from the base, by its path there."""
+    base = {name: (_DEPLOY / "base" / name).read_text(encoding="utf-8") for name in _FILES}
+    found = {f"templates/{name}": template(text) for name, text in base.items()}
+    rights = template((_DEPLOY / "overlays/volcano-name/rights.yaml").read_text(encoding="utf-8"), labelled=False)
+    guard = '{{- if has "volcano" $.Values.schedulerNames }}\n'
+    found["templates/rights-volcano.yaml"] = f"{guard}{rights}{{{{- end }}}}\n"
+    accounts = next(yaml.safe_load_all(base["policy.yaml"]))["data"]["plugin-accounts"]
+    return found | {"plugin-accounts.txt": accounts}
+
+
+def template(text: str, *, labelled: bool = True) -> str:
+    """The template of one file; *labelled*: with the label that the base's kustomization gives every object."""
+    assert "{{" not in text
+    parts = text.split("\n---\n")
+    text = "\n---\n".join(map(_labelled, parts)) if labelled else text
+    for replaced, by in _REPLACED:
+        text = re.sub(replaced, by, text, flags=re.MULTILINE)
+    return text
+
+
+def _labelled(document: str) -> str:
+    """*document* with the label among those of its metadata."""
+    head, metadata, rest = re.split(r"^(metadata:\n(?:  .*\n?)+)", document, maxsplit=1, flags=re.MULTILINE)
+    if _LABEL in metadata:
+        return document
+    if re.search(r"^  labels:.*\n", metadata, re.MULTILINE):
+        metadata = re.sub(r"^(  labels:.*\n)", rf"\1{_LABEL}", metadata, flags=re.MULTILINE)
+    else:
+        metadata = f"{metadata.rstrip()}\n  labels:\n{_LABEL}"
+    return f"{head}{metadata}{rest}"
+
+
+_REPLACED: Final = (
+    # The audience is a word that both sides know, and no object's name.
+    (r"audience(:?) cardshare-controller$", r"audience\1 cardshare@controller"),
+    ("'system:serviceaccount:cardshare-system:cardshare-controller'", "'{{ include \"cardshare.account\" $ }}'"),
+    (_OBJECTS, rf"{NAME}-\1"),
+    ("cardshare-system", _NAMESPACE),
+    ("cardshare@", "cardshare-"),
+    # A Job cannot be changed: helm makes it anew, after everything else.
+    (
+        r"^(kind: Job\nmetadata:\n)",
+        r"\1  annotations:\n    helm.sh/hook: post-install,post-upgrade\n"
+        r"    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n",
+    ),
+    (r"^  name: cardshare$", f"  name: {NAME}"),
+    (r"resourceNames: \[cardshare\]", f"resourceNames: [{NAME}]"),
+    (r"--webhook=cardshare$", f"--webhook={NAME}"),
+    (r"image: cardshare$", 'image: {{ include "cardshare.image" $ }}'),
+    (r"imagePullPolicy: IfNotPresent", "imagePullPolicy: {{ $.Values.image.pullPolicy }}"),
+    (
+        r"^( *)enableServiceLinks: false\n",
+        r"\1enableServiceLinks: false\n\1{{- with $.Values.image.pullSecrets }}\n"
+        r"\1imagePullSecrets: {{ toJson . }}\n\1{{- end }}\n",
+    ),
+    (r'(CARDSHARE_TRUST_NAMESPACES\n *value: )""', r'\1{{ join "," $.Values.trustNamespaces | quote }}'),
+    (r"replicas: 2$", 'replicas: {{ include "cardshare.replicas" $ }}'),
+    (
+        r"^( *)(- --keep-last-good=.*\n)",
+        r'\1\2\1{{- with include "cardshare.lease" $ }}' r"\n\1- --lease={{ . }}\n\1{{- end }}\n",
+    ),
+    (
+        r'^  scheduler-accounts: ""\n',
+        "  scheduler-accounts: {{ if $.Values.otherSchedulers }}|\n"
+        "    {{- range $name, $account := $.Values.otherSchedulers }}\n"
+        '    {{ $name }}={{ $account }}\n    {{- end }}\n    {{- else }}""{{ end }}\n',
+    ),
+    (r"^( *- name: touches-cards(?:-or-nearly-speaks-of-them)?\n)", rf"{_OTHERS}\1"),
+    (
+        r"( *)!\(request\.userInfo\.username in \[\n *'\{\{ include \"cardshare\.account\" \$ \}\}'\n *\]\)",
+        r'{{ include "cardshare.schedulers" $ | indent 10 }}',
+    ),
+)
+
+
+def write() -> None:
+    """Write them."""
+    for name, text in files().items():
+        path = CHART / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

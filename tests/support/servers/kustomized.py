@@ -1,0 +1,88 @@
+"""What `kubectl kustomize` makes of an overlay of deploy/, as far as these overlays go; needs no kubectl.
+
+tests/e2e installs what kubectl itself makes of them.
+"""
+
+import copy
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+DEPLOY: Final = Path(__file__).resolve().parents[3] / "deploy"
+
+Json = dict[str, Any]
+
+
+def overlay(name: str) -> list[Json]:
+    """Every object of an overlay."""
+    return _built(DEPLOY / "overlays" / name)
+
+
+def _built(folder: Path) -> list[Json]:
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    unknown = said.keys() - {"apiVersion", "kind", "resources", "patches", "labels", "images"}
+    assert not unknown, f"{folder}: {unknown} is not read here"
+    found: list[Json] = []
+    for name in said["resources"]:
+        path = folder / name
+        found += _built(path.resolve()) if path.is_dir() else yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    for pairs in said.get("labels", ()):
+        for document in found:
+            document["metadata"].setdefault("labels", {}).update(pairs["pairs"])
+    for patch in said.get("patches", ()):
+        _patch(found, patch, folder)
+    for image in said.get("images", ()):
+        _tag(found, image["name"], image["newTag"])
+    return found
+
+
+def _patch(documents: list[Json], patch: Json, folder: Path) -> None:
+    text = patch.get("patch") or (folder / patch["path"]).read_text(encoding="utf-8")
+    given = yaml.safe_load(text)
+    if "target" not in patch:
+        (document,) = [one for one in documents if _key(one) == _key(given)]
+        document["data"].update(given["data"])
+        return
+    target = patch["target"]
+    chosen = [
+        one
+        for one in documents
+        if one["kind"] == target["kind"] and re.fullmatch(target["name"], one["metadata"]["name"])
+    ]
+    assert chosen, f"{folder}: {target} names nothing"
+    for document in chosen:
+        _operate(document, given)
+
+
+def _key(document: Json) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def _operate(document: Json, operations: list[Json]) -> None:
+    """JSON patch, as far as it is used."""
+    for each in operations:
+        *way, last = [int(part) if part.isdigit() else part for part in each["path"].strip("/").split("/")]
+        place: Any = document
+        for part in way:
+            place = place[part]
+        match each["op"]:
+            case "test":
+                assert place[last] == each["value"], each
+            case "add":
+                place.insert(last, copy.deepcopy(each["value"]))
+            case op:
+                assert op == "replace", each
+                place[last] = each["value"]
+
+
+def _tag(value: Any, name: str, tag: str) -> None:
+    if isinstance(value, dict):
+        if value.get("image") == name:
+            value["image"] = f"{name}:{tag}"
+        for each in value.values():
+            _tag(each, name, tag)
+    elif isinstance(value, list):
+        for each in value:
+            _tag(each, name, tag)
