@@ -2,8 +2,10 @@
 
 N nodes x 8 cards of three models, about half of the cards in use. With --churn a random holder is released for
 every placement. With --selective half of the shapes select 1 % of the nodes by label, and every tenth shape fits
-nowhere. --dialect takes nodes and pods of another protocol. Seeded: the same figures are asked of the same cluster
-every time.
+nowhere. With --predicates nodes have zones and taints, and of the pods half select a zone and tolerate the taint, a
+tenth keep apart from their like by host, and a tenth are spread over zones. --dialect takes nodes and pods of another
+protocol. Seeded: the same figures are asked of the same
+cluster every time.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from dataclasses import replace
 from controller.garbage import Garbage
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.model import Pod, PodUid
+from core.model import NO_PEERS, Node, PeerTerm, PeerTerms, Pod, PodUid, Requirement, Spread, Taint, Toleration
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
@@ -24,6 +26,11 @@ from core.placing.shape import Shape
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile
+
+_ZONE = "topology.kubernetes.io/zone"
+_HOST = "kubernetes.io/hostname"
+_ZONES = 10
+_TAINT = Taint(key="example.com/shared", effect="NoSchedule")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", choices=("binpack", "spread"), default="binpack")
     parser.add_argument("--churn", action="store_true", help="one release for every placement")
     parser.add_argument("--selective", action="store_true", help="half of the shapes select 1 %% of the nodes")
+    parser.add_argument("--predicates", action="store_true", help="selectors, taints, anti-affinity and spread")
     parser.add_argument("--decisions", type=int, help="decisions measured (default 20000; without --churn 2 a node)")
     parser.add_argument("--dialect", choices=tuple(FLEETS), default="vgpu", help="whose nodes and pods (default vgpu)")
     parser.add_argument("--seed", type=int, default=1)
@@ -47,9 +55,11 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     fleet = FLEETS[args.dialect]
     ledger = Ledger(standard_catalog(), fleet.tables, settings)
     for number in range(args.nodes):
-        ledger.set_node(fleet.node(number))
+        ledger.set_node(_zoned(fleet.node(number), number) if args.predicates else fleet.node(number))
     candidates = Candidates(ledger, node_policy(settings))
     pods = [fleet.pod(number, args, chance) for number in range(args.shapes)]
+    if args.predicates:
+        pods = [_minding(pod, number) for number, pod in enumerate(pods)]
     shapes = [_shape(pod, ledger) for pod in pods]
     placed = _half_fill(ledger, candidates, pods, shapes, args.nodes, fleet.pods_to_half, chance)
     for pod, shape in zip(pods, shapes, strict=True):
@@ -81,7 +91,10 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
             ledger.release(placed.pop())
     elapsed, cpu = time.perf_counter() - began, time.process_time() - began_cpu
     times.sort()
-    params = {k: getattr(args, k) for k in ("nodes", "shapes", "policy", "churn", "selective", "decisions", "dialect")}
+    params = {
+        k: getattr(args, k)
+        for k in ("nodes", "shapes", "policy", "churn", "selective", "predicates", "decisions", "dialect")
+    }
     for metric, value, unit in (
         ("decisions_per_s", round(args.decisions / elapsed), "1/s"),
         ("cpu_us_per_decision", round(cpu / args.decisions * 1e6, 1), "us"),
@@ -93,6 +106,27 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         ("peak_rss_mib", peak_rss_mib(), "MiB"),
     ):
         yield Result(metric=metric, value=value, unit=unit, params=params)
+
+
+def _zoned(node: Node, number: int) -> Node:
+    labels = {**node.labels, _ZONE: f"zone-{number % _ZONES}", _HOST: node.name}
+    return replace(node, labels=labels, taints=(_TAINT,) if number % 2 else ())
+
+
+def _minding(pod: Pod, number: int) -> Pod:
+    """*pod* with what --predicates says of it; each tenth keeps apart, and each tenth is spread."""
+    labels = {**pod.labels, "app": f"app-{number}"}
+    like = (Requirement(key="app", operator="In", values=(labels["app"],)),)
+    constraints, peers = pod.constraints, NO_PEERS
+    if number % 2:
+        tolerations = (*constraints.tolerations, Toleration(key=_TAINT.key, operator="Exists"))
+        selector = (*constraints.selector, (_ZONE, f"zone-{number % _ZONES}"))
+        constraints = replace(constraints, tolerations=tolerations, selector=selector)
+    if number % 10 == 0:
+        peers = PeerTerms(anti_affinity=(PeerTerm(topology_key=_HOST, selector=like),))
+    elif number % 10 == 2:
+        peers = PeerTerms(spread=(Spread(topology_key=_ZONE, selector=like),))
+    return replace(pod, labels=labels, constraints=constraints, peers=peers)
 
 
 def _renamed(pod: Pod, uid: str) -> Pod:

@@ -18,12 +18,17 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 
 
 class Cluster:
-    """Nodes by name, pods by name (those on nodes), and the labels of namespaces."""
+    """Nodes by name, pods by name (those on nodes), and the labels of namespaces.
+
+    forgets_labels_of_namespaces: judge as kube-scheduler of v1.36 does: a namespaceSelector of the pod's own terms that
+    meets no labels at all, as one with DoesNotExist or NotIn does, means every namespace.
+    """
 
     def __init__(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.nodes: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.namespaces = namespaces
+        self.forgets_labels_of_namespaces = False
 
     def there(self) -> Iterator[tuple[Object, Object]]:
         """Every pod that is on a node that exists and has not ended, with that node."""
@@ -64,7 +69,7 @@ class Cluster:
 
     def _is_beside(self, pod: Object, node: Object) -> bool:
         return any(
-            self._means(term, pod, other) and in_one_domain(term["topologyKey"], node, where)
+            self._means(term, pod, other, own=True) and in_one_domain(term["topologyKey"], node, where)
             for term in terms(pod, "podAntiAffinity")
             for other, where in self.there()
         )
@@ -73,12 +78,14 @@ class Cluster:
         asked = terms(pod, "podAffinity")
         if not all(term["topologyKey"] in labels(node) for term in asked):
             return False
-        friends = [where for other, where in self.there() if all(self._means(term, pod, other) for term in asked)]
+        friends = [
+            where for other, where in self.there() if all(self._means(term, pod, other, own=True) for term in asked)
+        ]
         if all(any(in_one_domain(term["topologyKey"], node, where) for where in friends) for term in asked):
             return True
         # The first of a series of pods with affinity to themselves.
         known = any(term["topologyKey"] in labels(where) for where in friends for term in asked)
-        return not known and all(self._means(term, pod, pod) for term in asked)
+        return not known and all(self._means(term, pod, pod, own=True) for term in asked)
 
     def _is_even(self, pod: Object, node: Object) -> bool:
         asked = [
@@ -114,13 +121,15 @@ class Cluster:
         fewest = 0 if len(domains) < (one.get("minDomains") or 1) else min(domains.values(), default=0)
         return domains.get(labels(node)[key], 0) + counts(pod) - fewest <= int(one["maxSkew"])
 
-    def _means(self, term: Object, whose: Object, other: Object) -> bool:
-        """Whether *term* of the pod *whose* is about *other*."""
+    def _means(self, term: Object, whose: Object, other: Object, *, own: bool = False) -> bool:
+        """Whether *term* of the pod *whose*, the one that is judged if *own*, is about *other*."""
         namespace = other["metadata"]["namespace"]
         named, asked = term.get("namespaces") or [], term.get("namespaceSelector")
         if not named and asked is None:
             named = [whose["metadata"]["namespace"]]
         among = namespace in named or (asked is not None and meets(self.namespaces[namespace], asked))
+        if own and self.forgets_labels_of_namespaces:
+            among = among or (asked is not None and meets({}, asked))
         if not among or not meets(labels(other), term.get("labelSelector")):
             return False
         mine = labels(whose)
