@@ -28,8 +28,8 @@ def left_idle(ledger: Ledger, placement: Placement) -> float:
     dialect = ledger.catalog.dialects[placement.dialect]
     cards = ledger.states[placement.node].cards(placement.dialect)
     before, after = dialect.room(cards), dialect.room(dialect.take(cards, placement.assignment))
-    is_idle = before.idle == len(cards)
-    opened = 1.0 if is_idle else (before.idle - after.idle) / len(cards)
+    # Of an idle node some cards may be unhealthy.
+    opened = (before.idle - after.idle) / len(cards) if before.used_ppm else 1.0
     return max(opened - (after.used_ppm - before.used_ppm) / 1_000_000, 0.0)
 
 

@@ -13,10 +13,10 @@ from tests.support.worlds.world import node, pod
 SETTINGS = Settings(turn_wait_max_s=64.0)
 
 
-def left_idle(*pods):
-    """What the last of *pods* leaves idle of what it opens, on one node of four cards of 10,000 MiB."""
+def left_idle(*pods, on=None):
+    """What the last of *pods* leaves idle of what it opens, on one node of four cards of 10,000 MiB, or *on* another."""
     ledger = Ledger(standard_catalog(), Tables(), SETTINGS)
-    ledger.set_node(node("n1", cards=4))
+    ledger.set_node(on or node("n1", cards=4))
     candidates = Candidates(ledger, node_policy(SETTINGS))
     left = -1.0
     for one in pods:
@@ -43,6 +43,12 @@ def left_idle(*pods):
 )
 def test_what_is_opened_and_not_used_is_a_part_of_the_node(pods, left):
     assert left_idle(*pods) == pytest.approx(left)
+
+
+def test_an_idle_node_with_an_unhealthy_card_is_idle():
+    cards = "".join(f"c{at},10,10000,NVIDIA-T4,{healthy},hami-core:" for at, healthy in enumerate(("true", "false")))
+    found = left_idle(pod("a", memory=5000), on=node("n1", cards=2, annotations={"volcano.sh/node-vgpu-register": cards}))
+    assert found == pytest.approx(3 / 4, abs=0.01)
 
 
 def test_waits_are_worth_the_part_that_is_left_idle():
