@@ -11,6 +11,7 @@ from core.cardless import CARDLESS
 from core.dialects.ascend_hami.dialect import DIALECT as ASCEND_HAMI
 from core.dialects.gpushare.memory import DIALECT as GPU_MEMORY
 from core.dialects.gpushare.number import DIALECT as GPU_NUMBER
+from core.dialects.hami.dialect import DIALECT as HAMI
 from core.dialects.mindcluster.dialect import DIALECT as MINDCLUSTER
 from core.dialects.vgpu.dialect import DIALECT as VGPU
 from core.dialects.whole_gpu.dialect import DIALECT as WHOLE_GPU
@@ -23,7 +24,7 @@ from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 
 # In the order in which they are asked.
-_ALL: Final[tuple[AnySpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI)
+_ALL: Final[tuple[AnySpec, ...]] = (VGPU, GPU_MEMORY, GPU_NUMBER, MINDCLUSTER, WHOLE_GPU, ASCEND_HAMI, HAMI)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Catalog:
     specs: tuple[AnySpec, ...]
     dialects: Mapping[DialectName, AnyDialect] = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
+    stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
@@ -50,6 +52,9 @@ class Catalog:
             for one in self.specs
         }
         object.__setattr__(self, "rivals", rivals)
+        # By the dialect that serves a node instead of another, which sells by the same resource elsewhere.
+        stands_in = {one.name: one.instead_of for one in self.specs if one.instead_of is not None}
+        object.__setattr__(self, "stands_in", stands_in)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -106,6 +111,7 @@ class Catalog:
             request = self.dialects[name].request(pod, tables)
             if request is not None:
                 found.append((name, request))
+        found = self._one_of_a_name(found, settings)
         if not found:
             return None
         if len(found) > 1:
@@ -116,6 +122,17 @@ class Catalog:
         if not settings.has_on(name):
             return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
+
+    def _one_of_a_name(
+        self, found: list[tuple[DialectName, Any]], settings: Settings
+    ) -> list[tuple[DialectName, Any]]:
+        """*found*, of two dialects that sell by one resource only the one that the pod means, if it is switched on."""
+        names = {name for name, _ in found}
+        for name, other in self.stands_in.items():
+            if name in names and other in names:
+                left = other if settings.has_on(name) else name
+                found = [one for one in found if one[0] != left]
+        return found
 
     def _crowded(self, pod: AnyPod, tables: Tables) -> tuple[Violation, ...] | None:
         """CS220: *pod* has too many containers to be judged, and one of them alone asks for cards."""
@@ -159,17 +176,24 @@ class Catalog:
         """(cards by dialect, complaints) of *node*: which protocols it offers, so that no card is sold twice."""
         offers: dict[DialectName, tuple[Any, ...]] = {}
         complaints: list[Complaint] = []
+        unread: set[DialectName] = set()
         for name, dialect in self.dialects.items():
             if not settings.has_on(name):
                 continue
             match dialect.offer(node, tables):
                 case Offer(cards=cards, complaints=some):
-                    offers[name] = cards
+                    if cards or name not in self.stands_in:
+                        offers[name] = cards
                     complaints.extend(some)
                 case Complaint() as complaint:
                     complaints.append(complaint)
+                    unread.add(name)
                 case None:
                     pass
+        for name, other in self.stands_in.items():
+            # Where its register cannot be read, what is allocatable may be shares, and is sold by nobody.
+            if name in offers or name in unread:
+                offers.pop(other, None)
         return offers, tuple(complaints)
 
     def problems_of_kinds(self, tables: Tables, settings: Settings) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Both processes merge the same texts by the same precedence:
 - volcano-scheduler.conf beside it wins over that of the ConfigMap of Volcano's scheduler.
 - device-config.yaml of a file wins over ConfigMaps. Of these, the one that settings name wins. The Ascend plugin's own
   gives the chips that the former does not list; its ``nvidia`` section counts only where the former does not exist and
-  it names Volcano's resources (HAMi's own names others).
+  it names Volcano's resources. Where it names others it is HAMi's own, for HAMi's plugin for NVIDIA cards.
 
 Each text is taken whole or not at all, and none holds up another.
 """
@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from core.catalog import Catalog
 from core.errors import ConfigError
-from core.settings import AscendTable, DialectName, Settings, Tables, VgpuTable, Vocabulary
+from core.settings import AscendTable, DialectName, HamiTable, Settings, Tables, VgpuTable, Vocabulary
 from core.wire.configuration import OwnSettings, decode_own_settings
 from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
@@ -142,9 +142,11 @@ def merge(parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tu
     off = tuple((name, _switch(name, own, conf)) for name in sorted(catalog.dialects) if not settings.has_on(name))
     settings = replace(settings, scheduler_names=scheduler_names or settings.scheduler_names, switched_off=off)
     vgpu, ascend = _devices(parts)
+    hami = parts.get(Source.CHIPS_MAP)
     devices = DeviceConfig(
         vgpu=vgpu.part.vgpu if vgpu is not None else VgpuTable(),
         ascend=ascend.part.ascend if ascend is not None else AscendTable(),
+        hami=_hami(hami.part) if hami is not None and isinstance(hami.part, DeviceConfig) else HamiTable(),
     )
     tables = spoken.tables(devices, 0)
     notes = [*_notes(conf, spoken.notes), *_device_notes(vgpu, ascend)]
@@ -194,6 +196,11 @@ def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Part[DeviceConfig] | Non
     if chips is not None and chips.part.vgpu.number_resource.startswith(_VOLCANO):
         return chips, chips
     return None, chips
+
+
+def _hami(found: DeviceConfig) -> HamiTable:
+    """What HAMi's own text says of NVIDIA cards; as shipped where its section names Volcano's resources."""
+    return HamiTable() if found.hami.count_resource.startswith(_VOLCANO) else found.hami
 
 
 def _switch(name: DialectName, own: _Part[OwnSettings] | None, conf: _Part[SchedulerConf] | None) -> str:

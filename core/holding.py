@@ -132,6 +132,8 @@ class Reader:
                 named = ", ".join(sorted(asked & shares))
                 closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
                 found.append(Part(name, None, closes))
+        for name, other in self.catalog.stands_in.items():
+            found = _one_of_a_name(found, name, other, is_served=name in empty)
         if not found:
             return Holding(pod.key, None, None, amounts, ports=nodefit.ports_of(pod))
         scale = self._scale(pod, found, there, before)
@@ -158,6 +160,18 @@ class Reader:
     def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
         """What figures mean on the cards of *node*."""
         return {name: one.scale(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
+
+
+def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, is_served: bool) -> list[Part]:
+    """*found*, of two dialects that sell by one resource only the one that gave the pod its cards.
+
+    Of *name* annotations say which cards; without them they are those of the dialect that serves the node.
+    """
+    parts = {part.dialect: part for part in found}
+    if name not in parts or other not in parts:
+        return found
+    left = other if is_served or parts[name].assignment is not None else name
+    return [part for part in found if part.dialect != left]
 
 
 def asks_the_same(one: Pod, other: Pod) -> bool:

@@ -155,6 +155,7 @@ class Pod:
     created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
     as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("persistent volume
     claims"); such a pod waits with that name as its reason.
+    init_done: whether every init container that ends has ended well.
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
@@ -173,6 +174,7 @@ class Pod:
     deleting: bool = False
     gated: bool = False
     started: bool = False
+    init_done: bool = False
     priority: int = 0
     scheduling_group: str = ""
     created_s: int = 0

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     PROMISED = "cores promised"
     UNHEALTHY = "unhealthy"
     UNSTEADY = "unsteady"
+    CORDONED = "cordoned"
     TYPE = "type"
     UUID = "uuid"
     INDEX = "index"
@@ -292,7 +293,8 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     that reads its lock answers for itself (`Locking`). modes: by which words its pods choose how a card is shared, None
     where it is shared in one way only. card_lists: the annotations in which users list ids of cards. machine_keys:
     annotations that other machines write beside its assignment. key_prefixes: how its keys and resources begin.
-    documents: what ConfigMaps say of its nodes, None where none does.
+    documents: what ConfigMaps say of its nodes, None where none does. instead_of: the dialect that sells by the same
+    resource on nodes that this one does not serve, None where there is none.
     """
 
     port: "Dialect[CardT, RequestT, AssignmentT]"
@@ -306,6 +308,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     machine_keys: frozenset[str] = frozenset()
     key_prefixes: tuple[str, ...] = ()
     documents: "NodeDocuments | None" = None
+    instead_of: DialectName | None = None
 
     @property
     def name(self) -> DialectName:

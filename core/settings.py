@@ -194,6 +194,31 @@ class AscendTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HamiTable:
+    """The ``nvidia`` section of HAMi's own device-config.yaml, as far as placing and admission need it (hami.md 1.7).
+
+    memory_factor is MiB per unit of gpumem. default_memory in MiB and default_cores in percent are those of containers
+    that give none, 0 for all memory and no cores. runtime_class: that pods with shares are given, "" for none.
+    installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all of these.
+    """
+
+    count_resource: str = "nvidia.com/gpu"
+    memory_resource: str = "nvidia.com/gpumem"
+    percentage_resource: str = "nvidia.com/gpumem-percentage"
+    cores_resource: str = "nvidia.com/gpucores"
+    default_memory: int = 0
+    default_cores: int = 0
+    memory_factor: int = 1
+    runtime_class: str = ""
+    installed: bool = False
+    resources: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shares = {self.memory_resource, self.percentage_resource, self.cores_resource}
+        object.__setattr__(self, "resources", frozenset(shares | {self.count_resource}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveRule:
     """Pods that carry all of these labels never share a card with each other (nvidia.md 3.10)."""
 
@@ -211,6 +236,7 @@ class Tables:
     version: int = 0
     vgpu: VgpuTable = VgpuTable()
     ascend: AscendTable = AscendTable()
+    hami: HamiTable = HamiTable()
     exclusive_rules: tuple[ExclusiveRule, ...] = ()
     preset_virtual_device: bool = False
     self_maintain_available_card: bool = True

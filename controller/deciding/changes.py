@@ -11,6 +11,7 @@ def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
         known.node_name == pod.node_name
         and known.finished == pod.finished
         and known.deleting == pod.deleting
+        and known.init_done == pod.init_done
         and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
         and known.labels == pod.labels
         and known.containers == pod.containers

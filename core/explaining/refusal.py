@@ -30,6 +30,7 @@ WHY: Final = {
     Reason.EXCLUSIVE: "no card to itself",
     Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
     Reason.UNSTEADY: "no card that fits has stayed well",
+    Reason.CORDONED: "only cards that are cordoned",
     Reason.UNHEALTHY: "no healthy card that fits",
     Reason.UUID: "no card of a UUID that the pod accepts",
     Reason.INDEX: "no card at an index that the pod accepts",

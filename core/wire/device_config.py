@@ -1,6 +1,8 @@
 """device-config.yaml: the device configuration that device plugins and schedulers share, to tables.
 
-Source: protocol reference, nvidia 1.7 and ascend 6.3. Keys that only a plugin reads are left alone.
+HAMi and Volcano's vGPU plugin write their names into one section: it is read by the rules of both, and whose it
+is settles whoever knows where it stood. Source: protocol reference, nvidia 1.7, ascend 6.3 and hami 1.7. Keys that only
+a plugin reads are left alone.
 """
 
 from collections.abc import Mapping
@@ -11,6 +13,7 @@ from core.settings import (
     AscendChip,
     AscendTable,
     AscendTemplate,
+    HamiTable,
     MigGroup,
     MigModel,
     MigProfile,
@@ -47,13 +50,14 @@ _MAX_FACTOR: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
-    """The two sections of device-config.yaml; a section that is missing has its defaults.
+    """The two sections of device-config.yaml, ``nvidia`` as each of its readers has it; a missing one has its defaults.
 
     notes: what is unknown and has no effect; two configurations that differ in nothing else are the same.
     """
 
     vgpu: VgpuTable = field(default_factory=VgpuTable)
     ascend: AscendTable = field(default_factory=AscendTable)
+    hami: HamiTable = field(default_factory=HamiTable)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -67,9 +71,10 @@ def decode_device_config(text: str) -> DeviceConfig:
     found = checks.mapping(yaml_text.load(text, "device-config.yaml"), "device-config.yaml")
     checks.note_unknown(found, _SECTIONS, "")
     vgpu = _vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT
+    hami = _hami(checks, found["nvidia"]) if found.get("nvidia") is not None else HamiTable()
     ascend = _ascend(checks, found.get("vnpus"))
     checks.raise_all()
-    return DeviceConfig(vgpu=vgpu, ascend=ascend, notes=checks.notes)
+    return DeviceConfig(vgpu=vgpu, ascend=ascend, hami=hami, notes=checks.notes)
 
 
 def _vgpu(checks: Checks, found: object) -> VgpuTable:
@@ -93,6 +98,29 @@ def _vgpu(checks: Checks, found: object) -> VgpuTable:
             "nvidia.knownMigGeometries",
             lambda one, place: _model(checks, one, place),
         ),
+    )
+
+
+def _hami(checks: Checks, found: object) -> HamiTable:
+    section = checks.mapping(found, "nvidia")
+    default = HamiTable()
+
+    def resource(key: str, otherwise: str) -> str:
+        return checks.text(section[key], f"nvidia.{key}", otherwise) if section.get(key) else otherwise
+
+    def whole(key: str, most: int = MAX_INT32) -> int:
+        return checks.whole(section.get(key) or 0, f"nvidia.{key}", 0, most, 0)
+
+    return HamiTable(
+        count_resource=resource("resourceCountName", default.count_resource),
+        memory_resource=resource("resourceMemoryName", default.memory_resource),
+        percentage_resource=resource("resourceMemoryPercentageName", default.percentage_resource),
+        cores_resource=resource("resourceCoreName", default.cores_resource),
+        default_memory=whole("defaultMemory"),
+        default_cores=whole("defaultCores", 100),
+        memory_factor=max(whole("memoryFactor", _MAX_FACTOR), 1),
+        runtime_class=resource("runtimeClassName", ""),
+        installed=True,
     )
 
 

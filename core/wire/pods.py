@@ -163,9 +163,13 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resources: _Resources | None = None
 
 
+class _Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    exit_code: int = 0
+
+
 class _State(msgspec.Struct, frozen=True, gc=False):
     running: Presence | None = None
-    terminated: Presence | None = None
+    terminated: _Terminated | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -289,6 +293,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         gated=asked.gated,
         started=_started(status),
+        init_done=_init_done(status.init_container_statuses, asked.init_containers),
         priority=asked.priority,
         scheduling_group=asked.group,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
@@ -341,6 +346,16 @@ def _started(status: _Status) -> bool:
             if one.started or _ran(one.state) or _ran(one.last_state):
                 return True
     return False
+
+
+def _init_done(found: tuple[_ContainerStatus, ...] | None, containers: tuple[Container, ...]) -> bool:
+    """Whether all init *containers* but sidecars have ended with exit code 0."""
+    ending = {one.name for one in containers if not one.sidecar}
+    states = {one.name: one.state for one in found or ()}
+    return bool(ending) and all(
+        (state := states.get(name)) is not None and state.terminated is not None and not state.terminated.exit_code
+        for name in ending
+    )
 
 
 def _ran(state: _State | None) -> bool:

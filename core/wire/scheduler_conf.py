@@ -62,6 +62,7 @@ class SchedulerConf:
             version=version,
             vgpu=devices.vgpu,
             ascend=devices.ascend,
+            hami=devices.hami,
             exclusive_rules=self.exclusive_rules,
             preset_virtual_device=self.preset_virtual_device,
             self_maintain_available_card=self.self_maintain_available_card,

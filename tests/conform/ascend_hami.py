@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from core import hami_lock
 from core.dialects.ascend_hami import cards as chips
 from core.dialects.ascend_hami import devices, keys, register
 from core.dialects.ascend_hami.cards import Card
@@ -42,7 +43,7 @@ from tests.conform.records import Record, defects_of, demand, node_of, pod_of, s
 
 _DIALECT: Final = AscendHami()
 _NODE: Final = "node-a"
-_TIMES: Final = (keys.TIME, keys.BIND_TIME, keys.PREDICATE_TIME)
+_TIMES: Final = (hami_lock.TIME, hami_lock.BIND_TIME, keys.PREDICATE_TIME)
 # Where upstream's float does not say which side of a half it is on (both agree to 1e-9).
 _HALF: Final = 1e-9
 

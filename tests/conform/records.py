@@ -92,7 +92,7 @@ def tables_of(configs: Mapping[str, str], name: str, rules: tuple[ExclusiveRule,
     if not text.strip():
         return Tables(vgpu=VgpuTable(percentage_resource="", geometries=()), exclusive_rules=rules)
     config = _decoded(text)
-    return Tables(version=1, vgpu=config.vgpu, ascend=config.ascend, exclusive_rules=rules)
+    return Tables(version=1, vgpu=config.vgpu, ascend=config.ascend, hami=config.hami, exclusive_rules=rules)
 
 
 @cache
@@ -167,8 +167,9 @@ def load(path: Path) -> list[Record]:
     Raises:
         ValueError: the file is no array of records.
     """
-    beside = path.parent / _CONFIGS_FILE
-    configs = json.loads(beside.read_text()) if beside.exists() else {}
+    configs: dict[str, str] = {}
+    for beside in sorted(path.parent.glob(f"*{_CONFIGS_FILE}")):
+        configs |= json.loads(beside.read_text())
     found = json.loads(path.read_text())
     if not isinstance(found, list):
         raise ValueError(f"{path}: not a list of records")

@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.conform import ascend_hami as ascend
 from tests.conform import gpushare as share
-from tests.conform import mindcluster
+from tests.conform import hami, mindcluster
 from tests.conform import vgpu_place as place
 from tests.conform import vgpu_wire as wire
 from tests.conform.records import Check, MismatchError, Record, is_configurations, load
@@ -50,6 +50,19 @@ CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     "ascend-hami-requests": {"trim": ascend.check_trim, "requests": ascend.check_requests},
     "ascend-hami-placement": {"place": ascend.check_place},
     "ascend-hami-sequences": {"sequence": ascend.check_sequence},
+    "hami-register": {"register": hami.check_register, "register-text": hami.check_register},
+    "hami-requests": {"requests": hami.check_requests},
+    "hami-place": {"place": hami.check_place},
+    "hami-annotations": {
+        "annotations": hami.check_place,
+        "annotations-old": hami.check_place,
+        "pod-decode": hami.check_pod_decode,
+    },
+    "hami-plugin-view": {
+        "plugin-decode": hami.check_plugin_decode,
+        "plugin-calls": hami.check_plugin_calls,
+        "reservations": hami.check_reservations,
+    },
     "gpushare-inventory": {"node": share.check_node},
     "gpushare-index": {"index": share.check_index, "encode": share.check_encode},
     "gpushare-requests": {"requests": share.check_requests},

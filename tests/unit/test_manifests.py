@@ -16,7 +16,7 @@ from controller import config as controller_config
 from controller.documents import places
 from controller.reporting.serve import EXPLAIN, PREVIEW
 from controller.run import DRAIN_S, RELEASE_S
-from core import names
+from core import hami_lock, names
 from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
@@ -232,7 +232,7 @@ def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
         vgpu_keys.HANDSHAKE,
         names.GPU_UNHEALTHY,
         hami_keys.NODE_SOFT,
-        hami_keys.LOCK,
+        hami_lock.LOCK,
         hami_keys.register("*"),
         chip_keys.BASE_DEVICES,
         chip_keys.SERVER_TYPE,

@@ -55,10 +55,5 @@ def encode_devices(segments: Iterable[Sequence[Assigned]]) -> str:
     return "".join(text_of(one) + _SEPARATOR for one in segments)
 
 
-def devices_left(text: str) -> bool:
-    """Whether the plugin has still something to serve: it empties segments, and closes them anew (ascend 1.10)."""
-    return "," in text
-
-
 def _read(entry: Entry | Unread) -> Assigned | Unreadable:
     return Assigned(*entry) if isinstance(entry, Entry) else Unreadable(*entry)

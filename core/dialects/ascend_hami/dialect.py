@@ -3,8 +3,9 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
+from core import hami_lock
 from core.dialects.ascend_hami import cards as _cards
-from core.dialects.ascend_hami import fit, handoff, keys, lock, requests, usage, warnings
+from core.dialects.ascend_hami import fit, handoff, keys, requests, usage, warnings
 from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
@@ -166,7 +167,7 @@ class AscendHami(
     def confusable(self, request: Request) -> frozenset[Hashable]:
         """Any pod of the node: the plugin serves the one that the lock names."""
         del request
-        return handoff.ANY_POD
+        return hami_lock.ANY_POD
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
@@ -201,12 +202,12 @@ class AscendHami(
 
     def lock_owner(self, node: Node) -> str:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""
-        return lock.owner(node)
+        return hami_lock.owner(node)
 
     @property
     def lock_key(self) -> str:
         """See `core.port.Locking`."""
-        return keys.LOCK
+        return hami_lock.LOCK
 
     def lock(
         self,
@@ -219,7 +220,8 @@ class AscendHami(
         seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
         """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
-        return lock.step(node, pods, lock.Now(now_s, seen_s), wanted, tables)
+        del tables
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 
 
 DIALECT: Final = DialectSpec(

@@ -4,20 +4,16 @@ Source: protocol reference, ascend 1.6, 2.1 steps 6 to 9, 2.2.
 """
 
 import json
-from collections.abc import Hashable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
+from core import hami_lock
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import chips_of
-from core.dialects.ascend_hami.devices import devices_left
 from core.dialects.ascend_hami.usage import Assignment, Entry, wire_text
 from core.model import Pod
-from core.port import InFlight, Progress, Stamp
+from core.port import InFlight, Stamp
 from core.settings import Tables
-
-# The plugin serves whichever pod the node's one lock names, so that no two pods may be in flight, of no chip types.
-ANY_POD: Final[frozenset[Hashable]] = frozenset({"hami ascend"})
-_NONE: Final[frozenset[Hashable]] = frozenset()
 
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
@@ -27,10 +23,10 @@ def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
         keys.to_allocate(assignment.word): text,
         keys.allocated(assignment.word): text,
         keys.runtime_info(assignment.word): _runtime_info(assignment),
-        keys.NODE: stamp.node,
-        keys.TIME: now,
-        keys.BIND_TIME: now,
-        keys.BIND_PHASE: keys.ALLOCATING,
+        hami_lock.NODE: stamp.node,
+        hami_lock.TIME: now,
+        hami_lock.BIND_TIME: now,
+        hami_lock.BIND_PHASE: hami_lock.ALLOCATING,
         keys.PREDICATE_TIME: now,
     }
 
@@ -47,25 +43,7 @@ def _object(entry: Entry, *, soft: bool) -> dict[str, Any]:
 
 
 def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
-    """*pod* between its Binding and its last device; None if the plugin never looks at it.
-
-    bind-phase says ``success`` after the first container already (D-1), so the devices left count, not the phase. A
-    pod marked failed may be one that was taken for another (D-2), and for one that is being deleted kubelet may be
-    asking just now: both are waited for until they have ended.
-    """
-    if not pod.node_name or keys.BIND_PHASE not in pod.annotations:
+    """*pod* between its Binding and its last device; None if the plugin never looks at it."""
+    if not any(keys.to_allocate(chip.common_word) in pod.annotations for chip in chips_of(tables)):
         return None
-    texts = [
-        text
-        for chip in chips_of(tables)
-        if (text := pod.annotations.get(keys.to_allocate(chip.common_word))) is not None
-    ]
-    if not texts:
-        return None
-    if pod.finished:
-        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=_NONE)
-    phase = pod.annotations[keys.BIND_PHASE]
-    if pod.started or not (phase == keys.ALLOCATING or any(map(devices_left, texts))):
-        progress = Progress.FAILED if phase == keys.FAILED else Progress.DONE
-        return InFlight(pod=pod.uid, progress=progress, confusable=_NONE)
-    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=ANY_POD)
+    return hami_lock.in_flight(pod)

@@ -5,24 +5,17 @@ Keys that carry a chip's common word are made from it whole: ``Ascend910B4`` is 
 
 from typing import Final
 
-NODE: Final = "hami.io/vgpu-node"
-TIME: Final = "hami.io/vgpu-time"
-BIND_TIME: Final = "hami.io/bind-time"
-BIND_PHASE: Final = "hami.io/bind-phase"
+from core.hami_lock import BIND_PHASE, BIND_TIME, NODE, TIME
+
 PREDICATE_TIME: Final = "predicate-time"
 COMMON_KEYS: Final = frozenset({NODE, TIME, BIND_TIME, BIND_PHASE, PREDICATE_TIME})
 
-LOCK: Final = "hami.io/mutex.lock"
 # The one key of a node without a domain.
 NODE_SOFT: Final = "hami-vnpu-core"
 TRUE: Final = "true"
 
 MODE: Final = "huawei.com/vnpu-mode"
 SOFT: Final = "hami-core"
-
-ALLOCATING: Final = "allocating"
-SUCCESS: Final = "success"
-FAILED: Final = "failed"
 
 # How the common word of every chip type begins.
 ASCEND: Final = "Ascend"

@@ -4,7 +4,7 @@ import pytest
 
 from controller.actions import Lock
 from controller.deciding.locks import TimeLock
-from core.dialects.ascend_hami import keys
+from core import hami_lock
 from core.model import Phase, PodUid
 from core.port import LockStep, LockWait
 from core.settings import Tables
@@ -29,7 +29,7 @@ def npu_pod(name):
 
 
 def lock_of(name, time=LATER):
-    return {keys.LOCK: f"{time},default,{name}"}
+    return {hami_lock.LOCK: f"{time},default,{name}"}
 
 
 def asked(world):
@@ -47,7 +47,7 @@ def test_a_node_is_locked_for_a_pod_before_it_is_bound():
     assert world.binds() == []
     (action,) = world.actions(Lock)
     assert world.stage("a") == "locking"
-    assert judged(world, action, npu_node()) == LockStep(key=keys.LOCK, value=f"{LATER},default,a")
+    assert judged(world, action, npu_node()) == LockStep(key=hami_lock.LOCK, value=f"{LATER},default,a")
     world.owner.locks.locked(action)
     (bind,) = world.binds()
     assert bind.annotations["hami.io/vgpu-node"] == "node-a"
@@ -80,7 +80,7 @@ def test_a_lock_of_a_pod_that_is_gone_is_dropped():
     world.owner.nodes.changed(npu_node(**lock_of("dead")))
     (action,) = asked(world)
     assert action.pod is None
-    assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=keys.LOCK, value=None)
+    assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=hami_lock.LOCK, value=None)
     alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
     assert judged(world, action, npu_node(**lock_of("dead")), alive) is None
     world.owner.locks.locked(action)
@@ -97,7 +97,7 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     bound = world.accepts(bind)
     assert asked(world) == []
-    world.shows(bound, annotations={**bound.annotations, keys.BIND_PHASE: keys.SUCCESS})
+    world.shows(bound, annotations={**bound.annotations, hami_lock.BIND_PHASE: hami_lock.SUCCESS})
     world.owner.nodes.changed(npu_node("3"))
     (again,) = asked(world)
     assert again.pod is None
@@ -106,7 +106,7 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     assert str(step.value).endswith(",default,a")
     world.owner.locks.written(again, step)
     world.shows(bound, phase=Phase.FAILED)
-    assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=keys.LOCK, value=None)
+    assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=hami_lock.LOCK, value=None)
 
 
 def test_a_lock_whose_binding_was_refused_is_put_right():
@@ -119,7 +119,7 @@ def test_a_lock_whose_binding_was_refused_is_put_right():
     assert asked(world) == []
     world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
     (tend,) = world.actions(Lock)
-    assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=keys.LOCK, value=None)
+    assert judged(world, tend, npu_node("2", **lock_of("a")), npu_pod("a")) == LockStep(key=hami_lock.LOCK, value=None)
 
 
 def test_a_pod_that_goes_while_its_node_is_being_locked_leaves_nothing_behind():
@@ -165,7 +165,7 @@ def test_a_time_lock_holds_for_five_minutes_if_it_is_a_time(value, free):
 def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(time):
     for lock, locked in (
         (TimeLock("gpu"), node("n1", annotations={"gpu": time})),
-        (ascend.DIALECT, npu_node(**{keys.LOCK: time})),
+        (ascend.DIALECT, npu_node(**{hami_lock.LOCK: time})),
     ):
         for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 299, False), (START_UNIX_S - 300, True)):
             found = lock.lock(locked, (), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)
@@ -174,11 +174,11 @@ def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(
 
 
 def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does():
-    world = World(npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"}))
+    world = World(npu_node(**{hami_lock.LOCK: "2099-01-01T00:00:00Z"}))
     world.adds(npu_pod("a"))
     world.plan()
     (action,) = world.actions(Lock)
-    locked = npu_node(**{keys.LOCK: "2099-01-01T00:00:00Z"})
+    locked = npu_node(**{hami_lock.LOCK: "2099-01-01T00:00:00Z"})
     assert isinstance(judged(world, action, locked), LockWait)
     world.passes(299.0)
     assert isinstance(judged(world, action, locked), LockWait)

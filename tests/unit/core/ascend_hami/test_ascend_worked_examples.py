@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.dialects.ascend_hami import devices
+from core import hami_lock
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request
 from core.model import Container, Phase, Pod, PodUid
@@ -72,7 +72,7 @@ def test_h04_memory_is_trimmed_up_to_a_template(case):
 
 def test_h09_devices_are_left_until_the_plugin_has_served_the_last_container():
     steps = EXAMPLES["H09"]["erase_sequence_required"]
-    assert [devices.devices_left(step) for step in steps] == [True, True, False]
+    assert [hami_lock.devices_left(step) for step in steps] == [True, True, False]
 
 
 @pytest.mark.parametrize("case", EXAMPLES["H11"]["cases"], ids=lambda case: json.dumps(case["limits"]))

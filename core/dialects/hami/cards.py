@@ -1,0 +1,209 @@
+"""The cards of a node that HAMi's plugin serves, and what is in use on them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from core.dialects.hami import keys, mig
+from core.dialects.hami.register import Record, decode_links, decode_register
+from core.errors import InvalidRequestError, quoted
+from core.model import Node
+from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
+from core.selection import Words, type_words
+from core.settings import DialectName, Tables
+from core.units import is_text, parse_amount
+
+NAME: Final = DialectName("hami")
+# What separates entries and fields of an assignment; no card can be named with these.
+_SYNTAX: Final = frozenset(",:;[")
+# HAMi's chart runs its plugin on nodes with this label.
+_PLUGIN_LABEL: Final = "gpu"
+_ON: Final = "on"
+# A register says it before every type, and text registers before that again.
+_PREFIX: Final = "NVIDIA-"
+
+
+class Kind(NamedTuple):
+    """What cards have in common that answer alike: mode, type, MiB, cores in percent, and MIG's profiles."""
+
+    mode: str
+    type: str
+    memory: int
+    cores: int
+    profiles: mig.Profiles
+
+
+class Fixed(NamedTuple):
+    """All of a card that does not change as it fills.
+
+    position: NVML's index. slots: how many shares it may hold. memory in MiB, cores in percent of one card, as the
+    plugin scaled them. untold: the register names no mode. fault: why the card takes nothing, None if it does; problem:
+    the same for people, or what else they should know. links: scores of its links to other cards, by their uuids.
+    """
+
+    uuid: str
+    position: int
+    slots: int
+    memory: int
+    cores: int
+    numa: int
+    mode: str
+    untold: bool
+    words: Words
+    profiles: mig.Profiles
+    kind: Kind
+    fault: Reason | None
+    problem: str
+    links: tuple[tuple[str, int], ...] = ()
+
+
+class Card(NamedTuple):
+    """One card and what is in use on it.
+
+    slices: MIG instances in use, sorted, so that the order of takes leaves no trace. unread: entries that name this
+    card but do not say what they take of it; while there are any it takes nothing new.
+    """
+
+    fixed: Fixed
+    used_slots: int = 0
+    used_memory: int = 0
+    used_cores: int = 0
+    slices: tuple[mig.Slice, ...] = ()
+    unread: int = 0
+
+
+def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
+    """The cards that *node* registers; None without a register, and none where NVIDIA's own plugin serves it (hami 7.2).
+
+    A complaint where neither can be told to.
+    """
+    text = node.annotations.get(keys.REGISTER)
+    resource = tables.hami.count_resource
+    if text is None or resource in tables.vgpu.resources:
+        return None
+    field = f"annotation {keys.REGISTER}"
+    try:
+        records = decode_register(text, field)
+    except InvalidRequestError as error:
+        return Complaint(dialect=NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    if not records:
+        return Complaint(dialect=NAME, field=field, problem="it names no card")
+    allocatable = _allocatable(node, resource)
+    if not allocatable:
+        problem = f"node {node.name} registers cards but has no allocatable {resource}; see whether its plugin runs"
+        return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
+    if not _serves(node, records, allocatable):
+        problem = (
+            f"as many {resource} as there are cards are allocatable, so that NVIDIA's plugin serves {node.name} and "
+            f"the register is left over; remove it, or label the node {_PLUGIN_LABEL}={_ON} if HAMi's plugin runs there"
+        )
+        return Offer(cards=(), complaints=(Complaint(dialect=NAME, field=field, problem=problem),))
+    cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
+    cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
+    complaints = tuple(
+        Complaint(dialect=NAME, field=f"card {quoted(card.fixed.uuid)}", problem=card.fixed.problem)
+        for card in cards
+        if card.fixed.fault is Reason.UNUSABLE
+    )
+    return Offer(cards=cards, complaints=complaints)
+
+
+def _serves(node: Node, records: tuple[Record, ...], allocatable: int) -> bool:
+    """Whether the allocatable figure is HAMi's: so many shares, and not so many cards (hami 7.2)."""
+    return allocatable > len(records) or node.labels.get(_PLUGIN_LABEL) == _ON
+
+
+def cards_of(records: tuple[Record, ...], links: str = "", cordoned: frozenset[str] = frozenset()) -> tuple[Card, ...]:
+    """The cards of *records*, nothing in use; *links*: the text of their scores."""
+    count = Counter(record.uuid for record in records)
+    scores = decode_links(links)
+    return tuple(
+        Card(_fixed(record, record.uuid in cordoned, count[record.uuid] > 1, scores.get(record.uuid, {})))
+        for record in records
+    )
+
+
+def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, int]) -> Fixed:
+    mode = record.mode or keys.HAMI_CORE
+    profiles = mig.in_order(record.profiles) if mode == keys.MIG else ()
+    fault, problem = _fault(record, cordoned, repeated)
+    return Fixed(
+        uuid=record.uuid,
+        position=record.position,
+        slots=record.slots,
+        memory=record.memory_mib,
+        cores=record.cores,
+        numa=record.numa,
+        mode=mode,
+        untold=not record.mode,
+        words=type_words(record.type),
+        profiles=profiles,
+        kind=Kind(mode, record.type, record.memory_mib, record.cores, profiles),
+        fault=fault,
+        problem=problem,
+        links=tuple(sorted(links.items())),
+    )
+
+
+def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | None, str]:
+    if record.problem:
+        return Reason.UNUSABLE, record.problem
+    if repeated or not record.uuid:
+        return Reason.UNUSABLE, "the register names it twice" if record.uuid else "it has no uuid"
+    if not _SYNTAX.isdisjoint(record.uuid) or not is_text(record.uuid):
+        return Reason.UNUSABLE, f"its id {quoted(record.uuid)} cannot be written into an assignment"
+    if keys.NVIDIA not in record.type.upper():
+        return Reason.UNUSABLE, f"its type {quoted(record.type)} is no NVIDIA card"
+    if record.memory_mib <= 0 or record.cores <= 0:
+        # The plugin hands out 0 MiB as no limit at all (hami 1.8).
+        return Reason.UNUSABLE, f"its register has {record.memory_mib} MiB and {record.cores} % cores"
+    if record.mode == keys.MIG and not record.profiles:
+        return (
+            Reason.UNUSABLE,
+            "MIG of this version of HAMi's plugin is not supported; v2.10 or later registers profiles",
+        )
+    if not record.healthy:
+        return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
+    if cordoned:
+        return Reason.CORDONED, f"annotation {keys.CORDON} of its node names it"
+    if record.mode not in ("", *keys.MODES):
+        # Every word but mig changes nothing in the plugin (hami 1.7).
+        return None, f"mode {quoted(record.mode)} is unknown and shared as {keys.HAMI_CORE} is"
+    return None, ""
+
+
+def healed(card: Card) -> Card:
+    """*card* as it would be if it were well."""
+    if card.fixed.fault not in ILL:
+        return card
+    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
+
+
+def unsteady(card: Card) -> Card:
+    """*card*, if it could be used, with nothing new for it because it becomes unhealthy again and again."""
+    if card.fixed.fault is not None:
+        return card
+    return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))
+
+
+def at_best(card: Card, at: int) -> Card:
+    """*card*, the one at *at*, well and in service, named as cards like it on other nodes are."""
+    if card.fixed.fault is Reason.UNUSABLE:
+        return card
+    fixed = card.fixed._replace(uuid=f"card {at}", position=at, links=(), fault=None, problem="")
+    return card._replace(fixed=fixed)
+
+
+def label_of(fixed: Fixed) -> str:
+    """The card's type for people."""
+    label = fixed.kind.type
+    while label.startswith(_PREFIX):
+        label = label.removeprefix(_PREFIX)
+    return label.removeprefix(f"{keys.NVIDIA} ")
+
+
+def _allocatable(node: Node, resource: str) -> int:
+    try:
+        return parse_amount(node.allocatable.get(resource, "0"), resource)
+    except InvalidRequestError:
+        return 0

@@ -1,0 +1,255 @@
+"""HAMi's protocol for NVIDIA cards behind the port; each question is answered in a file of its own."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Final
+
+from core import hami_lock
+from core.dialects.hami import cards as _cards
+from core.dialects.hami import fit, handoff, keys, requests, usage, warnings
+from core.dialects.hami.cards import Card
+from core.dialects.hami.requests import Request
+from core.dialects.hami.usage import Assignment
+from core.model import AnyPod, Node, Pod
+from core.port import (
+    CardLists,
+    CardShare,
+    Complaint,
+    Counting,
+    DialectSpec,
+    Furnishing,
+    Healing,
+    Held,
+    Identifying,
+    InFlight,
+    Locking,
+    LockStep,
+    LockWait,
+    Marking,
+    Metering,
+    NodeRoom,
+    Offer,
+    Placed,
+    Reading,
+    Reason,
+    Shortfall,
+    Stamp,
+    Tally,
+    Typical,
+    Violation,
+    Want,
+)
+from core.settings import DialectName, Policy, Tables
+from core.warnings import AdmissionWarning
+
+
+class Hami(
+    Locking,
+    Marking,
+    Identifying[Card],
+    Counting,
+    Furnishing[Request],
+    Reading[Request],
+    Healing[Card],
+    Typical[Card],
+    Metering[Assignment],
+):
+    """`core.port.Dialect` and `core.port.Locking` for NVIDIA cards handed over by HAMi's device plugin."""
+
+    name: DialectName = _cards.NAME
+
+    def resources(self, tables: Tables) -> frozenset[str]:
+        """Every resource name by which a container can ask for shares."""
+        return frozenset() if tables.hami.count_resource in tables.vgpu.resources else tables.hami.resources
+
+    def uncounted(self, tables: Tables) -> frozenset[str]:
+        """Memory, percentage and cores: no node advertises them."""
+        return self.resources(tables) - {tables.hami.count_resource}
+
+    def counts(self, tables: Tables) -> dict[str, str]:
+        """The number of cards, for all others."""
+        return dict.fromkeys(self.uncounted(tables), tables.hami.count_resource)
+
+    def memories(self, tables: Tables) -> dict[str, str]:
+        """The memory, for the number of cards."""
+        return {tables.hami.count_resource: tables.hami.memory_resource} if tables.hami.installed else {}
+
+    def assignment_keys(self, tables: Tables) -> frozenset[str]:
+        """Pod annotations that only schedulers and the plugin write."""
+        del tables
+        return keys.ASSIGNMENT_KEYS
+
+    def marks(self) -> frozenset[str]:
+        """What tells how far the plugin is: `held` reads cards and instances alone."""
+        return keys.MARKS
+
+    def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
+        """The cards that *node* registers; None without a register."""
+        return _cards.offer(node, tables)
+
+    def identities(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """The UUIDs, which NVIDIA gives to one card each."""
+        return tuple(card.fixed.uuid for card in cards)
+
+    def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
+        """What *pod* asks; None if nothing, or if NVIDIA's own plugin is meant; violations if it may not ask so."""
+        return requests.request(pod, tables)
+
+    def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
+        """What bound *pod* holds by its annotations, whoever bound it."""
+        return usage.held(pod, cards, tables)
+
+    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* as they would be if the unhealthy ones were well."""
+        return tuple(_cards.healed(card) for card in cards)
+
+    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
+        """The uuids of those that are not said to be unhealthy."""
+        return frozenset(card.fixed.uuid for card in cards if card.fixed.fault is not Reason.UNHEALTHY)
+
+    def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
+        """*cards* with nothing new for those of *names*."""
+        return tuple(_cards.unsteady(card) if card.fixed.uuid in names else card for card in cards)
+
+    def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* if all were well and in service, named by their places."""
+        return tuple(_cards.at_best(card, at) for at, card in enumerate(cards))
+
+    def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
+        """The cards that *request* gets under *policy*, or None."""
+        return fit.place(cards, request, policy)
+
+    def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
+        """Why `place` answers None, card by card with numbers."""
+        return fit.shortfalls(cards, request)
+
+    def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
+        """*request*, no container asking for more than *amount* of what *reason* counts."""
+        return fit.relaxed(cards, request, reason, amount)
+
+    def take(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is in use on them."""
+        return usage.take(cards, assignment)
+
+    def give_back(self, cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ...]:
+        """The cards after *assignment* is given back."""
+        return usage.give_back(cards, assignment)
+
+    def room(self, cards: Sequence[Card]) -> NodeRoom:
+        """What the shared indices need to know of a node's cards."""
+        return usage.room(cards)
+
+    def width(self, request: Request) -> int:
+        """How many different cards of one node *request* needs at once."""
+        return fit.width(request)
+
+    def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
+        """What *request* asks of cards of *kind*; None if such a card can never serve it."""
+        del policy
+        return fit.want(request, kind)
+
+    def bounded(self, request: Request, policy: Policy) -> bool:
+        """Whether `want` bounds the score by free amounts."""
+        return fit.bounded(request, policy)
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """With `bounded` False: the score of a node with *idle* idle cards."""
+        return fit.idle_score(request, idle, policy)
+
+    def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
+        """The cards that hold more than they have, each as a sentence with numbers."""
+        return usage.overcommitted(cards)
+
+    def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
+        """Every card with how much of it is in use, for people."""
+        return usage.tally(cards)
+
+    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
+        """Memory and cores on all cards, at the pod's peak; a percentage counts as the memory that it comes to."""
+        table = tables.hami
+        return {
+            table.memory_resource: sum([one.memory for one in assignment.charges]) // table.memory_factor,
+            table.cores_resource: sum([one.cores for one in assignment.charges]),
+            table.percentage_resource: 0,
+        }
+
+    def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+        """What the Binding must carry."""
+        del tables
+        return handoff.annotations(assignment, stamp)
+
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Now: the plugin goes by the lock, not by age."""
+        del pods
+        return now_s
+
+    def confusable(self, request: Request) -> frozenset[Hashable]:
+        """Any pod of the node: the plugin serves the one that the lock names."""
+        del request
+        return hami_lock.ANY_POD
+
+    def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
+        """*pod* as the plugin sees it; None if it never serves it."""
+        del tables
+        return hami_lock.in_flight(pod) if keys.TO_ALLOCATE in pod.annotations else None
+
+    def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
+        """What each entry holds of its card, for people."""
+        del cards
+        return usage.described(assignment)
+
+    def preferences(self, tables: Tables) -> frozenset[str]:
+        """Which cards, in which mode, and in which order."""
+        del tables
+        return warnings.PREFERENCES
+
+    def recognised(self, request: Request, tables: Tables) -> frozenset[str]:
+        """All of its preferences."""
+        del request, tables
+        return warnings.PREFERENCES
+
+    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+        """Figures and words of *pod* that have no effect."""
+        del request
+        return warnings.warnings(pod, tables.hami)
+
+    def labels(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def completed(self, pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
+        """*pod* with all cores for whoever gets all memory, and HAMi's runtime class."""
+        del request
+        return warnings.completed(pod, tables.hami)
+
+    def lock_owner(self, node: Node) -> str:
+        """namespace/name of the pod for which the node is locked, "" if it is for none."""
+        return hami_lock.owner(node)
+
+    @property
+    def lock_key(self) -> str:
+        """See `core.port.Locking`."""
+        return hami_lock.LOCK
+
+    def lock(
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
+    ) -> LockStep | LockWait | None:
+        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
+        del tables
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
+
+
+DIALECT: Final = DialectSpec(
+    port=Hami(),
+    cards="nvidia",
+    plugin_accounts=("system:serviceaccount:kube-system:hami-device-plugin",),
+    card_lists=(CardLists(keys.USE_UUID, keys.NO_USE_UUID),),
+    key_prefixes=("hami.io/", "nvidia.com/"),
+    instead_of=DialectName("whole_gpu"),
+)

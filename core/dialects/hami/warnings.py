@@ -1,0 +1,61 @@
+"""What users should know of a pod with shares of HAMi, and what such a pod gets besides.
+
+Source: protocol reference, hami 1.2, 4.1 and 6, HN-11.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from core import names
+from core.dialects.hami import keys
+from core.errors import quoted
+from core.model import Container, Pod
+from core.settings import HamiTable
+from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
+
+PREFERENCES = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
+_ALL_CORES = "100"
+
+
+def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
+    """CS117 and CS119: with HAMi's runtime class, and all cores for whoever gets all memory."""
+    told: list[AdmissionWarning] = []
+    pod = replace(
+        pod,
+        containers=tuple([_completed(one, table, told) for one in pod.containers]),
+        init_containers=tuple([_completed(one, table, told) for one in pod.init_containers]),
+    )
+    if table.runtime_class and not pod.runtime_class:
+        text = f"spec.runtimeClassName: {table.runtime_class} was added, as HAMi's device-config.yaml has it"
+        told.append(AdmissionWarning("CS117", text))
+        pod = replace(pod, runtime_class=table.runtime_class)
+    return pod, tuple(told)
+
+
+def _completed(one: Container, table: HamiTable, told: list[AdmissionWarning]) -> Container:
+    if one.amount(table.count_resource) in (None, "0") or one.amount(table.cores_resource) is not None:
+        return one
+    if table.default_memory or table.default_cores:
+        # A part of the card is meant where the operator says so (HN-11).
+        return one
+    percent = one.amount(table.percentage_resource)
+    if percent != "100" and (percent is not None or one.amount(table.memory_resource) is not None):
+        return one
+    field = limit_of(one, table.cores_resource)
+    told.append(AdmissionWarning("CS119", f"{field}: 100 was added: who gets all memory of a card has it alone"))
+    more = {table.cores_resource: _ALL_CORES}
+    return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more})
+
+
+def warnings(pod: Pod, table: HamiTable) -> Iterator[AdmissionWarning]:
+    """CS116 for *pod*."""
+    for one in (*pod.init_containers, *pod.containers):
+        memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)
+        if memory == "0" and percent in (None, "0") and one.amount(table.count_resource) not in (None, "0"):
+            yield all_memory(one, table.memory_resource)
+        if memory not in (None, "0") and percent not in (None, "0"):
+            why = f"{table.memory_resource} is given too"
+            yield no_effect(limit_of(one, table.percentage_resource), percent or "", why, "leave one of both out")
+    numa = pod.annotations.get(keys.NUMA_BIND)
+    if numa is not None and numa not in (*keys.TRUE, *keys.FALSE):
+        yield no_effect(f"annotation {keys.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind")

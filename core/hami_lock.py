@@ -1,0 +1,158 @@
+"""The node lock by which HAMi's device plugins are told whose turn it is: ``<RFC 3339 time>,<namespace>,<pod>``.
+
+The plugins for NVIDIA and for Ascend cards read one lock, and serve whichever pod it names: what they serve, and how
+far they are with it, is told here for both.
+Source: protocol reference, ascend 1.10, 2.1 step 5, 2.2, 5.5, D-1, D-3; hami 3.3 to 3.5, HN-3, HN-5, HN-18, HN-19.
+"""
+
+from collections.abc import Hashable, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from core.model import Node, Pod
+from core.port import InFlight, LockStep, LockWait, Progress
+
+LOCK: Final = "hami.io/mutex.lock"
+# The annotations of a pod that both plugins know.
+NODE: Final = "hami.io/vgpu-node"
+TIME: Final = "hami.io/vgpu-time"
+BIND_TIME: Final = "hami.io/bind-time"
+BIND_PHASE: Final = "hami.io/bind-phase"
+ALLOCATING: Final = "allocating"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+_PREFIX: Final = "hami.io/"
+_TO_ALLOCATE: Final = "-devices-to-allocate"
+
+# A plugin serves whichever pod the node's one lock names, so that no two pods may be in flight, of no cards.
+ANY_POD: Final[frozenset[Hashable]] = frozenset({"hami lock"})
+_NONE: Final[frozenset[Hashable]] = frozenset()
+
+# Whoever holds a lock for longer has been lost (ascend 2.4).
+EXPIRES_S: Final = 300
+_MAX_CHARS: Final = 1024
+
+
+class _Lock(NamedTuple):
+    """A lock that was read. owner: namespace/name, "" for one that names nobody; taken_s: Unix seconds, 0 unknown."""
+
+    owner: str
+    taken_s: int
+
+
+class Now(NamedTuple):
+    """Unix seconds, and since when the lock says what it says, by the same clock; None: that is not known."""
+
+    now_s: int
+    seen_s: int | None = None
+
+    def holds(self, lock: _Lock) -> bool:
+        """Whether the time of *lock* is not over."""
+        return self.now_s < self.until_s(lock)
+
+    def until_s(self, lock: _Lock) -> int:
+        """When it is over; a lock from the future was taken when it was first seen."""
+        taken_s = lock.taken_s if self.seen_s is None else min(lock.taken_s, self.seen_s)
+        return taken_s + EXPIRES_S
+
+
+# What cannot be read fails every call of the plugin until somebody removes it (ascend 2.2 step 1).
+_BROKEN: Final = _Lock("", 0)
+
+
+def devices_left(text: str) -> bool:
+    """Whether a plugin has still something to serve: it empties segments, and closes them anew (ascend 1.10)."""
+    return "," in text
+
+
+def in_flight(pod: Pod) -> InFlight | None:
+    """*pod* between its Binding and its last device; None if no plugin ever looks at it.
+
+    bind-phase says ``success`` after the first container already (D-1), so the devices left count, not the phase. A
+    pod marked failed may be one that was taken for another (D-2), and for one that is being deleted kubelet may be
+    asking just now: both are waited for until they have ended.
+    """
+    phase = pod.annotations.get(BIND_PHASE)
+    if not pod.node_name or phase is None:
+        return None
+    texts = [text for key, text in pod.annotations.items() if key.endswith(_TO_ALLOCATE) and key.startswith(_PREFIX)]
+    if not texts:
+        return None
+    if pod.finished:
+        return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=_NONE)
+    if pod.started or not (phase == ALLOCATING or any(map(devices_left, texts))):
+        progress = Progress.FAILED if phase == FAILED else Progress.DONE
+        return InFlight(pod=pod.uid, progress=progress, confusable=_NONE)
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=ANY_POD)
+
+
+def owner(node: Node) -> str:
+    """namespace/name of the pod that the lock of *node* names, "" if it names none."""
+    lock = _read(node)
+    return lock.owner if lock is not None else ""
+
+
+def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None) -> LockStep | LockWait | None:
+    """What is to be done with the lock of *node*; see `core.port.Locking.lock`."""
+    lock = _read(node)
+    return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
+
+
+def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod) -> LockStep | LockWait | None:
+    busy = next((pod for pod in pods if pod.uid != wanted.uid and _waits(pod)), None)
+    if busy is not None:
+        return LockWait(reason="the device plugin is serving another pod")
+    if lock is None:
+        return _step(wanted, now.now_s)
+    fresh = now.holds(lock)
+    if lock.owner == wanted.key:
+        return None if fresh else _step(wanted, now.now_s)
+    if fresh and (not lock.owner or _holds(lock.owner, pods)):
+        # The pod that it names may be of another namespace than the one that is told.
+        holder = "another pod" if lock.owner else "a scheduler that does not say for which pod"
+        return LockWait(reason=f"annotation {LOCK} of the node is held for {holder}", until_s=now.until_s(lock))
+    return _step(wanted, now.now_s)
+
+
+def _tend(lock: _Lock | None, pods: Sequence[Pod], now_s: int) -> LockStep | None:
+    if lock is None:
+        # The plugin drops the lock after each container (D-1): for those that are left it is taken again.
+        waiting = [pod for pod in pods if _waits(pod)]
+        served = [pod for pod in waiting if pod.annotations.get(BIND_PHASE) == SUCCESS]
+        chosen = served or waiting
+        return _step(chosen[0], now_s) if len(chosen) == 1 else None
+    if lock is _BROKEN or (lock.owner and not _holds(lock.owner, pods)):
+        return LockStep(key=LOCK, value=None)
+    return None
+
+
+def _holds(owner_key: str, pods: Sequence[Pod]) -> bool:
+    """Whether the pod *owner_key* is there and still to be served, or about to be bound."""
+    pod = next((one for one in pods if one.key == owner_key), None)
+    if pod is None or pod.finished:
+        return False
+    return _waits(pod) if pod.node_name else not pod.deleting
+
+
+def _waits(pod: Pod) -> bool:
+    seen = in_flight(pod)
+    return seen is not None and seen.progress is Progress.WAITING
+
+
+def _step(pod: Pod, now_s: int) -> LockStep:
+    time = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return LockStep(key=LOCK, value=f"{time},{pod.namespace},{pod.name}")
+
+
+def _read(node: Node) -> _Lock | None:
+    text = node.annotations.get(LOCK)
+    if text is None:
+        return None
+    fields = text.split(",") if len(text) <= _MAX_CHARS else []
+    if len(fields) not in (1, 3):
+        return _BROKEN
+    try:
+        taken_s = int(datetime.fromisoformat(fields[0]).timestamp())
+    except (ValueError, OverflowError):
+        taken_s = 0
+    return _Lock(f"{fields[1]}/{fields[2]}" if len(fields) == 3 else "", taken_s)
