@@ -123,9 +123,7 @@ class Catalog:
             return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
 
-    def _one_of_a_name(
-        self, found: list[tuple[DialectName, Any]], settings: Settings
-    ) -> list[tuple[DialectName, Any]]:
+    def _one_of_a_name(self, found: list[tuple[DialectName, Any]], settings: Settings) -> list[tuple[DialectName, Any]]:
         """*found*, of two dialects that sell by one resource only the one that the pod means, if it is switched on."""
         names = {name for name, _ in found}
         for name, other in self.stands_in.items():

@@ -23,12 +23,8 @@ _OTHERS: Final = frozenset(
         "nvidia.com/vgpu",
     }
 )
-# What HAMi reads, and what says the same here.
-_OF_HAMI: Final = {
-    "nvidia.com/use-gpuuuid": "volcano.sh/vgpu-use-gpuuuid",
-    "nvidia.com/nouse-gpuuuid": "volcano.sh/vgpu-nouse-gpuuuid",
-}
 _RESOURCES_OF_OTHERS: Final = "aliyun.com/gpu-"
+_SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
 # A pod with more strange keys than these is told of the first ones.
@@ -51,11 +47,6 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
         if key.startswith(book.key_prefixes) and key not in known and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
-        if key in _OF_HAMI and is_ours:
-            yield AdmissionWarning(
-                "CS115", f"annotation {key}: cardshare does not speak this key of HAMi's; write {_OF_HAMI[key]}"
-            )
-            continue
         meant = spelling.meant(key, book.preferences)
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
@@ -64,7 +55,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):
             where = f'container "{one.name}": limit {_shown(key)}'
-            instead = _instead(key, book) if is_ours else ""
+            instead = _instead(key) if is_ours else ""
             if instead:
                 yield AdmissionWarning("CS115", f"{where}: cardshare does not speak this resource; {instead}")
                 continue
@@ -74,17 +65,10 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
                 yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
 
 
-def _instead(key: str, book: Rulebook) -> str:
+def _instead(key: str) -> str:
     """What to write for a resource of others that says what one of ours does; "" for any other."""
-    table = book.tables.vgpu
-    ours = {
-        "nvidia.com/gpumem": table.memory_resource,
-        "nvidia.com/gpumem-percentage": table.percentage_resource,
-        "nvidia.com/gpucores": table.cores_resource,
-        "aliyun.com/gpu-mem": "volcano.sh/gpu-memory",
-    }.get(key, "")
-    if ours:
-        return f"write {ours}"
+    if key == _SHARED_MEMORY:
+        return "write volcano.sh/gpu-memory"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
     return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""

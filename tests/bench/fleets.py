@@ -212,6 +212,42 @@ def _mind_pod(number: int, args: argparse.Namespace, chance: random.Random) -> P
     return _asking(number, args, chance, {"huawei.com/npu-core": str(cores)}, labels=labels)
 
 
+def _shared_node(number: int) -> Node:
+    model, memory = (
+        ("NVIDIA-Tesla V100-SXM2-32GB", 32768),
+        ("NVIDIA A100-SXM4-40GB", 40960),
+        ("NVIDIA L40S", 46068),
+    )[number % 3]
+    cards = [
+        {
+            "id": f"GPU-{number:05d}-{at}",
+            "index": at,
+            "count": 10,
+            "devmem": memory,
+            "devcore": 100,
+            "type": model,
+            "numa": at // 4,
+            "mode": "hami-core",
+            "health": True,
+        }
+        for at in range(8)
+    ]
+    return _made(number, {"nvidia.com/gpu": "80"}, {"hami.io/node-nvidia-register": json.dumps(cards)})
+
+
+def _shared_pod(number: int, args: argparse.Namespace, chance: random.Random) -> Pod:
+    cards = chance.choice((1, 1, 1, 1, 1, 1, 1, 2, 4))
+    limits = {
+        "nvidia.com/gpu": str(cards),
+        "nvidia.com/gpumem": str(chance.randrange(1000, 16001, 500)),
+        "nvidia.com/gpucores": str(chance.choice((0, 10, 20, 30, 50))),
+    }
+    if args.selective and number % 10 == 9:
+        limits["nvidia.com/gpumem"] = "47000"
+    types = {"nvidia.com/use-gputype": "V100,L40S"} if number % 7 == 3 else {}
+    return _asking(number, args, chance, limits, types)
+
+
 FLEETS: Final[Mapping[str, Fleet]] = {
     "vgpu": Fleet(node=_vgpu_node, pod=_vgpu_pod),
     "vgpu-mig": Fleet(
@@ -224,4 +260,5 @@ FLEETS: Final[Mapping[str, Fleet]] = {
     "whole_gpu": Fleet(node=_whole_node, pod=_whole_pod, pods_to_half=2.2),
     "ascend_hami": Fleet(node=_hami_node, pod=_hami_pod),
     "mindcluster": Fleet(node=_mind_node, pod=_mind_pod),
+    "hami": Fleet(node=_shared_node, pod=_shared_pod),
 }

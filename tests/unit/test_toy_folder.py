@@ -28,9 +28,9 @@ def tree(tmp_path_factory) -> Path:
     (folder / "__init__.py").write_text('"""The toy dialect."""\n')
     shutil.copy(ROOT / "tests/support/devices/toy.py", folder / "dialect.py")
     text = (tree / CATALOG).read_text()
-    assert text.count(IMPORT) == text.count(", ASCEND_HAMI)") == 1
+    assert text.count(IMPORT) == text.count(", ASCEND_HAMI, HAMI)") == 1
     text = text.replace(IMPORT, "from core.dialects.toy.dialect import DIALECT as TOY\n" + IMPORT)
-    (tree / CATALOG).write_text(text.replace(", ASCEND_HAMI)", ", ASCEND_HAMI, TOY)"))
+    (tree / CATALOG).write_text(text.replace(", ASCEND_HAMI, HAMI)", ", ASCEND_HAMI, HAMI, TOY)"))
     return tree
 
 

@@ -8,7 +8,7 @@ from core.dialects.hami import keys, mig
 from core.dialects.hami.register import Record, decode_links, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import ILL, UNSTEADY, Complaint, Offer, Reason
+from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables
 from core.units import is_text, parse_amount
@@ -73,7 +73,7 @@ class Card(NamedTuple):
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
-    """The cards that *node* registers; None without a register, and none where NVIDIA's own plugin serves it (hami 7.2).
+    """The cards that *node* registers; None without a register, no card where NVIDIA serves it (hami 7.2).
 
     A complaint where neither can be told to.
     """
@@ -174,7 +174,7 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
 
 def healed(card: Card) -> Card:
     """*card* as it would be if it were well."""
-    if card.fixed.fault not in ILL:
+    if card.fixed.fault not in NOT_HEALTHY:
         return card
     return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
 

@@ -366,7 +366,7 @@ def bounded(request: Request, policy: Policy) -> bool:
 
 
 def _node_policy(request: Request, policy: Policy) -> str:
-    return request.order.nodes or policy.value
+    return request.order.nodes or str(policy)
 
 
 def idle_score(request: Request, idle: int, policy: Policy) -> float:

@@ -18,21 +18,19 @@ _ALL_CORES = "100"
 
 
 def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
-    """CS117 and CS119: with HAMi's runtime class, and all cores for whoever gets all memory."""
-    told: list[AdmissionWarning] = []
+    """CS117: with HAMi's runtime class; and all cores for whoever gets all memory, as HAMi's webhook has it."""
     pod = replace(
         pod,
-        containers=tuple([_completed(one, table, told) for one in pod.containers]),
-        init_containers=tuple([_completed(one, table, told) for one in pod.init_containers]),
+        containers=tuple([_completed(one, table) for one in pod.containers]),
+        init_containers=tuple([_completed(one, table) for one in pod.init_containers]),
     )
-    if table.runtime_class and not pod.runtime_class:
-        text = f"spec.runtimeClassName: {table.runtime_class} was added, as HAMi's device-config.yaml has it"
-        told.append(AdmissionWarning("CS117", text))
-        pod = replace(pod, runtime_class=table.runtime_class)
-    return pod, tuple(told)
+    if not table.runtime_class or pod.runtime_class:
+        return pod, ()
+    text = f"spec.runtimeClassName: {table.runtime_class} was added, as HAMi's device-config.yaml has it"
+    return replace(pod, runtime_class=table.runtime_class), (AdmissionWarning("CS117", text),)
 
 
-def _completed(one: Container, table: HamiTable, told: list[AdmissionWarning]) -> Container:
+def _completed(one: Container, table: HamiTable) -> Container:
     if one.amount(table.count_resource) in (None, "0") or one.amount(table.cores_resource) is not None:
         return one
     if table.default_memory or table.default_cores:
@@ -41,8 +39,6 @@ def _completed(one: Container, table: HamiTable, told: list[AdmissionWarning]) -
     percent = one.amount(table.percentage_resource)
     if percent != "100" and (percent is not None or one.amount(table.memory_resource) is not None):
         return one
-    field = limit_of(one, table.cores_resource)
-    told.append(AdmissionWarning("CS119", f"{field}: 100 was added: who gets all memory of a card has it alone"))
     more = {table.cores_resource: _ALL_CORES}
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more})
 

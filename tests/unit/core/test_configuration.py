@@ -85,7 +85,7 @@ def test_names_of_the_command_line_win_over_those_of_all_texts():
 
 def test_a_volcano_conf_switches_off_what_it_does_not_name():
     found = merged(scheduler_map=SPREAD).settings
-    assert set(found.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu")}
+    assert set(found.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu"), DialectName("hami")}
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,6 @@ CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/n
 @pytest.mark.parametrize(
     ("key", "instead"),
     [
-        ("nvidia.com/gpumem", "write volcano.sh/vgpu-memory"),
-        ("nvidia.com/gpumem-percentage", "write volcano.sh/vgpu-memory-percentage"),
-        ("nvidia.com/gpucores", "write volcano.sh/vgpu-cores"),
         ("aliyun.com/gpu-mem", "write volcano.sh/gpu-memory"),
         ("huawei.com/Ascend310P-1c", f"write {CHIP}"),
         ("huawei.com/ascend310p-4c.3cpu.ndvpp", f"write {CHIP}"),
@@ -136,11 +133,6 @@ CHIP = "huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/n
 def test_resources_of_others_are_told_with_what_says_the_same_here(key, instead):
     words = "cardshare does not speak this resource"
     assert told(pod(limits=[key])) == [f'container "main": limit {key}: {words}; {instead}']
-
-
-def test_annotations_of_hami_are_told_with_the_key_that_is_read_here():
-    words = "cardshare does not speak this key of HAMi's; write volcano.sh/vgpu-use-gpuuuid"
-    assert told(pod(["nvidia.com/use-gpuuuid"])) == [f"annotation nvidia.com/use-gpuuuid: {words}"]
 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "hami-scheduler"])

@@ -275,7 +275,7 @@ def test_a_configuration_without_a_word_on_devices_counts_as_none(text):
 
 def test_the_guides_configuration_switches_one_dialect_on():
     found = decode_scheduler_conf(conf({"deviceshare.VGPUEnable": "true", "deviceshare.SchedulePolicy": "spread"}))
-    assert set(found.settings.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu")}
+    assert set(found.settings.dialects or ()) == {DialectName("vgpu"), DialectName("whole_gpu"), DialectName("hami")}
     assert (found.settings.policy, found.settings.schedule_weight) == (Policy.SPREAD, 1)
 
 
@@ -287,7 +287,11 @@ def test_the_older_switches_are_understood():
     found = decode_scheduler_conf(
         conf({"predicate.GPUSharingEnable": '"T"', "predicate.NodeLockEnable": "yes"}, "predicates")
     )
-    assert set(found.settings.dialects or ()) == {DialectName("gpu_memory"), DialectName("whole_gpu")}
+    assert set(found.settings.dialects or ()) == {
+        DialectName("gpu_memory"),
+        DialectName("whole_gpu"),
+        DialectName("hami"),
+    }
     assert found.settings.node_lock
 
 

@@ -1,0 +1,230 @@
+"""HAMi's protocol for NVIDIA cards: whose a node and a pod are, what is held, and what the plugin is told."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import hami_lock
+from core.catalog import Asked, standard_catalog
+from core.dialects.hami import keys
+from core.dialects.hami.dialect import DIALECT
+from core.dialects.hami.requests import Request
+from core.holding import Reader
+from core.model import Container, Node, NodeName, Pod, PodUid
+from core.port import Complaint, Offer, Placed, Progress, Reason, Stamp
+from core.settings import DialectName, HamiTable, Policy, Settings, Tables
+
+PORT: Any = DIALECT.port
+TABLES = Tables()
+HAMI, WHOLE = DialectName("hami"), DialectName("whole_gpu")
+CATALOG = standard_catalog()
+PROFILES = [
+    {"name": "1g.5gb", "memoryMB": 4864, "core": 15, "sliceCount": 1, "placements": [
+        {"start": at, "size": 1} for at in range(7)]},
+    {"name": "3g.20gb", "memoryMB": 19968, "core": 43, "sliceCount": 3, "placements": [
+        {"start": 0, "size": 4}, {"start": 4, "size": 4}]},
+    {"name": "7g.40gb", "memoryMB": 40192, "core": 100, "sliceCount": 7, "placements": [{"start": 0, "size": 8}]},
+]  # fmt: skip
+
+
+def card(name, index=0, **more):
+    plain = {"id": name, "index": index, "count": 10, "devmem": 40960, "devcore": 100, "type": "NVIDIA A100-SXM4-40GB"}
+    return {**plain, "mode": "hami-core", "health": True, **more}
+
+
+def node(*cards, allocatable=None, labels=None, **annotations):
+    shares = str(allocatable if allocatable is not None else 10 * len(cards))
+    notes = {keys.REGISTER: json.dumps(cards), **annotations}
+    return Node(name=NodeName("n"), annotations=notes, allocatable={"nvidia.com/gpu": shares}, labels=labels or {})
+
+
+def ask(number=1, memory=None, cores=None, percent=None):
+    figures = {"nvidia.com/gpumem": memory, "nvidia.com/gpucores": cores, "nvidia.com/gpumem-percentage": percent}
+    limits = {"nvidia.com/gpu": str(number)} | {key: str(one) for key, one in figures.items() if one is not None}
+    return Container("main", limits=limits)
+
+
+def pod(*containers, inits=(), annotations=None, **more):
+    return Pod(
+        uid=PodUid("u"),
+        namespace="ns",
+        name="p",
+        containers=containers,
+        init_containers=inits,
+        annotations=annotations or {},
+        **more,
+    )
+
+
+def cards_of(found):
+    offer = PORT.offer(found, TABLES)
+    assert isinstance(offer, Offer), offer
+    return offer.cards
+
+
+def placed(cards, asking, policy=Policy.SPREAD):
+    request = PORT.request(asking, TABLES)
+    assert isinstance(request, Request), request
+    return PORT.place(cards, request, policy)
+
+
+def text(found: Placed[Any]):
+    return PORT.annotations(found.assignment, Stamp(node=NodeName("n"), now_s=7, order=7), TABLES)[keys.ALLOCATED]
+
+
+def test_ties_go_to_the_highest_index_whatever_the_order_of_the_register():
+    cards = cards_of(node(card("GPU-b", 1), card("GPU-a", 0)))
+    assert text(placed(cards, pod(ask(memory=4096, cores=25)))) == "GPU-b,NVIDIA,4096,25:;"
+
+
+def test_every_container_has_its_segment():
+    found = placed(cards_of(node(card("GPU-a"))), pod(Container("side"), ask(memory=2000), Container("tail")))
+    assert text(found) == ";GPU-a,NVIDIA,2000,0:;;"
+
+
+def test_init_containers_take_their_peak_and_sidecars_stay():
+    cards = cards_of(node(card("GPU-a")))
+    inits = (ask(memory=9000)._replace(name="s", sidecar=True), ask(memory=20000)._replace(name="i"))
+    asking = pod(ask(memory=16000), inits=inits)
+    found = placed(cards, asking)
+    assert [card.used_memory for card in PORT.take(cards, found.assignment)] == [29000]
+    bound = replace(asking, annotations={keys.ALLOCATED: text(found)}, node_name="n")
+    assert PORT.held(bound, cards, TABLES).assignment == found.assignment
+    ended = PORT.held(replace(bound, init_done=True), cards, TABLES).assignment
+    assert [card.used_memory for card in PORT.take(cards, ended)] == [25000]
+
+
+def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
+    (one,) = cards_of(node(card("GPU-a"), **{keys.CORDON: " GPU-a ,"}))
+    assert one.fixed.fault is Reason.CORDONED
+    assert placed((one,), pod(ask(memory=1))) is None
+
+
+def test_a_whole_card_in_mode_mig_is_its_largest_instance():
+    cards = cards_of(node(card("GPU-a", mode="mig", count=7, migProfiles=PROFILES)))
+    found = placed(cards, pod(ask(), annotations={keys.MODE: "mig"}))
+    (reserved,) = json.loads(PORT.annotations(found.assignment, Stamp(node=NodeName("n"), now_s=7, order=7), TABLES)[
+        keys.RESERVATIONS])  # fmt: skip
+    assert (reserved["profile"], reserved["placement"]) == ("7g.40gb", {"start": 0, "size": 8})
+
+
+def test_a_pod_on_a_mig_card_without_its_instances_closes_the_card():
+    cards = cards_of(node(card("GPU-a", mode="mig", count=7, migProfiles=PROFILES)))
+    bound = pod(ask(memory=4000), annotations={keys.ALLOCATED: "GPU-a,NVIDIA,4864,15:;"}, node_name="n")
+    after = PORT.take(cards, PORT.held(bound, cards, TABLES).assignment)
+    assert placed(after, pod(ask(memory=1000))) is None
+    assert placed(cards, pod(ask(memory=1000))) is not None
+
+
+@pytest.mark.parametrize(
+    ("found", "offered"),
+    [
+        pytest.param(node(card("GPU-a"), card("GPU-b", 1)), {HAMI}, id="shares of HAMi's"),
+        pytest.param(node(card("GPU-a"), card("GPU-b", 1), allocatable=2), {WHOLE}, id="a register that is left over"),
+        pytest.param(node(card("GPU-a", count=1), allocatable=1, labels={"gpu": "on"}), {HAMI}, id="one share a card"),
+        pytest.param(node(allocatable=8, **{keys.REGISTER: "what"}), set(), id="a register that cannot be read"),
+    ],
+)
+def test_a_node_is_served_by_one_plugin(found, offered):
+    offers, complaints = CATALOG.offers(found, TABLES, Settings())
+    assert set(offers) == offered
+    assert bool(complaints) is (offered != {HAMI})
+
+
+@pytest.mark.parametrize(
+    ("asking", "tables", "dialect"),
+    [
+        pytest.param(pod(ask(memory=100)), TABLES, HAMI, id="memory"),
+        pytest.param(pod(ask(), annotations={keys.CARD_POLICY: "binpack"}), TABLES, HAMI, id="a policy"),
+        pytest.param(pod(ask(), scheduler_name="hami-scheduler"), TABLES, HAMI, id="HAMi's scheduler"),
+        pytest.param(pod(ask(), scheduler_name="cardshare"), TABLES, WHOLE, id="plain"),
+        pytest.param(pod(ask(), scheduler_name="cardshare"), Tables(hami=HamiTable(installed=True)), HAMI, id="HAMi's"),
+    ],
+)
+def test_a_pod_means_one_of_both_plugins(asking, tables, dialect):
+    found = CATALOG.request_of(asking, tables, Settings())
+    assert isinstance(found, Asked)
+    assert found.dialect == dialect
+
+
+class There:
+    """A node's empty cards."""
+
+    def __init__(self, found):
+        self.empty: Mapping[DialectName, tuple[Any, ...]] = CATALOG.offers(found, TABLES, Settings())[0]
+        self.scales: Mapping[DialectName, object] = {}
+
+
+@pytest.mark.parametrize(
+    ("found", "annotations", "dialect", "closes"),
+    [
+        pytest.param(node(card("GPU-a")), {keys.ALLOCATED: "GPU-a,NVIDIA,1,0:;"}, HAMI, False, id="its annotation"),
+        pytest.param(node(card("GPU-a")), {}, HAMI, True, id="none, where HAMi serves"),
+        pytest.param(node(card("GPU-a"), allocatable=1), {}, WHOLE, False, id="none, where NVIDIA serves"),
+        pytest.param(
+            node(card("GPU-a"), allocatable=1), {keys.ALLOCATED: "GPU-a,NVIDIA,1,0:;"}, HAMI, False, id="left over"
+        ),
+    ],
+)
+def test_what_a_bound_pod_holds_is_counted_once(found, annotations, dialect, closes):
+    bound = pod(ask(), annotations=annotations, node_name="n")
+    (part,) = Reader(CATALOG, TABLES).counted(bound, There(found), (), None).parts
+    assert (part.dialect, bool(part.closes)) == (dialect, closes)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "code"),
+    [
+        ({keys.MODE: "mix"}, "CS104"),
+        ({keys.CARD_POLICY: "numa-first"}, "CS104"),
+        ({keys.NODE_POLICY: "random"}, "CS104"),
+        ({keys.WEIGHTS: "slot=0,core=0,memory=0"}, "CS105"),
+    ],
+)
+def test_words_that_hami_would_not_understand_are_refused(annotations, code):
+    found = PORT.request(pod(ask(memory=1), annotations=annotations), TABLES)
+    assert [one.code for one in found] == [code]
+
+
+def test_shares_of_no_card_are_refused():
+    limits = {"nvidia.com/gpumem": "100"}
+    assert [one.code for one in PORT.request(pod(Container("c", limits=limits)), TABLES)] == ["CS203"]
+
+
+def test_only_all_of_the_memory_is_completed_by_all_cores():
+    table = Tables(hami=HamiTable(installed=True))
+    for asking, cores in ((ask(), "100"), (ask(percent=100), "100"), (ask(memory=5), None), (ask(percent=50), None)):
+        (container,) = PORT.completed(pod(asking), None, table)[0].containers
+        assert container.limits.get("nvidia.com/gpucores") == cores
+    defaults = Tables(hami=HamiTable(installed=True, default_memory=5000))
+    assert PORT.completed(pod(ask()), None, defaults)[0] == pod(ask())
+
+
+def test_a_pod_is_in_flight_until_its_last_device_is_served():
+    notes = {keys.TO_ALLOCATE: "A,NVIDIA,1,0:;", hami_lock.BIND_PHASE: "allocating"}
+    bound = pod(ask(), annotations=notes, node_name="n")
+    assert PORT.in_flight(bound, TABLES).progress is Progress.WAITING
+    served = {keys.TO_ALLOCATE: ";;", hami_lock.BIND_PHASE: "success"}
+    assert PORT.in_flight(replace(bound, annotations=served), TABLES).progress is Progress.DONE
+
+
+def test_a_bad_card_is_left_out_by_itself():
+    offer = PORT.offer(node(card("GPU-a"), card("GPU-b", 1, devmem="much"), card("GPU-c", 2)), TABLES)
+    assert isinstance(offer, Offer)
+    assert [one.fixed.fault for one in offer.cards].count(Reason.UNUSABLE) == 1
+    assert [isinstance(one, Complaint) for one in offer.complaints] == [True]
+
+
+def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
+    cards = cards_of(
+        node(
+            *(card(f"GPU-{at}", at, numa=at // 2) for at in range(4)),
+            **{keys.LINKS: json.dumps([{"uuid": "GPU-1", "score": {"GPU-0": 50}}])},
+        )
+    )
+    wishes = {keys.NUMA_BIND: "true", keys.CARD_POLICY: "topology-aware"}
+    assert text(placed(cards, pod(ask(2, memory=10), annotations=wishes))) == "GPU-1,NVIDIA,10,0:GPU-0,NVIDIA,10,0:;"
+    assert placed(cards, pod(ask(3, memory=10), annotations=wishes)) is None
