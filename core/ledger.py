@@ -131,6 +131,8 @@ class Ledger:
         self._promised: dict[PodUid, Placement] = {}
         # Pods bound to nodes that are not there: counted on no card, kept for when the node appears.
         self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
+        # Pods on no node yet that count where another scheduler has made room for them.
+        self.nominated: Final[set[PodUid]] = set()
         self._log: list[NodeName] = []
         self._log_start = 0
         # The nodes that may take now what they refused before; a promise does not count. The reader takes them out.
@@ -281,6 +283,7 @@ class Ledger:
         """Take back all that *pod* holds; False if it holds nothing (a second time is nothing)."""
         self._remember(pod)
         self.topology.drop(pod)
+        self.nominated.discard(pod)
         node = self._node_of.pop(pod, None)
         self._pods.pop(pod, None)
         self._promised.pop(pod, None)
@@ -385,7 +388,6 @@ class Ledger:
             self.release(pod.uid)
             return True
         before = self.holding(pod.uid)
-        state = self.states.get(name)
         known = self._pods.get(pod.uid)
         told, pod = pod, self._reader.as_bound(known, before, pod)
         # Annotations change some times for each pod; what it takes beside its cards is parsed once.
@@ -393,19 +395,34 @@ class Ledger:
         entry = self._entries.get(name)
         holding = self._reader.counted(pod, entry, amounts, before)
         if before is None or self._node_of.get(pod.uid) != name or before != holding:
-            self.release(pod.uid)
-            self._node_of[pod.uid] = name
-            state = self.states.get(name)
-            if state is None:
-                self._stray.setdefault(name, {})[pod.uid] = holding
-            else:
-                self._own(name).holders[pod.uid] = holding
-                self._put(name, self._with(state, holding), opens=False)
+            self._hold(pod.uid, name, holding)
+        self.nominated.discard(pod.uid)
         self.topology.put(pod, name)
         self._promised.pop(pod.uid, None)
         if holding.dialect is not None or any("/" in resource for resource in asked_resources(pod)):
             self._pods[pod.uid] = pod
         return told is pod or self._reader.counted(told, entry, amounts, before) == holding
+
+    def nominate(self, pod: Pod) -> None:
+        """Count what another scheduler's *pod* will take of the node on which that has made room for it."""
+        self._certain()
+        name = NodeName(pod.nominated_node)
+        holding = Holding(pod.key, None, None, self._reader.amounts(pod), ports=nodefit.ports_of(pod))
+        if self._node_of.get(pod.uid) != name or self.holding(pod.uid) != holding:
+            self._hold(pod.uid, name, holding)
+        self.nominated.add(pod.uid)
+        self.topology.put(pod, name)
+
+    def _hold(self, uid: PodUid, name: NodeName, holding: Holding) -> None:
+        """Let *uid* hold *holding* on *name*, and nothing else anywhere."""
+        self.release(uid)
+        self._node_of[uid] = name
+        state = self.states.get(name)
+        if state is None:
+            self._stray.setdefault(name, {})[uid] = holding
+        else:
+            self._own(name).holders[uid] = holding
+            self._put(name, self._with(state, holding), opens=False)
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""

@@ -159,6 +159,7 @@ class Pod:
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
+    nominated_node is where its scheduler has made room for it, "" if nowhere.
     """
 
     uid: PodUid
@@ -190,6 +191,7 @@ class Pod:
     scheduled_reason: str = ""
     scheduled_message: str = ""
     owner: str = ""
+    nominated_node: str = ""
 
     @property
     def key(self) -> str:

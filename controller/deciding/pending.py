@@ -30,6 +30,7 @@ class Pending:
 
     def changed(self, pod: Pod) -> None:
         """A pod that is on no node, and of which nothing was sent, appeared or changed."""
+        self._heed_nomination(pod)
         entry = self._planner.life.get(pod.uid)
         if entry is None:
             self._strangers.pop(pod.uid, None)
@@ -45,6 +46,14 @@ class Pending:
         else:
             self._planner.life.changed(entry)
             self.reconsider(entry, pod)
+
+    def _heed_nomination(self, pod: Pod) -> None:
+        """Count a pod where another scheduler has made room for it, for as long as that says so."""
+        ledger = self._planner.ledger
+        if pod.nominated_node and not (self.is_ours(pod) or pod.finished or pod.deleting):
+            ledger.nominate(pod)
+        elif pod.uid in ledger.nominated:
+            ledger.release(pod.uid)
 
     def _pass_by(self, pod: Pod) -> None:
         """Remember a pod that is not ours to decide, if that could change without a change of the pod."""

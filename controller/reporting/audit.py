@@ -137,7 +137,8 @@ class Audit:
         if node is None:
             return Seen({}, (), ())
         there = {pod.uid: pod for pod in pods if not pod.finished}
-        reserved = {uid for uid in ledger.holders(name) if owner.life.get(uid) is not None}
+        promised = (uid for uid in ledger.holders(name) if owner.life.get(uid) is not None)
+        reserved = {*promised, *ledger.nominated}
         vanished = tuple(uid for uid in ledger.holders(name) if uid not in there and uid not in reserved)
         missed = {uid: pod for uid, pod in there.items() if owner.has_missed(pod)}
         same = [pod for pod in there.values() if owner.has_seen(pod)]

@@ -192,6 +192,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     reason: str | None = ""
     message: str | None = ""
     conditions: tuple[_Condition, ...] | None = None
+    nominated_node_name: str | None = ""
     container_statuses: tuple[_ContainerStatus, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
@@ -309,6 +310,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         scheduled_reason=sys.intern(scheduled.reason or ""),
         scheduled_message=scheduled.message or "",
         owner=_owner(meta.owner_references),
+        nominated_node=sys.intern(status.nominated_node_name or ""),
     )
 
 

@@ -96,7 +96,7 @@ class World:
             assert node is not None
             pods = [ledger.counted(one.uid) or one for one in self.pods.values() if one.node_name == name]
             fresh = audit.rebuilt(ledger.catalog, ledger.tables, ledger.settings, [node], pods)
-            reserved = {uid for uid in ledger.holders(name) if life.get(uid) is not None}
+            reserved = {uid for uid in ledger.holders(name) if life.get(uid) is not None} | ledger.nominated
             found += audit.differences(ledger, fresh, name, reserved=reserved, unsettled=())
         return found
 

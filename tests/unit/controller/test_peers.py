@@ -187,3 +187,28 @@ def test_who_waits_its_turn_is_placed_elsewhere_once_it_is_forbidden_there():
     world.serves("p")
     world.passes(1.0)
     assert [(bind.pod.name, bind.node) for bind in world.binds()] == [("q", "b1")]
+
+
+def test_room_that_another_scheduler_made_is_left_to_its_pod():
+    world = World(node("a1", allocatable={"cpu": "8", "pods": "9"}))
+    theirs = pod("theirs", scheduler_name="other", nominated_node="a1", limits={"cpu": "6"})
+    world.adds(theirs, pod("ours", limits={"cpu": "6"}))
+    assert not world.placed()
+    assert "1 insufficient cpu" in refused(world, "ours").text
+    assert world.audited() == []
+    # It goes elsewhere, and what was kept for it is free.
+    world.shows(theirs, node_name="b1", nominated_node="")
+    world.passes(0.1)
+    assert world.placed()["ours"] == "a1"
+
+
+def test_what_was_nominated_counts_once_when_it_is_bound_and_not_at_all_when_it_is_gone():
+    world = World(node("a1", allocatable={"cpu": "8", "pods": "9"}))
+    theirs = pod("theirs", scheduler_name="other", nominated_node="a1", limits={"cpu": "6"})
+    world.adds(theirs)
+    world.shows(theirs, node_name="a1")
+    world.adds(pod("small", limits={"cpu": "2"}))
+    assert world.placed().keys() == {"theirs", "small"}
+    world.gone("theirs")
+    world.adds(pod("next", limits={"cpu": "6"}))
+    assert "next" in world.placed()
