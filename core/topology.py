@@ -25,8 +25,12 @@ from core.nodefit import NodeFacts
 
 _ANYWHERE: Final = NodeConstraints()
 _HOSTNAME: Final = "kubernetes.io/hostname"
-# Views of so many pods that ask something of others are kept; a view of 5,000 nodes takes 1 MB at most.
-_VIEWS_MAX: Final = 256
+# So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
+# view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
+_VIEWS_MAX: Final = 4096
+_STANDING_MAX: Final = 1_500_000
+# For so many sets of labels it is remembered which rules mean them.
+_KEPT_OFF_MAX: Final = 4096
 _Labels = Mapping[str, str]
 _Domain = tuple[str, str]
 
@@ -169,6 +173,11 @@ class _Part:
         self.counter: Final = counter
         self.refused: Final[set[NodeName]] = set()
 
+    @property
+    def standing(self) -> int:
+        """How many nodes it keeps something of."""
+        return len(self.counter.by_node) + len(self.refused)
+
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
         """Count what is on the node *name* as it is now; None: it is gone."""
         raise NotImplementedError
@@ -294,6 +303,11 @@ class _Spread(_Part):
         self._changed: set[_Domain] = set()
         self._least = 0
 
+    @property
+    def standing(self) -> int:
+        """All nodes that count, and those refused."""
+        return len(self._held) + len(self.refused)
+
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
         before = self._held.get(name)
         after = None
@@ -384,6 +398,11 @@ class _View:
         self.opened: Final[set[NodeName]] = set()
         self.shut: Final[set[NodeName]] = set()
 
+    @property
+    def standing(self) -> int:
+        """How many nodes stand in it, once for each of its parts."""
+        return sum([part.standing for part in self.parts])
+
     def flip(self, name: NodeName, part: _Part, *, refused: bool) -> None:
         """*part* refuses the node *name* now, or does so no more."""
         count = self.blocked.get(name, 0)
@@ -411,7 +430,9 @@ class _View:
 class Topology:
     """The pods of one ledger by where they are, and what that lets others do."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
+        """Begin with nothing; *views_max*: of views so many are kept."""
+        self._views_max: Final = views_max
         self._seats: Final[dict[PodUid, Seat]] = {}
         self._facts: Final[dict[NodeName, NodeFacts]] = {}
         # Labels of namespaces by name; None while they are not known.
@@ -595,7 +616,7 @@ class Topology:
             return known[1]
         rules = (*self._rules_in.get(pod.namespace, ()), *self._rules_in.get("", ()))
         found = frozenset([rule for rule in rules if self._is(pod.namespace, pod.labels, rule.who)])
-        if len(self._kept_off) > _VIEWS_MAX:
+        if len(self._kept_off) > _KEPT_OFF_MAX:
             self._kept_off.clear()
         self._kept_off[key] = pod.labels, found
         return found
@@ -664,16 +685,21 @@ class Topology:
     # ------------------------------------------------------------------ keeping
 
     def _view(self, peers: Peers) -> _View:
-        view = self._views.get(peers)
+        view = self._views.pop(peers, None)
         if view is None:
-            view = self._new_view(peers)
-        elif view.dirty:
+            return self._new_view(peers)
+        # The last is the one that was asked last.
+        self._views[peers] = view
+        if view.dirty:
             self._refresh(view)
         return view
 
     def _new_view(self, peers: Peers) -> _View:
-        if len(self._views) >= _VIEWS_MAX:
-            self.forget()
+        standing = sum([view.standing for view in self._views.values()])
+        while self._views and (len(self._views) >= self._views_max or standing > _STANDING_MAX):
+            view = self._views.pop(next(iter(self._views)))
+            standing -= view.standing
+            self._drop(view)
         if self._alike is None:
             self._count_all()
         parts: list[_Part] = []
@@ -693,6 +719,21 @@ class Topology:
         view.opened.clear()
         view.shut.clear()
         return view
+
+    def _drop(self, view: _View) -> None:
+        """Keep *view* up no more, nor what nothing else counts."""
+        self._stale.pop(view, None)
+        self._moved.pop(view, None)
+        for part in view.parts:
+            part.counter.views.pop(view, None)
+        unused = {some: counter for some, counter in self._counters.items() if not counter.views}
+        for some in unused:
+            del self._counters[some]
+        for there in (self._alike or {}).values() if unused else ():
+            for alike in there.values():
+                alike.counters[:] = [counter for counter in alike.counters if counter.views]
+        for rule in [rule for rule, counter in self._rules.items() if not (counter.views or counter.by_node)]:
+            del self._rules[rule]
 
     def _count_all(self) -> None:
         self._alike = {}

@@ -18,6 +18,7 @@ from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
 from core.settings import Policy, Settings, Tables
+from core.topology import Topology
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of
@@ -35,6 +36,8 @@ class World:
         self.chance = Random(seed)
         self.book = Cluster(NAMESPACES)
         self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
+        if seed % 3 == 0:
+            self.ledger.topology = Topology(views_max=2)
         self.ledger.topology.set_namespaces(NAMESPACES)
         self.candidates = Candidates(self.ledger, RULE)
         self.waiting = [self.named(f"w{number}") for number in range(4)]

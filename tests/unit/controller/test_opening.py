@@ -47,7 +47,9 @@ def test_what_is_opened_and_not_used_is_a_part_of_the_node(pods, left):
 
 def test_an_idle_node_with_an_unhealthy_card_is_idle():
     cards = "".join(f"c{at},10,10000,NVIDIA-T4,{healthy},hami-core:" for at, healthy in enumerate(("true", "false")))
-    found = left_idle(pod("a", memory=5000), on=node("n1", cards=2, annotations={"volcano.sh/node-vgpu-register": cards}))
+    found = left_idle(
+        pod("a", memory=5000), on=node("n1", cards=2, annotations={"volcano.sh/node-vgpu-register": cards})
+    )
     assert found == pytest.approx(3 / 4, abs=0.01)
 
 
