@@ -16,6 +16,7 @@ PLUGIN_ACCOUNTS: Final = {
     "gpushare": "volcano-device-plugin",
     "nvidia": "nvidia-device-plugin",
     "ascend-hami": "hami-ascend",
+    "hami": "hami-device-plugin",
     "mindcluster": "ascend-device-plugin-sa-910",
 }
 DEVICE_CONFIG: Final = Path(__file__).parent / "vgpu-device-config.yaml"

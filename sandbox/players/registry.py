@@ -9,6 +9,7 @@ from sandbox.nodes.plugin_port import DevicePlugin
 from sandbox.players.ascend_hami import AscendHamiPlugin
 from sandbox.players.calls import Api
 from sandbox.players.gpushare import SharePlugin
+from sandbox.players.hami import HamiPlugin
 from sandbox.players.hardware import OptionsError
 from sandbox.players.mindcluster import MindClusterPlugin
 from sandbox.players.nvidia import NvidiaPlugin
@@ -19,6 +20,7 @@ _KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any], Api], DevicePlugin]
     "gpushare": SharePlugin.from_options,
     "ascend-hami": AscendHamiPlugin.from_options,
     "mindcluster": MindClusterPlugin.from_options,
+    "hami": HamiPlugin.from_options,
     "nvidia": NvidiaPlugin.from_options,
 }
 KINDS: Final = frozenset(_KINDS)

@@ -20,6 +20,7 @@ _SHARE = "volcano.sh/gpu-index"
 _CORE = "huawei.com/npu-core"
 _REAL = "huawei.com/AscendReal"
 _HAMI = re.compile(r"hami\.io/(.+)-devices-allocated")
+_HAMI_SHARES = "hami.io/vgpu-devices-allocated"
 _SLICE = re.compile(r"(.+)\[(.+)-(\d+)\]")
 _VNPU = re.compile(r"(\d+)-vir(\d\d)(?:_(\d)c)?(?:_n?dvpp)?")
 _CHIPS = re.compile(r"[^,]*\d(?:,[^,]*\d)*")
@@ -35,7 +36,7 @@ def audit(nodes: Iterable[Node], pods: Iterable[Pod], tables: Tables) -> list[st
     found: list[str] = []
     for node in nodes:
         holders = by_node.get(node.name, [])
-        for check in (_vgpu, _shared, _whole, _hami, _mindcluster):
+        for check in (_vgpu, _shared, _whole, _hami, _hami_shares, _mindcluster):
             found += [f"{node.name}: {text}" for text in check(node, holders, tables)]
         found += [f"{node.name}: {text}" for text in _protocols(holders)]
     return found
@@ -48,7 +49,7 @@ def _protocols(pods: Sequence[Pod]) -> Iterator[str]:
         if len(held) > 1:
             yield f"{pod.key} holds cards of several protocols: {sorted(held)}"
         sold |= held
-    for rivals in ({"vgpu", "memory", "number", "whole"}, {"hami", "mindcluster"}):
+    for rivals in ({"vgpu", "memory", "number", "whole", "hami shares"}, {"hami", "mindcluster"}):
         if len(sold & rivals) > 1:
             yield f"the same cards are sold by {sorted(sold & rivals)}"
 
@@ -58,9 +59,11 @@ def _kinds(pod: Pod) -> Iterator[str]:
         yield "vgpu"
     if pod.annotations.get(_SHARE):
         yield "memory" if _limit(pod, "volcano.sh/gpu-memory") else "number"
-    if _limit(pod, "nvidia.com/gpu"):
+    if pod.annotations.get(_HAMI_SHARES):
+        yield "hami shares"
+    elif _limit(pod, "nvidia.com/gpu"):
         yield "whole"
-    if any(_HAMI.fullmatch(key) and text for key, text in pod.annotations.items()):
+    if any(_HAMI.fullmatch(key) and text for key, text in pod.annotations.items() if key != _HAMI_SHARES):
         yield "hami"
     if pod.annotations.get(_CORE):
         yield "mindcluster"
@@ -168,6 +171,27 @@ def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
             device = devices[name]
             if memory[name] > device["devmem"] or cores[name] > device["devcore"] or shares[name] > device["count"]:
                 yield f"{word} {name} holds {memory[name]} MiB, {cores[name]} cores, {shares[name]} shares of {device}"
+
+
+def _hami_shares(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
+    """NVIDIA cards of HAMi's plugin; init containers count as if they ran beside the others."""
+    del tables
+    text = node.annotations.get("hami.io/node-nvidia-register", "")
+    devices = {one["id"]: one for one in json.loads(text)} if text else {}
+    used: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for pod in pods:
+        for entry in pod.annotations.get(_HAMI_SHARES, "").replace(";", "").split(":"):
+            if not entry:
+                continue
+            name, _, memory, cores = entry.split(",")
+            if name not in devices:
+                yield f"{pod.key} holds {name}, which the node does not have"
+                continue
+            used[name] = [a + b for a, b in zip(used[name], (int(memory), int(cores), 1), strict=True)]
+    for name, amounts in used.items():
+        device = devices[name]
+        if any(amount > device[key] for amount, key in zip(amounts, ("devmem", "devcore", "count"), strict=True)):
+            yield f"{name} holds {amounts} of {device}"
 
 
 def _mindcluster(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
