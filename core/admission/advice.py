@@ -11,7 +11,7 @@ from core.catalog import Asked
 from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
-from core.port import Advising, AnyDialect
+from core.port import AnyDialect
 from core.warnings import AdmissionWarning
 
 
@@ -69,7 +69,7 @@ class _Stock(NamedTuple):
 
 def advice(asked: Asked, book: Rulebook) -> Iterator[AdmissionWarning]:
     """What the dialect of *asked* has to say of what its pod would get."""
-    dialect = book.catalog.dialects[asked.dialect]
-    if isinstance(dialect, Advising):
-        stock = _Stock(book.stock, dialect) if book.stock is not None else None
-        yield from dialect.advice(asked.request, book.tables, stock)
+    advising = book.advising.get(asked.dialect)
+    if advising is not None:
+        stock = _Stock(book.stock, book.catalog.dialects[asked.dialect]) if book.stock is not None else None
+        yield from advising.advice(asked.request, book.tables, stock)
