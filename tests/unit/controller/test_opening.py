@@ -14,7 +14,7 @@ SETTINGS = Settings(turn_wait_max_s=64.0)
 
 
 def left_idle(*pods, on=None):
-    """What the last of *pods* leaves idle of what it opens, on one node of four cards of 10,000 MiB, or *on* another."""
+    """What the last of *pods* leaves idle of what it opens, on a node of four cards of 10,000 MiB, or *on* another."""
     ledger = Ledger(standard_catalog(), Tables(), SETTINGS)
     ledger.set_node(on or node("n1", cards=4))
     candidates = Candidates(ledger, node_policy(SETTINGS))
