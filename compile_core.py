@@ -31,8 +31,7 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/port.py": "isinstance with a protocol asks a class for its methods; mypyc makes one without them",
     "core/wire/": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
-# -O1: -O2 takes twice as long to compile and gains nothing that shows. Warnings are of code that nobody wrote, and with
-# points-to analysis they take a third of the time.
+# Warnings are of code that nobody wrote, and with points-to analysis they take a third of the time.
 _FLAGS: Final = ("-w", "-fno-tree-pta")
 _KEPT_MAX: Final = 4
 
@@ -76,7 +75,7 @@ def compiled() -> Path:
     KEPT.mkdir(parents=True, exist_ok=True)
     with _alone(KEPT / "lock"):
         if not found.exists():
-            print("scripts/compile: compiling core, about two minutes on two cores", file=sys.stderr)
+            print("scripts/compile: compiling core, some minutes", file=sys.stderr)
             with tempfile.TemporaryDirectory(dir=KEPT) as folder:
                 tree = Path(folder) / "tree"
                 shutil.copytree(ROOT / "core", tree / "core", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
