@@ -9,15 +9,15 @@ LINKS: Final = "hami.io/node-nvidia-score"
 CORDON: Final = "hami.io/device-cordon"
 
 # What Go reads as a boolean.
-TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
-FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
+TRUE: Final[tuple[str, ...]] = ("1", "t", "T", "TRUE", "true", "True")
+FALSE: Final[tuple[str, ...]] = ("0", "f", "F", "FALSE", "false", "False")
 
 TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 RESERVATIONS: Final = "hami.io/vgpu-mig-allocations"
 # What tells how far scheduler and plugin are; nothing of what a pod holds stands there.
-MARKS: Final = frozenset({TO_ALLOCATE, TIME, BIND_TIME, BIND_PHASE})
-ASSIGNMENT_KEYS: Final = MARKS | {ALLOCATED, RESERVATIONS, NODE}
+MARKS: Final[frozenset[str]] = frozenset({TO_ALLOCATE, TIME, BIND_TIME, BIND_PHASE})
+ASSIGNMENT_KEYS: Final[frozenset[str]] = MARKS | {ALLOCATED, RESERVATIONS, NODE}
 
 USE_UUID: Final = "nvidia.com/use-gpuuuid"
 NO_USE_UUID: Final = "nvidia.com/nouse-gpuuuid"
@@ -27,20 +27,22 @@ NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 CARD_POLICY: Final = "hami.io/gpu-scheduler-policy"
 WEIGHTS: Final = "hami.io/device-scoring-weights"
 # Preferences that no other protocol knows: a pod that has one asks HAMi.
-OWN_WISHES: Final = frozenset({USE_UUID, NO_USE_UUID, MODE, NUMA_BIND, NODE_POLICY, CARD_POLICY, WEIGHTS})
+OWN_WISHES: Final[frozenset[str]] = frozenset(
+    {USE_UUID, NO_USE_UUID, MODE, NUMA_BIND, NODE_POLICY, CARD_POLICY, WEIGHTS}
+)
 
 HAMI_CORE: Final = "hami-core"
 MIG: Final = "mig"
 MPS: Final = "mps"
-MODES: Final = (HAMI_CORE, MIG, MPS)
+MODES: Final[tuple[str, ...]] = (HAMI_CORE, MIG, MPS)
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
 MUTEX: Final = "mutex"
 NUMA: Final = "numa"
 TOPOLOGY: Final = "topology-aware"
-CARD_POLICIES: Final = (BINPACK, SPREAD, MUTEX, NUMA, TOPOLOGY)
-NODE_POLICIES: Final = (BINPACK, SPREAD)
+CARD_POLICIES: Final[tuple[str, ...]] = (BINPACK, SPREAD, MUTEX, NUMA, TOPOLOGY)
+NODE_POLICIES: Final[tuple[str, ...]] = (BINPACK, SPREAD)
 
 NVIDIA: Final = "NVIDIA"
 SCHEDULER: Final = "hami-scheduler"

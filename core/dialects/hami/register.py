@@ -186,7 +186,7 @@ def _placement(found: object) -> tuple[int, int]:
     return start, size
 
 
-_BOOLEANS: Final = {**dict.fromkeys(keys.TRUE, True), **dict.fromkeys(keys.FALSE, False)}
+_BOOLEANS: Final[dict[str, bool]] = {**dict.fromkeys(keys.TRUE, True), **dict.fromkeys(keys.FALSE, False)}
 # uuid, count, memory, cores, type, NUMA node, health; index and mode since v2.5.
 _FIELDS: Final = (7, 9)
 

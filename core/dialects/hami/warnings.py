@@ -5,6 +5,7 @@ Source: protocol reference, hami 1.2, 4.1 and 6, HN-11.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from core import names
 from core.dialects.hami import keys
@@ -13,8 +14,8 @@ from core.model import Container, Pod
 from core.settings import HamiTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
-PREFERENCES = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
-_ALL_CORES = "100"
+PREFERENCES: Final[frozenset[str]] = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
+_ALL_CORES: Final = "100"
 
 
 def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
