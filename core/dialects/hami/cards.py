@@ -166,7 +166,7 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
     if cordoned:
         return Reason.CORDONED, f"annotation {keys.CORDON} of its node names it"
-    if record.mode not in ("", *keys.MODES):
+    if record.mode and record.mode not in keys.MODES:
         # Every word but mig changes nothing in the plugin (hami 1.7).
         return None, f"mode {quoted(record.mode)} is unknown and shared as {keys.HAMI_CORE} is"
     return None, ""

@@ -338,7 +338,7 @@ def want(request: Request, kind: Hashable) -> Want | None:
         return None
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
-    if request.modes and kind.mode not in (*request.modes, keys.HAMI_CORE):
+    if request.modes and kind.mode != keys.HAMI_CORE and kind.mode not in request.modes:
         return None
     needs = [_part(ask, kind.memory, kind.profiles) for ask in request.asks]
     if min(needs) > kind.memory:

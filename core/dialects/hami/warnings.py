@@ -54,5 +54,5 @@ def warnings(pod: Pod, table: HamiTable) -> Iterator[AdmissionWarning]:
             why = f"{table.memory_resource} is given too"
             yield no_effect(limit_of(one, table.percentage_resource), percent or "", why, "leave one of both out")
     numa = pod.annotations.get(keys.NUMA_BIND)
-    if numa is not None and numa not in (*keys.TRUE, *keys.FALSE):
+    if numa is not None and numa not in keys.TRUE and numa not in keys.FALSE:
         yield no_effect(f"annotation {keys.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind")
