@@ -173,7 +173,8 @@ def _tasks(trace: Path, name: str) -> list[Task]:
 def _task(row: dict[str, str]) -> Task:
     cards = int(row["num_gpu"])
     milli = int(row["gpu_milli"] or 0) if cards == 1 else _CARD
-    models = frozenset(row["gpu_spec"].split("|")) if row["gpu_spec"] else frozenset[str]()
+    # Not every list has that column.
+    models = frozenset((row.get("gpu_spec") or "").split("|")) - {""}
     return Task(int(row["cpu_milli"]), int(row["memory_mib"]), cards, milli, models)
 
 
