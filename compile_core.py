@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,14 @@ ROOT: Final = Path(__file__).resolve().parent
 KEPT: Final = ROOT / ".cache" / "core"
 NO_COMPILER: Final = 3
 
-# What is left as it is, and why. A folder ends in a slash.
+# What is left as it is, and why: patterns, in which * stands for folders too.
 INTERPRETED: Final[Mapping[str, str]] = {
     "core/configuration.py": "a generic dataclass with slots fails at import; read only when a text changes",
     "core/errors.py": "mypyc compiles no class made of RuntimeError",
     "core/port.py": "isinstance with a protocol asks a class for its methods; mypyc makes one without them",
-    "core/wire/": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
+    "core/dialects/*/dialect.py": "a class made by mypyc has no registry of ABCMeta's of its own, and answers "
+    "isinstance with a protocol of core.port by its base's",
+    "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote, and with points-to analysis they take a third of the time.
 _FLAGS: Final = ("-w", "-fno-tree-pta")
@@ -104,7 +107,12 @@ def compile_in(tree: Path) -> None:
 def sources(tree: Path) -> list[str]:
     """The files of *tree* that are compiled, relative to it."""
     files = sorted(path.relative_to(tree).as_posix() for path in (tree / "core").rglob("*.py"))
-    return [file for file in files if not file.endswith("/__init__.py") and not file.startswith(tuple(INTERPRETED))]
+    return [file for file in files if not file.endswith("/__init__.py") and not is_interpreted(file)]
+
+
+def is_interpreted(file: str) -> bool:
+    """Whether *file*, relative to the tree, is left as it is."""
+    return any(fnmatch(file, pattern) for pattern in INTERPRETED)
 
 
 def _compile(tree: Path) -> None:

@@ -22,9 +22,11 @@ from core.port import Progress, Stamp
 from core.settings import Policy, Settings, Tables
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
+from sandbox.players.hami import HamiSetup
+from sandbox.players.hardware import Card
 from tests.support.devices import ascend
 from tests.support.devices.mindcluster import npu_node
-from tests.support.devices.mixed import CORES, MEMORY, NUMBER, wanted
+from tests.support.devices.mixed import CORES, MEMORY, NUMBER, Wanted, wanted
 from tests.support.devices.plugins import Plugins
 from tests.support.worlds.audit import audit
 
@@ -37,6 +39,13 @@ def vgpu_node(name: str, model: str, memory: int, mode: str, count: int = 4) -> 
     register = "".join(f"GPU-{name}-{at},10,{memory},NVIDIA-{model},true,{mode}:" for at in range(count))
     amounts = {NUMBER: str(10 * count), MEMORY: str(count * memory), CORES: str(100 * count)}
     return made(name, amounts, {"volcano.sh/node-vgpu-register": register})
+
+
+def hami_node(name: str, count: int = 4) -> Node:
+    """A node of HAMi's plugin for NVIDIA cards."""
+    cards = tuple(Card(id=f"GPU-{name}-{at}", model="Tesla T4", memory_mib=15360) for at in range(count))
+    register = HamiSetup(cards=cards).register()
+    return made(name, {"nvidia.com/gpu": str(10 * count)}, {"hami.io/node-nvidia-register": register})
 
 
 def made(name: str, amounts: dict[str, str], annotations: dict[str, str] | None = None, **fields: Any) -> Node:
@@ -72,6 +81,8 @@ def cluster() -> list[Node]:
         made("number", {"volcano.sh/gpu-number": "4"}),
         gpus,
         joined("both", vgpu_node("both", "Tesla T4", 15360, "hami-core", 2), replace(gpus, name=NodeName("x"))),
+        hami_node("hami"),
+        joined("torn", vgpu_node("torn", "Tesla T4", 15360, "hami-core", 2), hami_node("torn", 2)),
         joined("b3", ascend.node("Ascend910B3", [f"B3-{at}" for at in range(8)])),
         joined("mind", npu_node(4)),
         joined("mixed-1", vgpu_node("m1", "NVIDIA A100-SXM4-40GB", 40960, "mig", 2), npu_node(2)),
@@ -82,6 +93,9 @@ def cluster() -> list[Node]:
 def asked(chance: random.Random, number: int) -> Pod:
     """A random pod of a random protocol."""
     found, name = wanted(chance), f"pod-{number}"
+    if chance.random() < 0.1:
+        limits = {"nvidia.com/gpu": chance.choice("112"), "nvidia.com/gpumem": chance.choice(("1000", "6000", "12000"))}
+        found = Wanted(limits={**limits, "nvidia.com/gpucores": chance.choice(("0", "30", "60"))})
     return Pod(
         uid=PodUid(name),
         namespace="default",

@@ -3,7 +3,6 @@
 Which cards a pod gets, and what of them is free, is each mode's own.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from core import names
@@ -18,7 +17,7 @@ from core.settings import DialectName, Tables
 from core.warnings import AdmissionWarning
 
 
-class Mode(ABC):
+class Mode:
     """The half of `core.port.Dialect` that is the same for both modes.
 
     Attributes:
@@ -29,9 +28,9 @@ class Mode(ABC):
     name: DialectName
     resource: str
 
-    @abstractmethod
     def sells(self, capacity: Capacity) -> bool:
         """Whether the cards of a node with *capacity* are sold in this mode."""
+        raise NotImplementedError
 
     def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks."""

@@ -67,7 +67,10 @@ class Plugins:
         (word,) = (word for key in pod.annotations if (word := _word(key)))
         segments = hami.decode(pod.annotations[hami.to_allocate(word)])
         position, _, devices = hami.next_request(segments, [one.name for one in pod.containers])
-        assert len(devices) == int(pod.containers[position].limits[f"huawei.com/{word}"]), pod.annotations
+        resource = "nvidia.com/gpu" if word == "vgpu" else f"huawei.com/{word}"
+        assert len(devices) == int(pod.containers[position].limits[resource]), pod.annotations
+        if word == "vgpu":
+            return {hami.to_allocate(word): hami.erase(segments, position), hami.BIND_PHASE: "success"}
         infos = hami.decode_runtime_info(pod.annotations[hami.runtime_info(word)])
         assert infos.keys() == {device.id for device in devices}, pod.annotations
         return {hami.to_allocate(word): hami.erase(segments, position), hami.BIND_PHASE: "success"}

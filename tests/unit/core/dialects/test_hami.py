@@ -197,10 +197,14 @@ def test_shares_of_no_card_are_refused():
 def test_only_all_of_the_memory_is_completed_by_all_cores():
     table = Tables(hami=HamiTable(installed=True))
     for asking, cores in ((ask(), "100"), (ask(percent=100), "100"), (ask(memory=5), None), (ask(percent=50), None)):
-        (container,) = PORT.completed(pod(asking), None, table)[0].containers
+        asked = PORT.request(pod(asking), table)
+        assert isinstance(asked, Request)
+        (container,) = PORT.completed(pod(asking), asked, table)[0].containers
         assert container.limits.get("nvidia.com/gpucores") == cores
     defaults = Tables(hami=HamiTable(installed=True, default_memory=5000))
-    assert PORT.completed(pod(ask()), None, defaults)[0] == pod(ask())
+    whole = PORT.request(pod(ask()), defaults)
+    assert isinstance(whole, Request)
+    assert PORT.completed(pod(ask()), whole, defaults)[0] == pod(ask())
 
 
 def test_a_pod_is_in_flight_until_its_last_device_is_served():
