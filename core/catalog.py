@@ -111,7 +111,7 @@ class Catalog:
             request = self.dialects[name].request(pod, tables)
             if request is not None:
                 found.append((name, request))
-        found = self._one_of_a_name(found, settings)
+        found = self._one_of_a_name(found, pod, tables, settings)
         if not found:
             return None
         if len(found) > 1:
@@ -123,12 +123,21 @@ class Catalog:
             return (_switched_off(name, self._named(name, pod, tables), settings.why_off(name)),)
         return Asked(dialect=name, request=request)
 
-    def _one_of_a_name(self, found: list[tuple[DialectName, Any]], settings: Settings) -> list[tuple[DialectName, Any]]:
-        """*found*, of two dialects that sell by one resource only the one that the pod means, if it is switched on."""
+    def _one_of_a_name(
+        self, found: list[tuple[DialectName, Any]], pod: AnyPod, tables: Tables, settings: Settings
+    ) -> list[tuple[DialectName, Any]]:
+        """*found*, of two dialects that sell by one resource only the one that the pod means.
+
+        That is the one that stands in for the other if it is switched on, or if the pod asks what it alone sells.
+        """
         names = {name for name, _ in found}
         for name, other in self.stands_in.items():
             if name in names and other in names:
-                left = other if settings.has_on(name) else name
+                own = self.dialects[name].resources(tables) - self.dialects[other].resources(tables)
+                is_meant = settings.has_on(name) or any(
+                    not own.isdisjoint((*one.limits, *one.requests)) for one in (*pod.containers, *pod.init_containers)
+                )
+                left = other if is_meant else name
                 found = [one for one in found if one[0] != left]
         return found
 

@@ -14,13 +14,17 @@ from typing import Final, NamedTuple
 from core.model import Container, Pod
 
 VGPU, MEMORY, NUMBER, WHOLE, HAMI, MIND = "vgpu", "memory", "number", "whole", "hami", "mind"
+# Of HAMi's plugin for NVIDIA cards; HAMI is its plugin for Ascend chips.
+SHARES: Final = "shares"
 # Ways of selling the same cards.
-NVIDIA: Final = frozenset({VGPU, MEMORY, NUMBER, WHOLE})
+NVIDIA: Final = frozenset({VGPU, MEMORY, NUMBER, WHOLE, SHARES})
 ASCEND: Final = frozenset({HAMI, MIND})
 
 # Every name that the vGPU plugin of these machines ever registered for its count of devices.
 VGPU_NUMBERS: Final = ("volcano.sh/vgpu-number", "acme.example/vgpu-number")
 GPU_MEMORY, GPU_NUMBER, GPU = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu"
+# What makes of a pod with GPU one of HAMi's (hami 1.1, 5.1).
+SHARE_MEMORY, SHARE_HELD = "nvidia.com/gpumem", "hami.io/vgpu-devices-allocated"
 NPU_CORE: Final = "huawei.com/npu-core"
 WORDS: Final = ("Ascend310P", "Ascend910B3")
 
@@ -147,7 +151,9 @@ def _claims(pod: Pod, machine: Machine, factor: int) -> Iterator[tuple[str, str,
     if number:
         yield NUMBER, GPU_NUMBER, tuple(Share(at, whole=True) for at in indices)
     whole = _total(pod, GPU)
-    if whole:
+    if whole and (SHARE_HELD in notes or _total(pod, SHARE_MEMORY)):
+        yield SHARES, GPU, _vgpu(notes.get(SHARE_HELD, ""), machine, 1)
+    elif whole:
         yield WHOLE, GPU, tuple(Share("any", whole=True) for _ in range(whole))
     for word in WORDS:
         if _sum(pod.containers, f"huawei.com/{word}"):
@@ -228,7 +234,7 @@ def _overfull(protocol: str, machine: Machine, mine: Hold, others: Iterable[Hold
         if any(share.whole for share in on) and len(on) > 1:
             yield f"card {card} is held whole, and by {len(on)} shares"
         match protocol:
-            case "vgpu":
+            case "vgpu" | "shares":
                 yield from _overfull_gpu(card, on, machine)
             case "memory":
                 total = machine.gpus[int(card)][1] if int(card) < len(machine.gpus) else 0

@@ -41,6 +41,9 @@ from tests.support.devices.twin import (
     NPU_CORE,
     NUMBER,
     NVIDIA,
+    SHARE_HELD,
+    SHARE_MEMORY,
+    SHARES,
     SLICES,
     VGPU,
     WHOLE,
@@ -113,6 +116,9 @@ class Site:
         if WHOLE in self.ever:
             labels["nvidia.com/gpu.product"] = "NVIDIA-A100-SXM4-80GB"
             amounts[GPU] = len(gpus) if WHOLE in self.running else 0
+        if SHARES in self.ever:
+            amounts[GPU] = 10 * len(gpus) * (SHARES in self.running) or amounts.get(GPU, 0)
+            annotations["hami.io/node-nvidia-register"] = "[{]" if self.garbled else self._shares_register()
         if HAMI in self.ever:
             word = self.machine.word
             on = HAMI in self.running - self.away
@@ -131,7 +137,7 @@ class Site:
             documents["cluster-info-device"] = json.dumps({"DeviceList": listed})
             amounts[NPU_CORE] = 8 * len(npus) * (MIND in self.running)
         capacity = _BASE | {name: str(amount) for name, amount in amounts.items()}
-        gone = {name for name in amounts if _sold_by(name) in self.away}
+        gone = {name for name in amounts if _is_gone(name, self.away)}
         allocatable = {name: "0" if name in gone else text for name, text in capacity.items()}
         return Node(
             name=NodeName(self.name),
@@ -159,6 +165,15 @@ class Site:
         ]
         return json.dumps(found)
 
+    def _shares_register(self) -> str:
+        model = _MODELS[self.machine.model]
+        found = [
+            {"id": uuid, "index": at, "count": 10, "devmem": mib, "devcore": 100, "type": f"NVIDIA-{model}"}
+            | {"mode": "hami-core", "health": at not in self.ill}
+            for at, (uuid, mib) in enumerate(self.machine.gpus)
+        ]
+        return json.dumps(found)
+
     def start(self, plugin: str, factor: int, prefix: str) -> None:
         """A plugin starts, and reads the configuration as it is now."""
         self.ever.add(plugin)
@@ -175,9 +190,13 @@ def _sold_by(resource: str) -> str:
     return {GPU_MEMORY: MEMORY, GPU_NUMBER: NUMBER, GPU: WHOLE, NPU_CORE: MIND}.get(resource, HAMI)
 
 
+def _is_gone(resource: str, away: set[str]) -> bool:
+    return _sold_by(resource) in away or (resource == GPU and SHARES in away)
+
+
 def sites() -> list[Site]:
     """The machines, and what sells their cards at first."""
-    t4 = [Machine(gpus=tuple((f"GPU-t{n}-{at}", 15360) for at in range(3))) for n in range(6)]
+    t4 = [Machine(gpus=tuple((f"GPU-t{n}-{at}", 15360) for at in range(3))) for n in range(8)]
     a80 = [Machine(gpus=tuple((f"GPU-h{n}-{at}", 81920) for at in range(2))) for n in range(2)]
     a40 = [Machine(gpus=tuple((f"GPU-a{n}-{at}", 40536) for at in range(2)), model="A100-40") for n in range(3)]
     a30 = Machine(gpus=tuple((f"GPU-b-{at}", 24060) for at in range(2)), model="A30")
@@ -190,6 +209,8 @@ def sites() -> list[Site]:
         Site("t4-3", t4[3], {MEMORY}),
         Site("t4-4", t4[4], {NUMBER}),
         Site("t4-5", t4[5], {MEMORY, WHOLE}),
+        Site("t4-6", t4[6], {SHARES}),
+        Site("t4-7", t4[7], {SHARES, VGPU}),
         Site("a80-0", a80[0], {VGPU}),
         Site("a80-1", a80[1], {VGPU}, mode="mps"),
         Site("a40-0", a40[0], {VGPU}, mode="mig"),
@@ -427,7 +448,7 @@ class World:
         """Other plugins sell the cards of a machine from now on."""
         site = self._site()
         if site.machine.gpus:
-            ways = [{VGPU}, {WHOLE}, {MEMORY}, {NUMBER}, {VGPU, WHOLE}, {MEMORY, WHOLE}, set[str]()]
+            ways = [{VGPU}, {WHOLE}, {MEMORY}, {NUMBER}, {VGPU, WHOLE}, {MEMORY, WHOLE}, {SHARES}, set[str]()]
         else:
             ways = [{HAMI}, {MIND}, {HAMI, MIND}] if site.machine.word == "Ascend310P" else [{HAMI}]
         before, site.running = site.running, set(self.chance.choice(ways))
@@ -583,7 +604,7 @@ class World:
     def _wish(self) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
         """(limits, annotations, labels) of a random pod of a random protocol."""
         chance = self.chance
-        kind = chance.choice((VGPU, VGPU, VGPU, VGPU, MEMORY, NUMBER, WHOLE, HAMI, HAMI, MIND, MIND))
+        kind = chance.choice((VGPU, VGPU, VGPU, VGPU, MEMORY, NUMBER, WHOLE, SHARES, SHARES, HAMI, HAMI, MIND, MIND))
         notes: dict[str, str] = {}
         if kind == VGPU:
             prefix = self.config.prefix
@@ -597,6 +618,9 @@ class World:
             limits = {GPU_NUMBER: chance.choice((1, 2))}
         elif kind == WHOLE:
             limits = {GPU: chance.choice((1, 2))}
+        elif kind == SHARES:
+            limits = {GPU: chance.choice((1, 1, 2)), SHARE_MEMORY: chance.choice((1000, 6000, 12000))}
+            limits["nvidia.com/gpucores"] = chance.choice((0, 30, 60, 100))
         elif kind == HAMI:
             word = chance.choice(("Ascend310P", "Ascend310P", "Ascend910B3"))
             limits = {f"huawei.com/{word}": 1}
@@ -625,6 +649,11 @@ class World:
                 amount = str(chance.choice((1000, 5000))) if plugin == MEMORY else "1"
                 limits = {GPU_MEMORY if plugin == MEMORY else GPU_NUMBER: amount}
                 key, text, unreadable = "volcano.sh/gpu-index", str(chance.randrange(len(machine.gpus))), "first"
+            case "shares":
+                uuid, mib = chance.choice(machine.gpus)
+                units = str(chance.choice((1000, 5000, mib // 2)))
+                limits = {GPU: "1", SHARE_MEMORY: units}
+                key, text, unreadable = SHARE_HELD, f"{uuid},NVIDIA,{units},0:;", f"{uuid},NVIDIA,many,0:;"
             case "whole":
                 return {GPU: str(chance.choice((1, 1, 2)))}, {}
             case "hami":
@@ -641,5 +670,5 @@ class World:
         if how < 0.08:
             return limits, {}
         if how < 0.16:
-            return limits, {key: chance.choice(("", ";;", ";", ":") if plugin in (VGPU, HAMI) else ("",))}
+            return limits, {key: chance.choice(("", ";;", ";", ":") if plugin in (VGPU, HAMI, SHARES) else ("",))}
         return limits, {key: unreadable if how < 0.22 else text}

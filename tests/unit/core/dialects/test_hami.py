@@ -232,3 +232,13 @@ def test_numa_bound_cards_are_of_one_node_and_the_best_linked_of_all():
     wishes = {keys.NUMA_BIND: "true", keys.CARD_POLICY: "topology-aware"}
     assert text(placed(cards, pod(ask(2, memory=10), annotations=wishes))) == "GPU-1,NVIDIA,10,0:GPU-0,NVIDIA,10,0:;"
     assert placed(cards, pod(ask(3, memory=10), annotations=wishes)) is None
+
+
+def test_shares_are_no_whole_cards_where_the_dialect_is_switched_off():
+    off = Settings(dialects=frozenset(CATALOG.dialects) - {HAMI})
+    (violation,) = CATALOG.request_of(pod(ask(memory=4000)), TABLES, off)
+    assert violation.code == "CS202"
+    assert "hami" in str(violation)
+    whole = pod(ask(), annotations={"nvidia.com/use-gputype": "A100"})
+    assert CATALOG.request_of(whole, TABLES, off).dialect == WHOLE
+    assert CATALOG.request_of(pod(ask(memory=4000)), TABLES, Settings()).dialect == HAMI
