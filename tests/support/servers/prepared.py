@@ -41,6 +41,7 @@ _ADVERTISED: Final = "".join(
     for account, keys in {
         "volcano-device-plugin": ("volcano.sh/gpu-memory", "volcano.sh/vgpu-*"),
         "hami-ascend": ("huawei.com/Ascend*",),
+        "hami-device-plugin": ("nvidia.com/gpu",),
         "ascend-device-plugin-sa-*": ("huawei.com/npu-core",),
     }.items()
     for key in keys
