@@ -15,11 +15,11 @@ COPY core /app/core
 
 FROM core-interpreted AS core-compiled
 COPY requirements-compile.lock /
-COPY compile_core.py /
+COPY scripts/building/compile_core.py /scripts/building/
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
  && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
       --only-binary :all: -r /requirements-compile.lock \
- && /venv/bin/python /compile_core.py --in-place /app
+ && /venv/bin/python /scripts/building/compile_core.py --in-place /app
 
 FROM core-${CORE} AS core
 

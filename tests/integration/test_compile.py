@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import compile_core
+from scripts.building import compile_core
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "compile_core.py"
+PROGRAM = ROOT / "scripts/building/compile_core.py"
 
 
 def compiled(tree: Path, **environ: str) -> "subprocess.CompletedProcess[str]":

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-import compile_core
+from scripts.building import compile_core
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -19,8 +19,9 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Our project with next to nothing in its packages."""
-    for name in ("pyproject.toml", "hatch_build.py", "compile_core.py", "README.md"):
+    for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "scripts/building", tmp_path / "scripts/building")
     for package in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()

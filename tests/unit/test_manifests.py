@@ -771,7 +771,7 @@ def test_the_image_has_core_compiled_unless_it_is_built_with_another_word():
     compiling = text.partition(" AS core-compiled\n")[2].partition("\nFROM ")[0]
     assert "-r /requirements-compile.lock" in compiling
     assert "--require-hashes" in compiling
-    assert compiling.rstrip().endswith("/compile_core.py --in-place /app")
+    assert compiling.rstrip().endswith(" /scripts/building/compile_core.py --in-place /app")
     last = text.rpartition("\nFROM ")[2]
     assert "FROM core-${CORE} AS core\n" in text
     assert "COPY --from=core /app /app\n" in last

@@ -210,7 +210,7 @@ class Hami(
     def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
         del request
-        return warnings.warnings(pod, tables.hami)
+        return warnings.of(pod, tables.hami)
 
     def labels(self) -> frozenset[str]:
         """None."""

@@ -44,7 +44,7 @@ def _completed(one: Container, table: HamiTable) -> Container:
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more})
 
 
-def warnings(pod: Pod, table: HamiTable) -> Iterator[AdmissionWarning]:
+def of(pod: Pod, table: HamiTable) -> Iterator[AdmissionWarning]:
     """CS116 for *pod*."""
     for one in (*pod.init_containers, *pod.containers):
         memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)

@@ -25,7 +25,7 @@ class CompiledCore(BuildHookInterface[Any]):
         # An editable install runs the files of the checkout as they are.
         if version == "editable" or asked == "interpreted":
             return
-        program = Path(self.root, "compile_core.py")
+        program = Path(self.root, "scripts/building/compile_core.py")
         done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode == 3 and asked != "compiled":
             self.app.display_warning("the wheel has core interpreted: there is nothing to compile it with")

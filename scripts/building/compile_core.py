@@ -1,4 +1,4 @@
-"""Compiles `core` with mypyc: ``python compile_core.py [--in-place TREE]``.
+"""Compiles `core` with mypyc: ``python scripts/building/compile_core.py [--in-place TREE]``.
 
 Prints a folder that holds all of `core`, what is compiled beside its source; put before the checkout on PYTHONPATH, it
 is what runs. It is kept, and made anew when the sources, Python or mypy differ. With --in-place, TREE/core is compiled
@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ROOT / ".cache" / "core"
 NO_COMPILER: Final = 3
 
@@ -29,9 +29,8 @@ NO_COMPILER: Final = 3
 INTERPRETED: Final[Mapping[str, str]] = {
     "core/configuration.py": "a generic dataclass with slots fails at import; read only when a text changes",
     "core/errors.py": "mypyc compiles no class made of RuntimeError",
-    "core/port.py": "isinstance with a protocol asks a class for its methods; mypyc makes one without them",
-    "core/dialects/*/dialect.py": "a class made by mypyc has no registry of ABCMeta's of its own, and answers "
-    "isinstance with a protocol of core.port by its base's",
+    "core/port.py": "its protocols are asked by isinstance; ABCMeta gives each class a registry for it, mypyc none",
+    "core/dialects/*/dialect.py": "the same: without one, such a class answers by its base's",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote, and with points-to analysis they take a third of the time.
