@@ -18,7 +18,8 @@ from core.model import HostPort, Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts, Ports
 from core.port import Complaint, Healing, Metering, Stamp
 from core.settings import DialectName, Settings, Tables
-from core.topology import Seat, Topology
+from core.topology.counting import Topology
+from core.topology.peers import Seat
 
 # A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
 _LOG_MAX: Final = 1 << 17

@@ -41,7 +41,7 @@ from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
 from core.port import Stamp
 from core.settings import DialectName, Settings, Tables
-from core.topology import Peers
+from core.topology.peers import Peers
 from core.waiting import Wait, code_in
 
 _LINE_PAUSE_S: Final = 0.25

@@ -18,7 +18,7 @@ from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
 from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
 from core.settings import Policy
-from core.topology import Obstacle
+from core.topology.peers import Obstacle
 
 # A shortfall of these can be answered by asking for less.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)

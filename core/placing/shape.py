@@ -10,7 +10,7 @@ from core.nodefit import Amounts
 from core.placing.score import NodePolicy, Rank, resource_score
 from core.port import AnyJudging, Placed
 from core.settings import DialectName, Policy
-from core.topology import Peers
+from core.topology.peers import Peers
 
 
 class Shape:

@@ -18,7 +18,7 @@ from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
 from core.settings import Policy, Settings, Tables
-from core.topology import Topology
+from core.topology.counting import Topology
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of

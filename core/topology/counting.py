@@ -1,0 +1,415 @@
+"""Which pods are where, and what that lets others do.
+
+Pods are counted by node, for each set of pods that a waiting pod's terms name; by domain (all nodes with one value of a
+label) for each such pod in a view of its own. What changes touches only the views that count it, and in these only the
+nodes of its domains. Until the first question nothing is counted but the pods whose own terms keep others off, so that
+a cluster without such terms pays nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Final, NamedTuple
+
+from core.model import NO_PEERS, NodeName, Pod, PodUid
+from core.nodefit import NodeFacts
+from core.topology.peers import ANYWHERE, Labels, Obstacle, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
+from core.topology.views import Counter, Part, View, parts_of
+
+# So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
+# view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
+_VIEWS_MAX: Final = 4096
+_STANDING_MAX: Final = 1_500_000
+# For so many sets of labels it is remembered which rules mean them.
+_KEPT_OFF_MAX: Final = 4096
+
+
+class _Set(NamedTuple):
+    """Pods that are all of *whos*; of those that are being deleted none, if *staying*."""
+
+    whos: tuple[Who, ...]
+    staying: bool
+
+
+class _Alike:
+    """Pods that nobody can tell apart but by their nodes."""
+
+    __slots__ = ("by_node", "counters", "deleting", "labels", "namespace")
+
+    def __init__(self, seat: Seat) -> None:
+        self.namespace: Final = seat.namespace
+        self.labels: Final = seat.labels
+        self.deleting: Final = seat.deleting
+        self.by_node: Final[dict[NodeName, int]] = {}
+        self.counters: Final[list[Counter]] = []
+
+
+class Topology:
+    """The pods of one ledger by where they are, and what that lets others do."""
+
+    def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
+        """Begin with nothing; *views_max*: of views so many are kept."""
+        self._views_max: Final = views_max
+        self._seats: Final[dict[PodUid, Seat]] = {}
+        self._facts: Final[dict[NodeName, NodeFacts]] = {}
+        # Labels of namespaces by name; None while they are not known.
+        self._namespaces: Mapping[str, Labels] | None = None
+        # Rules of pods that are there, with where these are; and by namespace who is meant ("": found by labels).
+        self._rules: Final[dict[Rule, Counter]] = {}
+        self._rules_in: Final[dict[str, dict[Rule, None]]] = {}
+        self._kept_off: Final[dict[tuple[str, int], tuple[Labels, frozenset[Rule]]]] = {}
+        # Made at the first question: pods by namespace, those that are counted, domains by key, and views.
+        self._alike: dict[str, dict[object, _Alike]] | None = None
+        self._counters: Final[dict[_Set, Counter]] = {}
+        self._domains: Final[dict[str, dict[str, dict[NodeName, None]]]] = {}
+        self._views: Final[dict[Peers, View]] = {}
+        self._stale: Final[dict[View, None]] = {}
+        self._moved: Final[dict[View, None]] = {}
+        self._forgot = False
+
+    def fork(self) -> "Topology":
+        """The same pods and nodes, for trying; counted when something is asked."""
+        twin = Topology()
+        twin._seats.update(self._seats)
+        twin._facts.update(self._facts)
+        twin._namespaces = self._namespaces
+        for rule, counter in self._rules.items():
+            if counter.by_node:
+                twin._rules[rule] = copy = Counter()
+                copy.by_node.update(counter.by_node)
+        for namespace, rules in self._rules_in.items():
+            twin._rules_in[namespace] = dict(rules)
+        return twin
+
+    # ------------------------------------------------------------------ what is there
+
+    def set_node(self, facts: NodeFacts) -> None:
+        """A node appeared or changed."""
+        before = self._facts.get(facts.name)
+        if before is not facts:
+            self._facts[facts.name] = facts
+            self._place(facts.name, before, facts)
+
+    def remove_node(self, name: NodeName) -> None:
+        """A node is gone; its pods count nowhere."""
+        before = self._facts.pop(name, None)
+        if before is not None:
+            self._place(name, before, None)
+
+    def _place(self, name: NodeName, before: NodeFacts | None, after: NodeFacts | None) -> None:
+        """Let *name* stand in the domains that are its now, and be looked at anew."""
+        for key, by_value in self._domains.items():
+            old = before.labels.get(key) if before is not None else None
+            new = after.labels.get(key) if after is not None else None
+            if old is not None and old != new:
+                del by_value[old][name]
+                if not by_value[old]:
+                    del by_value[old]
+            if new is not None and old != new:
+                by_value.setdefault(new, {})[name] = None
+        for view in self._views.values():
+            view.dirty[name] = None
+            self._stale[view] = None
+
+    def set_namespaces(self, labels: Mapping[str, Labels] | None) -> None:
+        """The labels of all namespaces; None: they are not known."""
+        if labels == self._namespaces:
+            return
+        self._namespaces = labels
+        counted = any(who.namespace_selector for some in self._counters for who in some.whos)
+        if counted or any(rule.who.namespace_selector for rule in self._rules_in.get("", ())):
+            self.forget()
+
+    def put(self, pod: Pod, node: NodeName) -> None:
+        """*pod* is on *node*, whether that exists or not."""
+        apart = rules_of(pod) if pod.peers.anti_affinity else ()
+        self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting))
+
+    def drop(self, uid: PodUid) -> None:
+        """A pod is on no node."""
+        self.restore(uid, None)
+
+    def seat(self, uid: PodUid) -> Seat | None:
+        """Where a pod is, to be restored."""
+        return self._seats.get(uid)
+
+    def restore(self, uid: PodUid, seat: Seat | None) -> None:
+        """A pod is where it was when `seat` was asked; None: on no node."""
+        before = self._seats.get(uid)
+        if before == seat:
+            return
+        if before is not None:
+            self._move(before, -1)
+        if seat is None:
+            self._seats.pop(uid, None)
+        else:
+            self._seats[uid] = seat
+            self._move(seat, 1)
+
+    def _move(self, seat: Seat, by: int) -> None:
+        for rule in seat.apart:
+            self._move_rule(rule, seat.node, by)
+        if self._alike is not None:
+            alike = self._alike_to(self._alike, seat)
+            _count(alike.by_node, seat.node, by)
+            for counter in alike.counters:
+                self._count(counter, seat.node, by)
+            if not alike.by_node:
+                del self._alike[seat.namespace][_key(seat)]
+
+    def _move_rule(self, rule: Rule, node: NodeName, by: int) -> None:
+        counter = self._rules.get(rule)
+        if counter is None:
+            counter = self._rules[rule] = Counter()
+        was = bool(counter.by_node)
+        self._count(counter, node, by)
+        if was == bool(counter.by_node):
+            return
+        self._kept_off.clear()
+        for namespace in ("",) if rule.who.namespace_selector is not None else rule.who.namespaces:
+            rules = self._rules_in.setdefault(namespace, {})
+            if by > 0:
+                rules[rule] = None
+            else:
+                rules.pop(rule, None)
+            if not rules:
+                del self._rules_in[namespace]
+        if not counter.by_node and not counter.views:
+            del self._rules[rule]
+
+    def _count(self, counter: Counter, node: NodeName, by: int) -> None:
+        _count(counter.by_node, node, by)
+        for view in counter.views:
+            view.dirty[node] = None
+            self._stale[view] = None
+
+    # ------------------------------------------------------------------ asking
+
+    def peers_of(self, pod: Pod) -> Peers | None:
+        """All that other pods decide of where *pod* may be, as they are now; None if nothing."""
+        kept_off = self._rules_against(pod) if self._rules_in else frozenset[Rule]()
+        if pod.peers is NO_PEERS or pod.peers == NO_PEERS:
+            return Peers(kept_off=kept_off) if kept_off else None
+        terms = pod.peers
+        near = tuple([who_of(term, pod, in_doubt=False) for term in terms.affinity])
+        return Peers(
+            near=near,
+            near_keys=tuple(dict.fromkeys(term.topology_key for term in terms.affinity)),
+            near_itself=bool(near) and all(self._is(pod.namespace, pod.labels, who) for who in near),
+            apart=rules_of(pod),
+            kept_off=kept_off,
+            spread=tuple(evenly(pod)),
+            constraints=pod.constraints if terms.spread else ANYWHERE,
+        )
+
+    def is_current(self, pod: Pod, peers: Peers | None) -> bool:
+        """Whether *peers*, which `peers_of` said of *pod*, are still what it says, as far as other pods change it."""
+        if not self._rules_in:
+            return peers is None or not peers.kept_off
+        return self._rules_against(pod) == (peers.kept_off if peers is not None else frozenset())
+
+    def _rules_against(self, pod: Pod) -> frozenset[Rule]:
+        """The rules of pods that are there which mean *pod*."""
+        key = pod.namespace, id(pod.labels)
+        known = self._kept_off.get(key)
+        if known is not None and known[0] is pod.labels:
+            return known[1]
+        rules = (*self._rules_in.get(pod.namespace, ()), *self._rules_in.get("", ()))
+        found = frozenset([rule for rule in rules if self._is(pod.namespace, pod.labels, rule.who)])
+        if len(self._kept_off) > _KEPT_OFF_MAX:
+            self._kept_off.clear()
+        self._kept_off[key] = pod.labels, found
+        return found
+
+    def passed_over(self, peers: Peers, others: Set[NodeName]) -> Set[NodeName]:
+        """*others*, and the nodes that a pod with *peers* may not be on now."""
+        blocked = self._view(peers).blocked.keys()
+        return blocked | others if others else blocked
+
+    def refuses(self, peers: Peers | None, name: NodeName, leaving_out: PodUid | None = None) -> bool:
+        """Whether a pod with *peers* may not be on the node *name*; *leaving_out*: as if that pod were on no node."""
+        if peers is None:
+            return False
+        seat = self.seat(leaving_out) if leaving_out is not None else None
+        if leaving_out is None or seat is None:
+            return name in self._view(peers).blocked
+        self.drop(leaving_out)
+        try:
+            return name in self._view(peers).blocked
+        finally:
+            self.restore(leaving_out, seat)
+
+    def why(self, peers: Peers | None, name: NodeName) -> tuple[Obstacle, ...]:
+        """Why a pod with *peers* may not be on the node *name*; () if it may."""
+        facts = self._facts.get(name)
+        if peers is None or facts is None:
+            return ()
+        view = self._view(peers)
+        return tuple(dict.fromkeys(part.why(facts.labels) for part in view.parts if name in part.refused))
+
+    def refuses_new(self, peers: Peers | None, labels: Labels) -> bool:
+        """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
+        return peers is not None and any(part.refuses_new(labels) for part in self._view(peers).parts)
+
+    def freed(self) -> Set[Peers] | None:
+        """For whom a node has come free by what other pods do, since this was last asked; None: perhaps for all."""
+        if self._forgot:
+            self._forgot = False
+            return None
+        for view in list(self._stale):
+            self._refresh(view)
+        if not self._moved:
+            return frozenset()
+        found = {peers for peers, view in self._views.items() if view.opened}
+        for view in self._moved:
+            view.opened.clear()
+            view.shut.clear()
+        self._moved.clear()
+        return found
+
+    def forget(self) -> None:
+        """Forget all that was counted: it is counted anew when something is asked."""
+        self._alike = None
+        self._forgot = self._forgot or bool(self._views)
+        self._kept_off.clear()
+        self._domains.clear()
+        self._counters.clear()
+        self._views.clear()
+        self._stale.clear()
+        self._moved.clear()
+        for rule, counter in list(self._rules.items()):
+            counter.views.clear()
+            if not counter.by_node:
+                del self._rules[rule]
+
+    # ------------------------------------------------------------------ keeping
+
+    def _view(self, peers: Peers) -> View:
+        view = self._views.pop(peers, None)
+        if view is None:
+            return self._new_view(peers)
+        # The last is the one that was asked last.
+        self._views[peers] = view
+        if view.dirty:
+            self._refresh(view)
+        return view
+
+    def _new_view(self, peers: Peers) -> View:
+        standing = sum([view.standing for view in self._views.values()])
+        while self._views and (len(self._views) >= self._views_max or standing > _STANDING_MAX):
+            view = self._views.pop(next(iter(self._views)))
+            standing -= view.standing
+            self._drop(view)
+        if self._alike is None:
+            self._count_all()
+        parts = parts_of(peers, self._counter, lambda rule: self._rules.setdefault(rule, Counter()))
+        for key in peers.keys:
+            self._domain(key)
+        view = self._views[peers] = View(parts)
+        for part in parts:
+            part.counter.views[view] = None
+        view.dirty = dict.fromkeys(self._facts)
+        self._refresh(view)
+        view.opened.clear()
+        view.shut.clear()
+        return view
+
+    def _drop(self, view: View) -> None:
+        """Keep *view* up no more, nor what nothing else counts."""
+        self._stale.pop(view, None)
+        self._moved.pop(view, None)
+        for part in view.parts:
+            part.counter.views.pop(view, None)
+        unused = {some: counter for some, counter in self._counters.items() if not counter.views}
+        for some in unused:
+            del self._counters[some]
+        for there in (self._alike or {}).values() if unused else ():
+            for alike in there.values():
+                alike.counters[:] = [counter for counter in alike.counters if counter.views]
+        for rule in [rule for rule, counter in self._rules.items() if not (counter.views or counter.by_node)]:
+            del self._rules[rule]
+
+    def _count_all(self) -> None:
+        self._alike = {}
+        for seat in self._seats.values():
+            _count(self._alike_to(self._alike, seat).by_node, seat.node, 1)
+
+    def _alike_to(self, alike: dict[str, dict[object, _Alike]], seat: Seat) -> _Alike:
+        there = alike.setdefault(seat.namespace, {})
+        key = _key(seat)
+        found = there.get(key)
+        if found is None:
+            found = there[key] = _Alike(seat)
+            found.counters.extend(counter for some, counter in self._counters.items() if self._are(found, some))
+        return found
+
+    def _counter(self, whos: tuple[Who, ...], staying: bool) -> Counter:
+        some = _Set(whos, staying)
+        counter = self._counters.get(some)
+        if counter is None:
+            counter = self._counters[some] = Counter()
+            for there in (self._alike or {}).values():
+                for alike in there.values():
+                    if self._are(alike, some):
+                        alike.counters.append(counter)
+                        for node, count in alike.by_node.items():
+                            _count(counter.by_node, node, count)
+        return counter
+
+    def _domain(self, key: str) -> None:
+        if key not in self._domains:
+            by_value = self._domains[key] = {}
+            for name, facts in self._facts.items():
+                if key in facts.labels:
+                    by_value.setdefault(facts.labels[key], {})[name] = None
+
+    def _refresh(self, view: View) -> None:
+        self._stale.pop(view, None)
+        dirty, view.dirty = view.dirty, {}
+        for part in view.parts:
+            for name in dirty:
+                part.take(name, self._facts.get(name))
+        for part in view.parts:
+            for name in self._to_judge(part, dirty):
+                facts = self._facts.get(name)
+                refused = facts is not None and part.refuses(facts.labels)
+                if refused != (name in part.refused):
+                    view.flip(name, part, refused=refused)
+                    self._moved[view] = None
+
+    def _to_judge(self, part: Part, dirty: Mapping[NodeName, None]) -> Iterable[NodeName]:
+        changed = part.changed()
+        if changed is None:
+            return self._facts.keys() | dirty.keys()
+        found = set(dirty)
+        for key, value in changed:
+            found.update(self._domains[key].get(value, ()))
+        return found
+
+    def _are(self, alike: _Alike, some: _Set) -> bool:
+        if some.staying and alike.deleting:
+            return False
+        return all(self._is(alike.namespace, alike.labels, who) for who in some.whos)
+
+    def _is(self, namespace: str, labels: Labels, who: Who) -> bool:
+        """Whether a pod of *namespace* with *labels* is one of *who*."""
+        return self._is_in(namespace, who) and meets(labels, who.selector)
+
+    def _is_in(self, namespace: str, who: Who) -> bool:
+        if namespace in who.namespaces:
+            return True
+        asked = who.namespace_selector
+        if not asked:
+            return asked is not None
+        known = self._namespaces.get(namespace) if self._namespaces is not None else None
+        return who.in_doubt if known is None else meets(known, asked)
+
+
+def _key(seat: Seat) -> object:
+    return seat.deleting, frozenset(seat.labels.items())
+
+
+def _count(by_node: dict[NodeName, int], node: NodeName, by: int) -> None:
+    left = by_node.get(node, 0) + by
+    if left:
+        by_node[node] = left
+    else:
+        by_node.pop(node, None)

@@ -1,0 +1,308 @@
+"""What one `Peers` asks of all nodes, kept up by what changes.
+
+Verdicts are by domain: all nodes with one value of a label.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from core import nodefit
+from core.model import NodeConstraints, NodeName
+from core.nodefit import NodeFacts
+from core.topology.peers import Evenly, Labels, Obstacle, Peers, Rule, Who
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+Domain = tuple[str, str]
+
+
+class Counter:
+    """How many pods are on which node, and which views count them."""
+
+    __slots__ = ("by_node", "views")
+
+    def __init__(self) -> None:
+        self.by_node: Final[dict[NodeName, int]] = {}
+        self.views: Final[dict[View, None]] = {}
+
+
+class Part:
+    """One thing that is asked of the domains of nodes, as a view keeps it up."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter: Final = counter
+        self.refused: Final[set[NodeName]] = set()
+
+    @property
+    def standing(self) -> int:
+        """How many nodes it keeps something of."""
+        return len(self.counter.by_node) + len(self.refused)
+
+    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        """Count what is on the node *name* as it is now; None: it is gone."""
+        raise NotImplementedError
+
+    def changed(self) -> Iterable[Domain] | None:
+        """The domains of which the verdict may have changed since this was last asked; None: any."""
+        raise NotImplementedError
+
+    def refuses(self, labels: Labels) -> bool:
+        """Whether it refuses a node with *labels*."""
+        raise NotImplementedError
+
+    def refuses_new(self, labels: Labels) -> bool:
+        """Whether it would refuse a new node with *labels*, and a name of its own."""
+        return self.refuses(labels)
+
+    def why(self, labels: Labels) -> Obstacle:
+        """Why it refuses a node with *labels*."""
+        raise NotImplementedError
+
+
+class _ByPresence(Part):
+    """What asks only whether anybody is in a domain; domains by each of *keys*."""
+
+    def __init__(self, counter: Counter, keys: tuple[str, ...]) -> None:
+        super().__init__(counter)
+        self.keys: Final = keys
+        self.by_domain: Final[dict[Domain, int]] = {}
+        self._held: Final[dict[NodeName, tuple[tuple[Domain, ...], int]]] = {}
+        self._changed: set[Domain] = set()
+
+    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        domains, count = self._held.pop(name, ((), 0))
+        for domain in domains:
+            self._add(domain, -count)
+        count = self.counter.by_node.get(name, 0)
+        if facts is not None and count:
+            domains = tuple([(key, facts.labels[key]) for key in self.keys if key in facts.labels])
+            self._held[name] = domains, count
+            for domain in domains:
+                self._add(domain, count)
+
+    def _add(self, domain: Domain, count: int) -> None:
+        before = self.by_domain.get(domain, 0)
+        after = before + count
+        if after:
+            self.by_domain[domain] = after
+        else:
+            self.by_domain.pop(domain, None)
+        if not before or not after:
+            self._changed.add(domain)
+
+    def changed(self) -> Iterable[Domain] | None:
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+class _Apart(_ByPresence):
+    """Nobody of some pods may be in the node's domain; *of_others*: it is they who ask for that."""
+
+    def __init__(self, counter: Counter, key: str, *, of_others: bool) -> None:
+        super().__init__(counter, (key,))
+        self._of_others: Final = of_others
+
+    def refuses(self, labels: Labels) -> bool:
+        (key,) = self.keys
+        return key in labels and (key, labels[key]) in self.by_domain
+
+    def why(self, labels: Labels) -> Obstacle:
+        whose = "anti-affinity of another pod" if self._of_others else "pod anti-affinity"
+        return Obstacle(f"{whose} by {self.keys[0]}", f"shares its {self.keys[0]} with no such pod")
+
+
+class _Near(_ByPresence):
+    """Somebody of some pods is to be in each of the node's domains; *itself*: the pod that asks may be the first."""
+
+    def __init__(self, counter: Counter, keys: tuple[str, ...], *, itself: bool) -> None:
+        super().__init__(counter, keys)
+        self._itself: Final = itself
+        self._first = True
+
+    def changed(self) -> Iterable[Domain] | None:
+        first = self._itself and not self.by_domain
+        known, self._first = self._first, first
+        changed = super().changed()
+        return changed if known == first else None
+
+    def refuses(self, labels: Labels) -> bool:
+        return not all(key in labels for key in self.keys) or self._is_lonely(labels)
+
+    def refuses_new(self, labels: Labels) -> bool:
+        return not all(key in labels or key == _HOSTNAME for key in self.keys) or self._is_lonely(labels)
+
+    def _is_lonely(self, labels: Labels) -> bool:
+        if self._itself and not self.by_domain:
+            return False
+        return not all((key, labels.get(key, "")) in self.by_domain for key in self.keys)
+
+    def why(self, labels: Labels) -> Obstacle:
+        missing = next((key for key in self.keys if key not in labels), None)
+        if missing is not None:
+            return _no_label("pod affinity", missing)
+        keys = ", ".join(self.keys)
+        return Obstacle(f"pod affinity by {keys}", f"shares its {keys} with such a pod")
+
+
+class _Spread(Part):
+    """No domain may have more of some pods than the one with fewest, by more than so many.
+
+    Only nodes that have the labels of all constraints of the pod count, and its affinity and taints if it says so.
+    """
+
+    def __init__(self, counter: Counter, asked: Evenly, keys: tuple[str, ...], constraints: NodeConstraints) -> None:
+        super().__init__(counter)
+        self._asked: Final = asked
+        self._keys: Final = keys
+        self._constraints: Final = constraints
+        # By domain, how many nodes it has and how many pods are there; and how many domains have so many pods.
+        self._nodes: Final[dict[str, int]] = {}
+        self._pods: Final[dict[str, int]] = {}
+        self._levels: Final[dict[int, int]] = {}
+        self._held: Final[dict[NodeName, tuple[str, int]]] = {}
+        self._changed: set[Domain] = set()
+        self._least = 0
+
+    @property
+    def standing(self) -> int:
+        """All nodes that count, and those refused."""
+        return len(self._held) + len(self.refused)
+
+    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        before = self._held.get(name)
+        after = None
+        if facts is not None and self._counts(facts):
+            after = facts.labels[self._asked.key], self.counter.by_node.get(name, 0)
+        if before == after:
+            return
+        if before is not None:
+            del self._held[name]
+            self._add(before[0], -before[1], -1)
+        if after is not None:
+            self._held[name] = after
+            self._add(after[0], after[1], 1)
+
+    def _counts(self, facts: NodeFacts) -> bool:
+        if not all(key in facts.labels for key in self._keys):
+            return False
+        if self._asked.by_affinity and nodefit.mismatch(self._constraints, facts) is not None:
+            return False
+        return not self._asked.by_taints or not any(
+            taint.effect in nodefit.HARD_EFFECTS and not nodefit.tolerates(self._constraints.tolerations, taint)
+            for taint in facts.taints
+        )
+
+    def _add(self, value: str, pods: int, nodes: int) -> None:
+        there = self._nodes.get(value, 0)
+        held = self._pods.get(value, 0)
+        if there:
+            self._level(held, -1)
+        if there + nodes:
+            self._nodes[value], self._pods[value] = there + nodes, held + pods
+            self._level(held + pods, 1)
+        else:
+            self._nodes.pop(value, None)
+            self._pods.pop(value, None)
+        self._changed.add((self._asked.key, value))
+
+    def _level(self, pods: int, domains: int) -> None:
+        left = self._levels.get(pods, 0) + domains
+        if left:
+            self._levels[pods] = left
+        else:
+            self._levels.pop(pods, None)
+
+    def _fewest(self) -> int:
+        return 0 if len(self._nodes) < self._asked.min_domains else min(self._levels, default=0)
+
+    def changed(self) -> Iterable[Domain] | None:
+        changed, self._changed = self._changed, set()
+        known, self._least = self._least, self._fewest()
+        return changed if known == self._least else None
+
+    def refuses(self, labels: Labels) -> bool:
+        value = labels.get(self._asked.key)
+        if value is None:
+            return True
+        return self._pods.get(value, 0) + self._asked.counts_itself - self._least > self._asked.max_skew
+
+    def refuses_new(self, labels: Labels) -> bool:
+        value = labels.get(self._asked.key)
+        if value is None:
+            return self._asked.key != _HOSTNAME or self._asked.counts_itself > self._asked.max_skew
+        least = self._least if value in self._nodes else 0
+        return self._pods.get(value, 0) + self._asked.counts_itself - least > self._asked.max_skew
+
+    def why(self, labels: Labels) -> Obstacle:
+        value = labels.get(self._asked.key)
+        if value is None:
+            return _no_label("topology spread", self._asked.key)
+        at_most = self._asked.max_skew + self._least - self._asked.counts_itself
+        until = f"shares its {self._asked.key} with at most {at_most} such pods"
+        return Obstacle(f"topology spread by {self._asked.key}", until)
+
+
+class View:
+    """What one `Peers` asks of all nodes: which of them it refuses, and by how many of its parts.
+
+    dirty: nodes on which something changed. opened, shut: those that came to be let in, or refused, since the last time
+    that somebody asked for it.
+    """
+
+    __slots__ = ("blocked", "dirty", "opened", "parts", "shut")
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts: Final = parts
+        self.blocked: Final[dict[NodeName, int]] = {}
+        self.dirty: dict[NodeName, None] = {}
+        self.opened: Final[set[NodeName]] = set()
+        self.shut: Final[set[NodeName]] = set()
+
+    @property
+    def standing(self) -> int:
+        """How many nodes stand in it, once for each of its parts."""
+        return sum([part.standing for part in self.parts])
+
+    def flip(self, name: NodeName, part: Part, *, refused: bool) -> None:
+        """*part* refuses the node *name* now, or does so no more."""
+        count = self.blocked.get(name, 0)
+        if refused:
+            part.refused.add(name)
+            self.blocked[name] = count + 1
+            if not count:
+                self._note(name, self.opened, self.shut)
+            return
+        part.refused.discard(name)
+        if count > 1:
+            self.blocked[name] = count - 1
+        else:
+            del self.blocked[name]
+            self._note(name, self.shut, self.opened)
+
+    @staticmethod
+    def _note(name: NodeName, before: set[NodeName], now: set[NodeName]) -> None:
+        if name in before:
+            before.discard(name)
+        else:
+            now.add(name)
+
+
+def parts_of(
+    peers: Peers, all_of: Callable[[tuple[Who, ...], bool], Counter], ruled_by: Callable[[Rule], Counter]
+) -> tuple[Part, ...]:
+    """What *peers* ask, one part for each term.
+
+    all_of: counts the pods that are all of some, if True without those that are being deleted. ruled_by: counts those
+    that have a rule.
+    """
+    parts: list[Part] = []
+    if peers.near:
+        parts.append(_Near(all_of(peers.near, False), peers.near_keys, itself=peers.near_itself))
+    parts += [_Apart(all_of((rule.who,), False), rule.key, of_others=False) for rule in peers.apart]
+    parts += [_Apart(ruled_by(rule), rule.key, of_others=True) for rule in peers.kept_off]
+    keys = peers.spread_keys
+    parts += [_Spread(all_of((one.who,), True), one, keys, peers.constraints) for one in peers.spread]
+    return tuple(parts)
+
+
+def _no_label(what: str, key: str) -> Obstacle:
+    return Obstacle(f"{what} (no label {key})", f"has the label {key}")
