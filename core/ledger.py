@@ -90,6 +90,11 @@ class _Entry:
     aside: str = ""
 
 
+# Of a pod: its node, what it was counted by, what it was promised, and its seat.
+_Before = tuple[NodeName | None, Pod | None, Placement | None, Seat | None]
+_NOTHING: Final[_Before] = (None, None, None, None)
+
+
 class Trial:
     """Promises that stand only if they are kept: what the nodes and pods that they touched were before.
 
@@ -104,7 +109,7 @@ class Trial:
         self.owner: Final = owner
         self.outer: Final = outer
         self.nodes: Final[dict[NodeName, tuple[NodeState, _Entry]]] = {}
-        self.before: Final[dict[PodUid, tuple[NodeName | None, Pod | None, Placement | None, Seat | None]]] = {}
+        self.before: Final[dict[PodUid, _Before]] = {}
 
     def keep(self) -> None:
         """Let stand what was promised and released so far, once the trial ends."""
@@ -304,6 +309,27 @@ class Ledger:
             raise InvariantError(f"pod {pod} is not among the holders of {node}")
         self._put(node, self._without(node, state, holding, holders.values()))
         return True
+
+    def restore(self, pod: PodUid) -> None:
+        """Let *pod*, which was released in the trial that lasts, or in one around it, hold again what it held before.
+
+        Raises:
+            InvariantError: it was not, or holds something.
+        """
+        trial = self._trial
+        while trial is not None and trial.before.get(pod, _NOTHING)[0] is None:
+            trial = trial.outer
+        node, known, placement, seat = trial.before[pod] if trial is not None else _NOTHING
+        if trial is None or node is None or pod in self._node_of:
+            raise InvariantError(f"pod {pod} was not released in a trial, or holds something")
+        holding = trial.nodes[node][1].holders[pod]
+        self._remember(pod)
+        self._own(node).holders[pod] = holding
+        self._node_of[pod] = node
+        _set(self._pods, pod, known)
+        _set(self._promised, pod, placement)
+        self.topology.restore(pod, seat)
+        self._put(node, self._with(self.states[node], holding), opens=False)
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:

@@ -77,6 +77,19 @@ class Unit:
         by_task = sum(self.lacks(task, {}) for task in self.task_minimums)
         return max(self.min_member - sum(self.held.values()), by_task, 0)
 
+    def wanted(self) -> list[Member]:
+        """As many of its members as are wanted together at the least."""
+        found: list[Member] = []
+        rest: list[Member] = []
+        placed = dict.fromkeys((one.task for one in self.members), 0)
+        for one in self.members:
+            if self.lacks(one.task, placed):
+                placed[one.task] += 1
+                found.append(one)
+            else:
+                rest.append(one)
+        return found + rest[: max(self.needed - len(found), 0)]
+
     def together(self, queue: str = "") -> Together:
         """What it asks; *queue*: the one that limits it, or ""."""
         counts = Counter((one.task, one.shape) for one in self.members)

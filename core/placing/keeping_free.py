@@ -26,7 +26,7 @@ def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused |
     kept = {placement.node for placement in refused.placements} if refused is not None else set()
     if refused is not None:
         put(ledger, policy, refused)
-    left = [one for one in _wanted(unit) if ledger.node_of(one.pod.uid) is None]
+    left = [one for one in unit.wanted() if ledger.node_of(one.pod.uid) is None]
     for name in _by_use(ledger):
         if not left:
             break
@@ -36,20 +36,6 @@ def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused |
                 kept.add(name)
             left = found
     return frozenset(kept) if not left else frozenset()
-
-
-def _wanted(unit: Unit) -> list[Member]:
-    """As many of its members as are wanted together."""
-    found: list[Member] = []
-    rest: list[Member] = []
-    placed = dict.fromkeys((one.task for one in unit.members), 0)
-    for one in unit.members:
-        if unit.lacks(one.task, placed):
-            placed[one.task] += 1
-            found.append(one)
-        else:
-            rest.append(one)
-    return found + rest[: max(unit.needed - len(found), 0)]
 
 
 def _by_use(ledger: Ledger) -> Iterator[NodeName]:

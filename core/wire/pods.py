@@ -81,16 +81,18 @@ class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
     required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class _Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A label selector. Source: Kubernetes API reference, meta/v1 LabelSelector."""
+
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[_Expression, ...] | None = None
 
 
 class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     topology_key: str = ""
-    label_selector: _Selector | None = None
+    label_selector: Selector | None = None
     namespaces: tuple[str, ...] | None = None
-    namespace_selector: _Selector | None = None
+    namespace_selector: Selector | None = None
     match_label_keys: tuple[str, ...] | None = None
     mismatch_label_keys: tuple[str, ...] | None = None
 
@@ -118,7 +120,7 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     when_unsatisfiable: str = ""
     topology_key: str = ""
     max_skew: int | None = 1
-    label_selector: _Selector | None = None
+    label_selector: Selector | None = None
     min_domains: int | None = 1
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
@@ -529,9 +531,9 @@ def _peers(spec: _Spec) -> PeerTerms:
 def _peer_term(found: _PodTerm) -> PeerTerm:
     return PeerTerm(
         topology_key=found.topology_key,
-        selector=_selector(found.label_selector),
+        selector=selector_of(found.label_selector),
         namespaces=found.namespaces or (),
-        namespace_selector=_selector(found.namespace_selector),
+        namespace_selector=selector_of(found.namespace_selector),
         label_keys=found.match_label_keys or (),
         other_label_keys=found.mismatch_label_keys or (),
     )
@@ -541,7 +543,7 @@ def _spread(found: _Spread) -> Spread:
     return Spread(
         topology_key=found.topology_key,
         max_skew=1 if found.max_skew is None else found.max_skew,
-        selector=_selector(found.label_selector),
+        selector=selector_of(found.label_selector),
         min_domains=1 if found.min_domains is None else found.min_domains,
         by_affinity=found.node_affinity_policy != "Ignore",
         by_taints=found.node_taints_policy == "Honor",
@@ -549,7 +551,8 @@ def _spread(found: _Spread) -> Spread:
     )
 
 
-def _selector(found: _Selector | None) -> tuple[Requirement, ...] | None:
+def selector_of(found: Selector | None) -> tuple[Requirement, ...] | None:
+    """What *found* asks of labels; None of one that is not there, which meets nothing."""
     if found is None:
         return None
     labels = sorted((found.match_labels or {}).items())

@@ -1,0 +1,414 @@
+"""Who would have to leave so that a unit fits for which there is no room: of all who may, those who cost least.
+
+Pods of a lower priority leave; a gang's only all together. On each node all of them are thought away, and then one
+after the other is let stay as long as the pod still fits, the most important first. Of the nodes the one is chosen
+where the fewest disruption budgets are broken, then the one whose highest victim is lowest, with the smallest sum of
+priorities, with the fewest victims, whose highest victims began last; then by name. Source: Kubernetes documentation,
+"Pod Priority and Preemption"; where that is silent, kube-scheduler (pkg/scheduler/framework/preemption).
+
+The members of a gang are taken one after the other, and in the end everybody is let stay without whom they still fit on
+the nodes that were chosen.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from core import nodefit
+from core.ledger import Ledger, Placement
+from core.model import NodeName, PodUid
+from core.placing.decide import placed_on
+from core.placing.gang import Member, Unit
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape
+from core.wire.disruptions import DisruptionBudget
+
+# Pods of this priority and above keep a cluster going. Source: Kubernetes, scheduling.SystemCriticalPriority.
+SYSTEM_CRITICAL: Final = 2_000_000_000
+# As kube-scheduler: of the nodes on which victims were found no more than so many, or a tenth of all, are compared.
+_COMPARED: Final = 100
+_COMPARED_SHARE: Final = 10
+# So many nodes are looked at for one shape in one search.
+LOOKED_AT_MAX: Final = 2000
+# Priorities are 32 bits wide: so shifted, more victims of a negative one cost more, not less.
+_SHIFT: Final = 1 << 31
+_NOBODY: Final = -(1 << 63)
+
+
+class Occupant(NamedTuple):
+    """A pod on a node, as far as it decides for whom it leaves.
+
+    start_s: when it was started, Unix seconds. block: those of the same leave only together; None: it is alone.
+    leaving: it leaves anyway. stays: it leaves for nobody.
+    """
+
+    priority: int
+    start_s: int = 0
+    block: Hashable = None
+    leaving: bool = False
+    stays: bool = False
+
+
+class Crowd(NamedTuple):
+    """Who is on nodes: pods that are not among *occupants* leave for nobody. blocks: the pods of each."""
+
+    occupants: Mapping[PodUid, Occupant]
+    blocks: Mapping[Hashable, Collection[PodUid]]
+    budgets: Sequence[DisruptionBudget] = ()
+
+
+class Cost(NamedTuple):
+    """What it costs that pods leave; the smallest is the best.
+
+    violations: how many leave against a disruption budget. highest: their highest priority. priorities: the sum, each
+    shifted by 2**31. minus_start_s: of those of the highest priority, when the first began, negated.
+    """
+
+    violations: int
+    highest: int
+    priorities: int
+    victims: int
+    minus_start_s: int
+    node: NodeName
+
+
+class Eviction(NamedTuple):
+    """Who is to leave, the most important first, and where the members of the unit go then.
+
+    No victims: the unit fits without, or as soon as those have left who leave anyway.
+    """
+
+    victims: tuple[PodUid, ...]
+    placements: tuple[Placement, ...]
+    violations: int = 0
+
+
+class _Block(NamedTuple):
+    """Pods that leave together: their highest priority, the earliest start, and the first of their names.
+
+    budgets: of each pod, which disruption budgets speak of it.
+    """
+
+    minus_priority: int
+    start_s: int
+    key: str
+    pods: tuple[PodUid, ...]
+    budgets: tuple[tuple[int, ...], ...]
+
+
+class _Candidate(NamedTuple):
+    cost: Cost
+    victims: tuple[_Block, ...]
+    placement: Placement
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Where one shape could go: nodes that were not looked at yet, and those that were."""
+
+    names: Iterator[NodeName]
+    found: dict[NodeName, _Candidate] = field(default_factory=dict)
+    again: dict[NodeName, None] = field(default_factory=dict)
+    looked_at: int = 0
+
+
+def victims_for(
+    ledger: Ledger,
+    policy: NodePolicy,
+    unit: Unit,
+    crowd: Crowd,
+    *,
+    own: Hashable = None,
+    passed_over: Set[NodeName] = frozenset(),
+    skipped: int = 0,
+) -> Generator[None, None, Eviction | None]:
+    """Who has to leave so that the minimum of *unit* fits; None if nobody's leaving would let it in.
+
+    Yields after each node. In the end *ledger* is as it was.
+
+    Args:
+        ledger: one in which nothing else happens meanwhile: a fork.
+        policy: how nodes are chosen.
+        unit: what waits; its lowest priority counts.
+        crowd: who is on the nodes.
+        own: the block of *unit* itself.
+        passed_over: nodes that are left out.
+        skipped: how many nodes to begin behind; no more than `LOOKED_AT_MAX` of them are looked at for a shape.
+    """
+    wanted = unit.wanted()
+    if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
+        return None
+    priority = min(one.pod.priority for one in wanted)
+    search = _Search(ledger, policy, crowd, priority, own=own, passed_over=passed_over, skipped=skipped)
+    with ledger.trial():
+        for member in wanted:
+            best = yield from search.best(member)
+            if best is None:
+                return None
+            search.take(member, best)
+        if len(wanted) > 1:
+            yield from search.spare()
+        return search.answer()
+
+
+class _Search:
+    """One search: what was decided for the members that were taken already stands in the ledger."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: NodePolicy,
+        crowd: Crowd,
+        priority: int,
+        *,
+        own: Hashable,
+        passed_over: Set[NodeName],
+        skipped: int,
+    ) -> None:
+        self._ledger: Final = ledger
+        self._policy: Final = policy
+        self._crowd: Final = crowd
+        self._priority: Final = priority
+        self._own: Final = own
+        names = [name for name in ledger.states if name not in passed_over]
+        first = skipped % len(names) if names else 0
+        self._names: Final = (*names[first:], *names[:first])
+        self._compared: Final = max(_COMPARED, len(names) // _COMPARED_SHARE)
+        self._budgets: Final[dict[str, list[int]]] = {}
+        for at, budget in enumerate(crowd.budgets):
+            self._budgets.setdefault(budget.namespace, []).append(at)
+        # How many victims of each budget there are already.
+        self._spent: Final = Counter[int]()
+        self._pools: Final[dict[Shape, _Pool]] = {}
+        self._cleared: Final[set[NodeName]] = set()
+        self._victims: list[_Block] = []
+        self._placed: dict[PodUid, tuple[Member, Placement]] = {}
+
+    def answer(self) -> Eviction:
+        """What was found."""
+        victims = sorted(self._victims)
+        return Eviction(
+            tuple(uid for block in victims for uid in block.pods),
+            tuple(placement for _, placement in self._placed.values()),
+            sum(self._violations(victims, Counter()).values()),
+        )
+
+    def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
+        """Where *member* goes at the least cost, as far as nodes are compared; None if nowhere."""
+        pool = self._pools.get(member.shape)
+        if pool is None:
+            pool = self._pools[member.shape] = _Pool(iter(self._names))
+        while True:
+            name = self._next(pool)
+            if name is None:
+                break
+            found = self._candidate(member, name)
+            yield
+            if found is not None:
+                pool.found[name] = found
+                if not found.victims:
+                    break
+        return min(pool.found.values(), key=lambda one: one.cost, default=None)
+
+    def _next(self, pool: _Pool) -> NodeName | None:
+        """The node to look at next; None if enough are known."""
+        if pool.again:
+            name = next(iter(pool.again))
+            del pool.again[name]
+            return name
+        if len(pool.found) >= self._compared or pool.looked_at >= LOOKED_AT_MAX:
+            return None
+        pool.looked_at += 1
+        return next(pool.names, None)
+
+    def take(self, member: Member, found: _Candidate) -> None:
+        """Let the victims of *found* leave, and *member* have its place."""
+        touched = {found.placement.node}
+        for block in found.victims:
+            touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
+            self._release(block)
+        self._victims += found.victims
+        self._violations(found.victims, self._spent)
+        pod = member.pod  # of pods of one shape, any was judged
+        placement = replace(found.placement, pod=pod.uid, pod_key=pod.key, asked_by=pod)
+        self._ledger.reserve(placement)
+        self._placed[pod.uid] = member, placement
+        for pool in self._pools.values():
+            for name in touched:
+                if pool.found.pop(name, None) is not None or name == found.placement.node:
+                    pool.again[name] = None
+
+    def spare(self) -> Iterator[None]:
+        """Let everybody stay without whom all members still fit on the nodes that they have."""
+        victims = sorted(self._victims)
+        for block in self._reprieved(victims, self._violations(victims, Counter())):
+            members = [member for member, _ in self._placed.values()]
+            nodes = sorted({placement.node for _, placement in self._placed.values()})
+            with self._ledger.trial() as trial:
+                for one in members:
+                    self._ledger.release(one.pod.uid)
+                self._restore(block)
+                placements = self._place_all(members, nodes)
+                if placements is not None:
+                    trial.keep()
+                    self._victims.remove(block)
+                    self._placed = {one.pod.uid: (one, at) for one, at in zip(members, placements, strict=True)}
+            yield
+
+    def _place_all(self, members: Sequence[Member], nodes: Sequence[NodeName]) -> list[Placement] | None:
+        """Promise all of *members* places on *nodes*; None if one of them finds none."""
+        found = []
+        for one in members:
+            placement = next((at for name in nodes if (at := self._fits(one, name)) is not None), None)
+            if placement is None:
+                return None
+            self._ledger.reserve(placement)
+            found.append(placement)
+        return found
+
+    # ------------------------------------------------------------------ one node
+
+    def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
+        """Who of node *name* leaves for *member*; None if it does not fit there whoever leaves."""
+        ledger, shape = self._ledger, member.shape
+        state = ledger.states[name]
+        if nodefit.admits(shape.constraints, state.facts) is not None or not state.cards(shape.dialect):
+            return None
+        self._clear(name)
+        placement = self._fits(member, name)
+        if placement is not None:
+            return _Candidate(Cost(0, _NOBODY, 0, 0, 0, name), (), placement)
+        blocks = self._blocks_on(name)
+        if not blocks or not self._may_have_room(shape, name, blocks):
+            return None
+        with ledger.trial():
+            for block in blocks:
+                self._release(block)
+            placement = self._fits(member, name)
+            if placement is None:
+                return None
+            victims = []
+            broken = self._violations(blocks, self._spent.copy())
+            for block in self._reprieved(blocks, broken):
+                self._restore(block)
+                if self._fits(member, name) is None:
+                    self._release(block)
+                    victims.append(block)
+            placement = self._fits(member, name)
+        if placement is None:
+            return None
+        violations = sum(broken[block] for block in victims)
+        return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
+
+    def _clear(self, name: NodeName) -> None:
+        """Think those away who leave node *name* anyway."""
+        if name not in self._cleared:
+            self._cleared.add(name)
+            occupants = self._crowd.occupants
+            for uid in [uid for uid in self._ledger.holders(name) if uid in occupants and occupants[uid].leaving]:
+                self._ledger.release(uid)
+
+    def _fits(self, member: Member, name: NodeName) -> Placement | None:
+        ledger, shape = self._ledger, member.shape
+        if not ledger.topology.is_current(member.pod, shape.peers):
+            shape = shape.beside(ledger.topology.peers_of(member.pod))
+        return placed_on(ledger, self._policy, member.pod, shape, name)
+
+    def _blocks_on(self, name: NodeName) -> list[_Block]:
+        """Who of node *name* may leave, with those who leave only together with them; the most important first."""
+        blocks: list[_Block] = []
+        seen: set[Hashable] = set()
+        for uid in self._ledger.holders(name):
+            occupant = self._crowd.occupants.get(uid)
+            if occupant is None or occupant.priority >= self._priority:
+                continue
+            which = occupant.block if occupant.block is not None else uid
+            if which not in seen:
+                seen.add(which)
+                block = self._block(uid, occupant)
+                if block is not None:
+                    blocks.append(block)
+        return sorted(blocks)
+
+    def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
+        """Those who leave with *uid*; None if one of them does not."""
+        if occupant.block is None:
+            pods: Iterable[PodUid] = (uid,)
+        elif occupant.block == self._own:
+            return None
+        else:
+            # Who is on no node any more has left already, and who leaves anyway is no victim.
+            pods = [one for one in self._crowd.blocks[occupant.block] if self._ledger.node_of(one) is not None]
+        found: list[tuple[int, int, str, PodUid]] = []
+        for one in pods:
+            who, holding = self._crowd.occupants.get(one), self._ledger.holding(one)
+            if who is None or holding is None or who.stays or who.priority >= self._priority:
+                return None
+            if self._ledger.node_of(one) not in self._ledger.states:
+                return None
+            if not who.leaving:
+                found.append((-who.priority, who.start_s, holding.key, one))
+        if not found:
+            return None
+        found.sort()
+        start_s = min(start_s for _, start_s, _, _ in found)
+        told = tuple(self._budgets_of(one, key) for _, _, key, one in found) if self._budgets else ()
+        return _Block(found[0][0], start_s, found[0][2], tuple(one for _, _, _, one in found), told)
+
+    def _may_have_room(self, shape: Shape, name: NodeName, blocks: Iterable[_Block]) -> bool:
+        """Whether node *name* has what *shape* takes beside cards, once all of *blocks* have left."""
+        state, holders = self._ledger.states[name], self._ledger.holders(name)
+        used = dict(state.used)
+        for block in blocks:
+            for uid in block.pods:
+                holding = holders.get(uid)
+                for resource, amount in holding.amounts if holding is not None else ():
+                    used[resource] -= amount
+        return nodefit.has_room(shape.amounts, state.facts.allocatable, used)
+
+    def _release(self, block: _Block) -> None:
+        for uid in block.pods:
+            self._ledger.release(uid)
+
+    def _restore(self, block: _Block) -> None:
+        for uid in block.pods:
+            self._ledger.restore(uid)
+
+    # ------------------------------------------------------------------ what it costs
+
+    def _reprieved(self, blocks: Sequence[_Block], broken: Mapping[_Block, int]) -> list[_Block]:
+        """In which order *blocks* are let stay: first those whose leaving breaks a budget, then the most important."""
+        return sorted(blocks, key=lambda block: (not broken[block], block))
+
+    def _violations(self, blocks: Iterable[_Block], spent: Counter[int]) -> Counter[_Block]:
+        """How many of each of *blocks* break a disruption budget, if they leave in this order; adds to *spent*."""
+        found = Counter[_Block]()
+        for block in blocks:
+            for budgets in block.budgets:
+                spent.update(budgets)
+                found[block] += any(spent[at] > self._crowd.budgets[at].allowed for at in budgets)
+        return found
+
+    def _budgets_of(self, uid: PodUid, key: str) -> tuple[int, ...]:
+        """Which disruption budgets speak of a pod on a node."""
+        seat = self._ledger.topology.seat(uid)
+        if seat is None:
+            return ()
+        _, _, name = key.partition("/")
+        budgets = self._crowd.budgets
+        return tuple(
+            at
+            for at in self._budgets.get(seat.namespace, ())
+            if name not in budgets[at].disrupted and _speaks_of(budgets[at], seat.labels)
+        )
+
+    def _cost(self, victims: Sequence[_Block], violations: int, name: NodeName) -> Cost:
+        who = [self._crowd.occupants[uid] for block in victims for uid in block.pods]
+        highest = max(one.priority for one in who)
+        began_s = min(one.start_s for one in who if one.priority == highest)
+        return Cost(violations, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
+
+
+def _speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
+    return budget.selector is not None and all(nodefit.satisfies(labels, one) for one in budget.selector)

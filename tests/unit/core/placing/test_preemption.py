@@ -1,0 +1,138 @@
+"""Who leaves for whom where the rules of the two pages meet: those who leave anyway, who stay, ports, and peers."""
+
+import pytest
+
+from core.errors import InvariantError
+from core.ledger import Ledger
+from core.model import Container, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
+from core.placing import preemption
+from core.placing.decide import shape_of
+from core.placing.gang import Member, Unit
+from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.score import node_policy
+from core.placing.shape import Shape
+from core.settings import Settings, Tables
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import Toy
+from tests.support.worlds.world import node, pod
+
+CPU = {"cpu": "40"}
+
+
+def cpu_pod(name, *, limits=CPU, **fields):
+    return pod(name, limits=limits, **fields)
+
+
+def ledger_of(*pods, nodes=("n1",)):
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
+    for name in nodes:
+        ledger.set_node(node(name, labels={"zone": name}))
+    for one in pods:
+        ledger.count(one)
+    return ledger
+
+
+def search(ledger, unit, occupants, *, blocks=None, **how):
+    found = victims_for(
+        ledger,
+        node_policy(ledger.settings),
+        unit,
+        Crowd({PodUid(f"uid-{name}"): one for name, one in occupants.items()}, blocks or {}),
+        **how,
+    )
+    looks = 0
+    while True:
+        try:
+            next(found)
+            looks += 1
+        except StopIteration as end:
+            return end.value, looks
+
+
+def alone(ledger, asking):
+    shape = shape_of(asking, ledger)
+    assert isinstance(shape, Shape)
+    return Unit(members=(Member(pod=asking, shape=shape),))
+
+
+def names(answer):
+    return [uid.removeprefix("uid-") for uid in answer.victims]
+
+
+def test_who_leaves_anyway_is_waited_for_and_nobody_else_sent_away():
+    ledger = ledger_of(cpu_pod("low", node_name="n1"))
+    unit = alone(ledger, cpu_pod("high", priority=10))
+    answer, _ = search(ledger, unit, {"low": Occupant(priority=0)})
+    assert names(answer) == ["low"]
+    answer, _ = search(ledger, unit, {"low": Occupant(priority=20, leaving=True)})
+    assert names(answer) == []
+    for stays in (Occupant(priority=0, stays=True), Occupant(priority=10)):
+        assert search(ledger, unit, {"low": stays})[0] is None
+    assert search(ledger, unit, {})[0] is None
+
+
+def test_a_gang_leaves_whole_and_never_for_its_own_members():
+    ledger = ledger_of(cpu_pod("g0", node_name="n1"), cpu_pod("g1", node_name="n2"), nodes=("n1", "n2"))
+    unit = alone(ledger, cpu_pod("high", priority=10))
+    uids = {"g": (PodUid("uid-g0"), PodUid("uid-g1"), PodUid("uid-waiting"))}
+    members = {"g0": Occupant(priority=0, block="g"), "g1": Occupant(priority=1, block="g")}
+    answer, _ = search(ledger, unit, members, blocks=uids)
+    assert sorted(names(answer)) == ["g0", "g1"]
+    assert search(ledger, unit, members, blocks=uids, own="g")[0] is None
+    members["g1"] = Occupant(priority=10, block="g")
+    assert search(ledger, unit, members, blocks=uids)[0] is None
+
+
+def test_a_host_port_is_made_free():
+    listens = (Container(name="c", requests={"cpu": "1"}, host_ports=(("TCP", "", 80),)),)
+    low = pod("low", node_name="n1", containers=listens)
+    ledger = ledger_of(low, cpu_pod("other", limits={"cpu": "1"}, node_name="n1"))
+    unit = alone(ledger, pod("high", priority=10, containers=listens))
+    answer, _ = search(ledger, unit, {"low": Occupant(priority=0), "other": Occupant(priority=0)})
+    assert names(answer) == ["low"]
+
+
+def test_who_forbids_the_pod_beside_it_leaves():
+    term = PeerTerm(topology_key="zone", selector=(Requirement(key="app", operator="In", values=("high",)),))
+    guard = cpu_pod("guard", limits={"cpu": "1"}, node_name="n1", peers=PeerTerms(anti_affinity=(term,)))
+    ledger = ledger_of(guard, cpu_pod("other", limits={"cpu": "1"}, node_name="n1"))
+    unit = alone(ledger, cpu_pod("high", limits={"cpu": "1"}, priority=10, labels={"app": "high"}))
+    answer, _ = search(ledger, unit, {"guard": Occupant(priority=0), "other": Occupant(priority=0)})
+    assert names(answer) == ["guard"]
+
+
+def test_nodes_are_left_out_and_no_more_are_looked_at_than_told(monkeypatch):
+    nodes = tuple(f"n{at}" for at in range(6))
+    ledger = ledger_of(*(cpu_pod(f"p{at}", node_name=name) for at, name in enumerate(nodes)), nodes=nodes)
+    unit = alone(ledger, cpu_pod("high", priority=10))
+    occupants = {f"p{at}": Occupant(priority=5 - at) for at in range(6)}
+    assert names(search(ledger, unit, occupants)[0]) == ["p5"]
+    assert names(search(ledger, unit, occupants, passed_over={NodeName("n5")})[0]) == ["p4"]
+    monkeypatch.setattr(preemption, "LOOKED_AT_MAX", 2)
+    answer, looks = search(ledger, unit, occupants, skipped=2)
+    assert (names(answer), looks) == (["p3"], 2)
+    assert names(search(ledger, unit, occupants, skipped=5)[0]) == ["p5"]
+
+
+def test_a_unit_of_which_members_are_placed_is_not_searched_for():
+    ledger = ledger_of(cpu_pod("low", node_name="n1"), cpu_pod("high", node_name="n1", limits={"cpu": "1"}))
+    assert search(ledger, alone(ledger, cpu_pod("high", priority=10)), {"low": Occupant(priority=0)})[0] is None
+
+
+def test_what_was_not_released_in_a_trial_is_not_restored():
+    ledger = ledger_of(cpu_pod("low", node_name="n1"))
+    uid = PodUid("uid-low")
+    with pytest.raises(InvariantError):
+        ledger.restore(uid)
+    with ledger.trial():
+        with pytest.raises(InvariantError):
+            ledger.restore(uid)
+        ledger.release(uid)
+        with ledger.trial():
+            ledger.restore(uid)
+            assert ledger.node_of(uid) == "n1"
+        assert ledger.node_of(uid) is None
+        ledger.restore(uid)
+        with pytest.raises(InvariantError):
+            ledger.restore(uid)
+    assert ledger.node_of(uid) == "n1"
