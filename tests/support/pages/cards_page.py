@@ -1,4 +1,4 @@
-"""docs/operators/kubectl-cards.md and both README.md: what the command says there is what it says in a run.
+"""What `kubectl cards` says on the pages that show it, in either language, is what it says in a run.
 
 Below each line ``$ kubectl cards ...`` inside a block stands the output of that command; `written` puts it there anew.
 Times and how often an event was counted differ from run to run, and are the same on the page.
@@ -32,7 +32,11 @@ from tests.support.worlds.rig_double import double_rig
 
 _ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = _ROOT / "docs/operators/kubectl-cards.md"
-PAGES: Final = (PAGE, _ROOT / "README.md", _ROOT / "docs/zh/README.md")
+PAGES: Final = (
+    PAGE,
+    *(_ROOT / name for name in ("README.md", "docs/users/why-pods-wait.md")),
+    *(_ROOT / "docs/zh" / name for name in ("README.md", "users/why-pods-wait.md")),
+)
 SCHEMA: Final = PAGE.with_name("kubectl-cards.schema.json")
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2}},
