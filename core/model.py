@@ -98,16 +98,22 @@ class Requirement:
     of_field: bool = False
 
 
+# An OR of ANDs; an empty AND is met by nothing.
+Alternatives = tuple[tuple[Requirement, ...], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstraints:
     """All of a pod that decides by a node's labels and taints alone; shared by every shape that has the same.
 
-    affinity: required node affinity, an OR of ANDs; None = not asked, () = no term, which matches nothing.
+    affinity: required node affinity, an OR of ANDs; None = not asked, () = no term, which matches nothing. volumes: one
+    such OR for each thing that the pod's volumes ask of its node.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
-    affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    affinity: Alternatives | None = None
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Alternatives, ...] = ()
 
 
 class PeerTerm(NamedTuple):
@@ -148,13 +154,32 @@ class PeerTerms(NamedTuple):
 NO_PEERS: Final = PeerTerms()
 
 
+class Disk(NamedTuple):
+    """A disk that stands in the pod itself: of two with one of *names* in common, one at most is written on a node."""
+
+    volume: str
+    names: tuple[str, ...]
+    read_only: bool = False
+
+
+class PodVolumes(NamedTuple):
+    """What a pod mounts that decides by where it is: claims by name, volumes that get a claim of their own, disks."""
+
+    claims: tuple[str, ...] = ()
+    ephemeral: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+
+
+NO_VOLUMES: Final = PodVolumes()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod as the API server tells it.
 
     created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
-    as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("persistent volume
-    claims"); such a pod waits with that name as its reason.
+    as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("resource claim x");
+    such a pod waits with that name as its reason.
     init_done: whether every init container that ends has ended well.
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
@@ -185,6 +210,7 @@ class Pod:
     resources: Mapping[str, str] = field(default_factory=dict)
     constraints: NodeConstraints = NodeConstraints()
     peers: PeerTerms = NO_PEERS
+    volumes: PodVolumes = NO_VOLUMES
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""
     status_message: str = ""

@@ -53,3 +53,15 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 NATIVE_RESOURCES: Final = frozenset({PODS, CPU, MEMORY, EPHEMERAL_STORAGE})
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+# By what labels of theirs volumes are held to zones and regions, and what a node may have in place of the older ones.
+# Source: kube-scheduler's plugin VolumeZone.
+OLD_ZONES: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+ZONES: Final = (*OLD_ZONES, *OLD_ZONES.values())
+# Of claims. Source: Kubernetes documentation, "Well-Known Labels, Annotations and Taints".
+STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

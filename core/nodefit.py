@@ -12,12 +12,25 @@ from typing import Final
 
 from core import names
 from core.errors import InvalidRequestError
-from core.model import Container, HostPort, Node, NodeConstraints, NodeName, Pod, Requirement, Taint, Toleration
+from core.model import (
+    Alternatives,
+    Container,
+    HostPort,
+    Node,
+    NodeConstraints,
+    NodeName,
+    Pod,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from core.units import parse_amount, parse_int64, parse_milli
 
 # Why a node keeps pods off, beside taints.
 NOT_READY: Final = "not ready"
 CORDONED: Final = "unschedulable (cordoned)"
+# Why it does so by its labels, beside what the pod itself asks of these.
+VOLUME_AFFINITY: Final = "node affinity of a volume of the pod"
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 # Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
@@ -191,11 +204,15 @@ def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
     for key, value in constraints.selector:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"
-    if constraints.affinity is not None and not any(
-        term and all(_selects(requirement, facts) for requirement in term) for term in constraints.affinity
-    ):
+    if constraints.affinity is not None and not _is_any(constraints.affinity, facts):
         return "required node affinity"
+    if not all(_is_any(one, facts) for one in constraints.volumes):
+        return VOLUME_AFFINITY
     return None
+
+
+def _is_any(terms: Alternatives, facts: NodeFacts) -> bool:
+    return any(term and all(_selects(requirement, facts) for requirement in term) for term in terms)
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:

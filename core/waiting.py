@@ -149,6 +149,25 @@ class Cause(Enum):
         "the way of sharing that the pod asks for is switched off in the configuration",
         "ask for another one, or switch it on (`dialects`, and what the scheduler's configuration enables)",
     )
+    # ------------------------------------------------------------------ its volumes
+    CLAIM_NOT_FOUND = Row(
+        "CS545",
+        "ClaimNotFound",
+        "a volume claim of the pod does not exist, is being deleted, has lost its volume, or is another pod's",
+        "create or restore what the text names; the pod is decided once it is there",
+    )
+    CLAIM_NOT_BOUND = Row(
+        "CS546",
+        "ClaimNotBound",
+        "a volume claim of the pod has no volume yet, and its storage class binds it without waiting for the pod",
+        "see the claim's events: its provisioner, or an administrator, is to give it a volume",
+    )
+    CLAIM_IN_USE = Row(
+        "CS547",
+        "ClaimInUse",
+        "a volume claim of the pod is for one pod at a time (`ReadWriteOncePod`), and another one uses it",
+        "wait until that pod ends, or give this one a claim of its own",
+    )
     # ------------------------------------------------------------------ the API server, and this process
     SCHEDULER_ERROR = Row(
         "CS550",

@@ -29,6 +29,7 @@ def asks_the_same(known: Pod, pod: Pod) -> bool:
         and known.init_containers == pod.init_containers
         and known.constraints == pod.constraints
         and known.peers == pod.peers
+        and known.volumes == pod.volumes
         and known.unjudged == pod.unjudged
         and known.overhead == pod.overhead
         and known.resources == pod.resources

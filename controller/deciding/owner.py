@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from controller import volcano_name
 from controller.actions import Announce, Clear, Subject, about_pod, target_of
 from controller.deciding.changes import holds_the_same
+from controller.deciding.claims import Claims
 from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.deciding.node_locks import NodeLocks
 from controller.deciding.nodes import SLICE, Nodes
@@ -46,6 +47,7 @@ class Owner:
         locks: the locks of nodes.
         outcomes: what became of Bindings.
         nodes: the nodes, as the mirror shows them.
+        claims: storage, as the mirror shows it.
         carded: bound pods with cards, as they were when they were last counted.
     """
 
@@ -81,6 +83,8 @@ class Owner:
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
         self.nodes: Final = Nodes(self.planner, self.locks, clock)
         self.planner.chores.append(self.nodes)
+        self.claims: Final = Claims(self.planner, self.pending)
+        self.planner.chores.append(self.claims)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life

@@ -7,9 +7,11 @@ from controller.deciding import plan
 from controller.deciding.changes import asks_the_same
 from controller.deciding.lifecycle import Entry, Stage, Told
 from controller.deciding.planner import Planner
+from controller.deciding.wake import storage_happening
 from controller.grouping.groups import Groups
 from core.groups import GroupKey, group_of
-from core.model import Pod, PodUid
+from core.model import NO_VOLUMES, Pod, PodUid
+from core.volumes import awaited
 from core.waiting import Wait, is_ours
 
 FIRST_REST_S: Final = 0.25
@@ -100,6 +102,10 @@ class Pending:
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:
         """Read what the pod asks and put it where that leads, if that is a decision after *rest_s* at the earliest."""
         self._planner.wakes.leave(entry.pod.uid)
+        if entry.pod.volumes is not NO_VOLUMES:
+            storage = self._planner.ledger.topology.volumes.storage
+            changes = [storage_happening(kind, name) for kind, name in awaited(entry.pod, storage)]
+            self._planner.wakes.wait_for(entry.pod.uid, *changes)
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
             self._planner.life.asks(entry, None, wish)

@@ -74,7 +74,7 @@ def read_wish(pod: Pod, ledger: Ledger) -> Shape | Wait:
     """What *pod* asks, or why it is not decided until it changes."""
     shape = shape_of(pod, ledger)
     match shape:
-        case Shape():
+        case Shape() | Wait():
             return shape
         case Invalid(violations=violations):
             off = any(one.code == _SWITCHED_OFF for one in violations)

@@ -321,6 +321,11 @@ class Planner:
             for entry in found.waiting:
                 self._hold(entry, wait)
             return
+        shared = self.ledger.topology.volumes.only_one_may_use([one.pod for one in found.waiting])
+        if shared is not None:
+            for entry in found.waiting:
+                self._hold(entry, shared)
+            return
         started_s = self._clock()
         answer, silent = self._place_gang(found, now_s)
         if isinstance(answer, gang.Refused):

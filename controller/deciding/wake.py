@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from controller.deciding.asks import Ask
+from core.claims import StorageKind
 from core.model import NodeName, PodUid
 from core.placing.shape import Shape
 
@@ -30,13 +31,19 @@ class What(StrEnum):
     """What pods wait for besides nodes, by a name."""
 
     LOCK = "lock"
+    STORAGE = "storage"
 
 
 class Happening(NamedTuple):
-    """Something that changed: the lock of node *name*."""
+    """Something that changed: the lock of node *name*; or a claim, volume or class, *name* by its kind."""
 
     what: What
     name: str
+
+
+def storage_happening(kind: StorageKind, name: str) -> Happening:
+    """A claim, volume or class changed."""
+    return Happening(What.STORAGE, f"{kind} {name}")
 
 
 class Wakes:
@@ -195,6 +202,10 @@ class Wakes:
         for one in happenings:
             self._waiting.setdefault(one, {})[uid] = None
             self._awaited.setdefault(uid, set()).add(one)
+
+    def waiting(self, happening: Happening) -> list[PodUid]:
+        """Who waits for *happening*, first come first; they go on doing so."""
+        return list(self._waiting.get(happening, ()))
 
     def happened(self, happening: Happening) -> list[PodUid]:
         """Who waited for *happening*, first come first; they wait for nothing any more."""

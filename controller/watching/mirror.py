@@ -3,9 +3,9 @@
 Lists and watches are `kube.reflector`'s; here stands only which kinds there are and whom they are told to.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -14,6 +14,7 @@ from controller.deciding.owner import Owner
 from controller.grouping.paths import APIS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.volcano_name import VolcanoName
+from core.claims import StorageKind
 from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
@@ -24,6 +25,14 @@ from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod, salvage_pod
 from core.wire.queues import decode_queue, salvage_queue
+from core.wire.storage import (
+    decode_capacity,
+    decode_claim,
+    decode_class,
+    decode_csi_node,
+    decode_driver,
+    decode_volume,
+)
 from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, page_decoder
@@ -36,6 +45,15 @@ _T = TypeVar("_T")
 PODS_PATH: Final = "/api/v1/pods"
 _NODES_PATH: Final = "/api/v1/nodes"
 _NAMESPACES_PATH: Final = "/api/v1/namespaces"
+_STORAGE_PATH: Final = "/apis/storage.k8s.io/v1"
+_STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
+    StorageKind.CLAIMS: ("/api/v1/persistentvolumeclaims", decode_claim),
+    StorageKind.VOLUMES: ("/api/v1/persistentvolumes", decode_volume),
+    StorageKind.CLASSES: (f"{_STORAGE_PATH}/storageclasses", decode_class),
+    StorageKind.NODES: (f"{_STORAGE_PATH}/csinodes", decode_csi_node),
+    StorageKind.DRIVERS: (f"{_STORAGE_PATH}/csidrivers", decode_driver),
+    StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
+}
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
 # Kinds that need not be installed are looked for so often.
@@ -264,6 +282,24 @@ def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflecto
         gone=owner.namespace_gone,
     )
     return Reflector(source, _NAMESPACES_PATH, decode=decode_namespace, sink=sink)
+
+
+def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:
+    """Keeps the owner told of claims, volumes, or what else storage is made of; none of it need be served."""
+    claims = owner.claims
+    follow = claims.kinds[kind]
+    sink: Told[Any] = Told(
+        inbox,
+        replaced=lambda objects, _: claims.replaced(kind, objects),
+        changed=lambda one: _done(follow.put(one)),
+        gone=lambda one: _done(follow.drop(one)),
+    )
+    path, decode = _STORAGE[kind]
+    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def _done(_: object) -> None:
+    """There is no more to do."""
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:

@@ -21,7 +21,9 @@ from controller.watching.mirror import (
     nodes_reflector,
     pods_reflector,
     queues_reflector,
+    storage_reflector,
 )
+from core.claims import StorageKind
 from core.configuration import believes
 from core.groups import GroupKind
 from core.port import Place
@@ -100,6 +102,7 @@ class Watches:
         namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_documents(tasks, transport)
+        await self._follow_storage(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
@@ -116,6 +119,21 @@ class Watches:
             self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
         for name in ("queues", *_GROUPS.values()):
             tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
+
+    async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow claims, volumes and what belongs to them; nothing waits for it but pods that have claims."""
+        for kind in StorageKind:
+            self.reflectors[kind] = storage_reflector(transport, self._owner, self._inbox, kind)
+            tasks.create_task(self.reflectors[kind].run(), name=f"reflect {kind}")
+        for kind in StorageKind:
+            await _listed_or_forbidden(self.reflectors[kind])
+        closed = [str(kind) for kind in StorageKind if _is_forbidden(self.reflectors[kind])]
+        if closed:
+            _log.warning(
+                "storage may not be listed; pods that have volume claims wait",
+                kinds=closed,
+                remedy="give the controller the rights of deploy/base/rights.yaml",
+            )
 
     def reasons(self) -> list[str]:
         """What cannot be read, or was not yet, a line each."""
@@ -178,11 +196,7 @@ class Watches:
             self.reflectors[place.title] = found
             tasks.create_task(found.run(), name=f"reflect {place.title}")
         for place in self._places():
-            found = self._documents[place.title]
-            while not found.synced.is_set() and not _is_forbidden(found):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_FORBIDDEN_S):
-                        await found.synced.wait()
+            await _listed_or_forbidden(self._documents[place.title])
         closed = sorted(place.namespace for place in self._places() if _is_forbidden(self._documents[place.title]))
         if closed:
             _log.warning(
@@ -219,6 +233,14 @@ def _is_reached(version: str, wanted: int | None) -> bool:
 
 def _number(version: str) -> int | None:
     return int(version) if version.isascii() and version.isdigit() else None
+
+
+async def _listed_or_forbidden(reflector: Reflector[Any]) -> None:
+    """Wait until all that *reflector* follows is known, or may not be read."""
+    while not reflector.synced.is_set() and not _is_forbidden(reflector):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FORBIDDEN_S):
+                await reflector.synced.wait()
 
 
 def _is_forbidden(reflector: Reflector[Any]) -> bool:

@@ -18,7 +18,7 @@ from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
 from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
 from core.settings import Policy
-from core.topology.peers import Obstacle
+from core.volumes import Obstacle
 
 # A shortfall of these can be answered by asking for less.
 AMOUNTS: Final = (Reason.MEMORY, Reason.CORES)
@@ -94,6 +94,8 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
+        if mismatch == nodefit.VOLUME_AFFINITY:
+            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
         selector = shape.constraints.selector if state.cards(shape.dialect) else ()
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)

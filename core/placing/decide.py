@@ -4,7 +4,7 @@ Deciding reads; the caller reserves what it accepts (`Ledger.reserve`), with no 
 """
 
 from collections.abc import Generator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from core import cardless, nodefit
@@ -16,6 +16,7 @@ from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, scan
 from core.port import Choosing, Violation
+from core.waiting import Wait
 
 _UNREADABLE: Final = "CS100"
 
@@ -41,7 +42,7 @@ class NotSold:
     names: tuple[str, ...]
 
 
-def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
+def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold | Wait:
     """All of *pod* that decides where it fits, under the ledger's tables and settings."""
     asked = ledger.catalog.request_of(pod, ledger.tables, ledger.settings)
     if asked is not None and not isinstance(asked, Asked):
@@ -52,6 +53,10 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
         amounts = nodefit.amounts_of(pod, ledger.uncounted)
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    needs = ledger.topology.needs_of(pod)
+    if isinstance(needs, Wait):
+        return needs
+    constraints = replace(pod.constraints, volumes=needs.nodes) if needs.nodes else pod.constraints
     ports, peers = nodefit.ports_of(pod), ledger.topology.peers_of(pod)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
@@ -59,14 +64,12 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold:
         if strange:
             return NotSold(names=tuple(strange))
         request = cardless.request_of(amounts)
-        return Shape(
-            dialect=None, request=request, amounts=amounts, constraints=pod.constraints, ports=ports, peers=peers
-        )
+        return Shape(dialect=None, request=request, amounts=amounts, constraints=constraints, ports=ports, peers=peers)
     return Shape(
         dialect=asked.dialect,
         request=asked.request,
         amounts=amounts,
-        constraints=pod.constraints,
+        constraints=constraints,
         ports=ports,
         peers=peers,
     )

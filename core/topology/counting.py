@@ -3,16 +3,18 @@
 Pods are counted by node, for each set of pods that a waiting pod's terms name; by domain (all nodes with one value of a
 label) for each such pod in a view of its own. What changes touches only the views that count it, and in these only the
 nodes of its domains. Until the first question nothing is counted but the pods whose own terms keep others off, so that
-a cluster without such terms pays nothing.
+a cluster without such terms pays nothing. Volumes that pods use are counted by `core.volumes`.
 """
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
-from core.model import NO_PEERS, NodeName, Pod, PodUid
+from core.model import NO_PEERS, NO_VOLUMES, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
-from core.topology.peers import ANYWHERE, Labels, Obstacle, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
-from core.topology.views import Counter, Part, View, parts_of
+from core.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
+from core.topology.views import Counter, Part, View, mounts, parts_of
+from core.volumes import NOT_MOUNTED, Needs, Obstacle, Storage, Uses, Volumes, mounted_by
+from core.waiting import Wait
 
 # So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
 # view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
@@ -45,9 +47,12 @@ class _Alike:
 class Topology:
     """The pods of one ledger by where they are, and what that lets others do."""
 
-    def __init__(self, *, views_max: int = _VIEWS_MAX) -> None:
-        """Begin with nothing; *views_max*: of views so many are kept."""
+    def __init__(self, *, views_max: int = _VIEWS_MAX, storage: Storage | None = None) -> None:
+        """Begin with no pods and nodes; *views_max*: of views so many are kept. *storage*: what is known of that."""
         self._views_max: Final = views_max
+        self.volumes: Final = Volumes(storage or Storage(), self._touch)
+        # The views that look at volumes.
+        self._mounts: Final = Counter()
         self._seats: Final[dict[PodUid, Seat]] = {}
         self._facts: Final[dict[NodeName, NodeFacts]] = {}
         # Labels of namespaces by name; None while they are not known.
@@ -67,7 +72,8 @@ class Topology:
 
     def fork(self) -> "Topology":
         """The same pods and nodes, for trying; counted when something is asked."""
-        twin = Topology()
+        twin = Topology(storage=self.volumes.storage)
+        twin.volumes.follow(self.volumes)
         twin._seats.update(self._seats)
         twin._facts.update(self._facts)
         twin._namespaces = self._namespaces
@@ -121,7 +127,7 @@ class Topology:
     def put(self, pod: Pod, node: NodeName) -> None:
         """*pod* is on *node*, whether that exists or not."""
         apart = rules_of(pod) if pod.peers.anti_affinity else ()
-        self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting))
+        self.restore(pod.uid, Seat(node, pod.namespace, pod.labels, apart, pod.deleting, mounted_by(pod)))
 
     def drop(self, uid: PodUid) -> None:
         """A pod is on no node."""
@@ -147,6 +153,8 @@ class Topology:
     def _move(self, seat: Seat, by: int) -> None:
         for rule in seat.apart:
             self._move_rule(rule, seat.node, by)
+        if seat.mounted is not NOT_MOUNTED:
+            self.volumes.move(seat.mounted, seat.node, by)
         if self._alike is not None:
             alike = self._alike_to(self._alike, seat)
             _count(alike.by_node, seat.node, by)
@@ -177,6 +185,12 @@ class Topology:
 
     def _count(self, counter: Counter, node: NodeName, by: int) -> None:
         _count(counter.by_node, node, by)
+        self._soil(counter, node)
+
+    def _touch(self, node: NodeName) -> None:
+        self._soil(self._mounts, node)
+
+    def _soil(self, counter: Counter, node: NodeName) -> None:
         for view in counter.views:
             view.dirty[node] = None
             self._stale[view] = None
@@ -186,8 +200,9 @@ class Topology:
     def peers_of(self, pod: Pod) -> Peers | None:
         """All that other pods decide of where *pod* may be, as they are now; None if nothing."""
         kept_off = self._rules_against(pod) if self._rules_in else frozenset[Rule]()
+        uses = self._uses_of(pod)
         if pod.peers is NO_PEERS or pod.peers == NO_PEERS:
-            return Peers(kept_off=kept_off) if kept_off else None
+            return Peers(kept_off=kept_off, uses=uses) if kept_off or uses else None
         terms = pod.peers
         near = tuple([who_of(term, pod, in_doubt=False) for term in terms.affinity])
         return Peers(
@@ -198,10 +213,23 @@ class Topology:
             kept_off=kept_off,
             spread=tuple(evenly(pod)),
             constraints=pod.constraints if terms.spread else ANYWHERE,
+            uses=uses,
         )
+
+    def needs_of(self, pod: Pod) -> Needs | Wait:
+        """What the volumes of *pod* ask of its node's labels; or why it cannot be placed before one of them changes."""
+        return self.volumes.needs(pod, placed=pod.uid in self._seats)
+
+    def _uses_of(self, pod: Pod) -> Uses | None:
+        return None if pod.volumes is NO_VOLUMES else self.volumes.uses(pod, placed=pod.uid in self._seats)
 
     def is_current(self, pod: Pod, peers: Peers | None) -> bool:
         """Whether *peers*, which `peers_of` said of *pod*, are still what it says, as far as other pods change it."""
+        if pod.volumes is not NO_VOLUMES:
+            if self._uses_of(pod) != (peers.uses if peers is not None else None):
+                return False
+            if self.volumes.is_taken(pod, placed=pod.uid in self._seats):
+                return False
         if not self._rules_in:
             return peers is None or not peers.kept_off
         return self._rules_against(pod) == (peers.kept_off if peers is not None else frozenset())
@@ -243,7 +271,7 @@ class Topology:
         if peers is None or facts is None:
             return ()
         view = self._view(peers)
-        return tuple(dict.fromkeys(part.why(facts.labels) for part in view.parts if name in part.refused))
+        return tuple(dict.fromkeys(part.why_node(facts) for part in view.parts if name in part.refused))
 
     def refuses_new(self, peers: Peers | None, labels: Labels) -> bool:
         """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
@@ -275,6 +303,7 @@ class Topology:
         self._views.clear()
         self._stale.clear()
         self._moved.clear()
+        self._mounts.views.clear()
         for rule, counter in list(self._rules.items()):
             counter.views.clear()
             if not counter.by_node:
@@ -298,9 +327,11 @@ class Topology:
             view = self._views.pop(next(iter(self._views)))
             standing -= view.standing
             self._drop(view)
-        if self._alike is None:
+        if self._alike is None and (peers.near or peers.apart or peers.spread):
             self._count_all()
         parts = parts_of(peers, self._counter, lambda rule: self._rules.setdefault(rule, Counter()))
+        if peers.uses is not None:
+            parts = (*parts, mounts(self._mounts, peers.uses, self.volumes))
         for key in peers.keys:
             self._domain(key)
         view = self._views[peers] = View(parts)
@@ -370,7 +401,7 @@ class Topology:
         for part in view.parts:
             for name in self._to_judge(part, dirty):
                 facts = self._facts.get(name)
-                refused = facts is not None and part.refuses(facts.labels)
+                refused = facts is not None and part.refuses_node(facts)
                 if refused != (name in part.refused):
                     view.flip(name, part, refused=refused)
                     self._moved[view] = None

@@ -9,7 +9,8 @@ from typing import Final
 from core import nodefit
 from core.model import NodeConstraints, NodeName
 from core.nodefit import NodeFacts
-from core.topology.peers import Evenly, Labels, Obstacle, Peers, Rule, Who
+from core.topology.peers import Evenly, Labels, Peers, Rule, Who
+from core.volumes import Obstacle, Uses, Volumes
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 Domain = tuple[str, str]
@@ -45,6 +46,10 @@ class Part:
         """The domains of which the verdict may have changed since this was last asked; None: any."""
         raise NotImplementedError
 
+    def refuses_node(self, facts: NodeFacts) -> bool:
+        """Whether it refuses a node."""
+        return self.refuses(facts.labels)
+
     def refuses(self, labels: Labels) -> bool:
         """Whether it refuses a node with *labels*."""
         raise NotImplementedError
@@ -53,9 +58,37 @@ class Part:
         """Whether it would refuse a new node with *labels*, and a name of its own."""
         return self.refuses(labels)
 
+    def why_node(self, facts: NodeFacts) -> Obstacle:
+        """Why it refuses a node."""
+        return self.why(facts.labels)
+
     def why(self, labels: Labels) -> Obstacle:
         """Why it refuses a node with *labels*."""
         raise NotImplementedError
+
+
+class _Mounts(Part):
+    """Disks that stand in pods, and how many volumes a node attaches; a matter of each node by itself."""
+
+    def __init__(self, counter: Counter, uses: Uses, volumes: Volumes) -> None:
+        super().__init__(counter)
+        self._uses: Final = uses
+        self._volumes: Final = volumes
+
+    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        pass
+
+    def changed(self) -> Iterable[Domain] | None:
+        return ()
+
+    def refuses_node(self, facts: NodeFacts) -> bool:
+        return next(self._volumes.obstacles(self._uses, facts.name), None) is not None
+
+    def refuses(self, labels: Labels) -> bool:
+        return False
+
+    def why_node(self, facts: NodeFacts) -> Obstacle:
+        return next(self._volumes.obstacles(self._uses, facts.name))
 
 
 class _ByPresence(Part):
@@ -302,6 +335,11 @@ def parts_of(
     keys = peers.spread_keys
     parts += [_Spread(all_of((one.who,), True), one, keys, peers.constraints) for one in peers.spread]
     return tuple(parts)
+
+
+def mounts(counter: Counter, uses: Uses, volumes: Volumes) -> Part:
+    """What a pod's *uses* of *volumes* ask; *counter* has the views that look at these."""
+    return _Mounts(counter, uses, volumes)
 
 
 def _no_label(what: str, key: str) -> Obstacle:

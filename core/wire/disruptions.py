@@ -6,7 +6,7 @@ import msgspec
 
 from core.model import Requirement
 from core.wire import reading
-from core.wire.pods import Selector, selector_of
+from core.wire.selecting import Selector, selector_of
 
 
 class DisruptionBudget(NamedTuple):

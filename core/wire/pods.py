@@ -16,20 +16,23 @@ from core import names
 from core.errors import InvalidRequestError, quoted
 from core.model import (
     NO_PEERS,
+    NO_VOLUMES,
     Container,
+    Disk,
     NodeConstraints,
     PeerTerm,
     PeerTerms,
     Phase,
     Pod,
     PodUid,
-    Requirement,
+    PodVolumes,
     Spread,
     Toleration,
 )
 from core.wire import reading
 from core.wire.objects import Owner, Presence, Time
 from core.wire.reading import Quantity
+from core.wire.selecting import Selector, Terms, alternatives, selector_of
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -62,30 +65,8 @@ class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ports: tuple[_Port, ...] | None = None
 
 
-class _Expression(msgspec.Struct, frozen=True, gc=False):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] | None = None
-
-
-class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    match_expressions: tuple[_Expression, ...] | None = None
-    match_fields: tuple[_Expression, ...] | None = None
-
-
-class _Terms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_selector_terms: tuple[_Term, ...] | None = None
-
-
 class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A label selector. Source: Kubernetes API reference, meta/v1 LabelSelector."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[_Expression, ...] | None = None
+    required: Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -127,16 +108,41 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     match_label_keys: tuple[str, ...] | None = None
 
 
+class _ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    claim_name: str = ""
+
+
+class _GceDisk(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pd_name: str = ""
+    read_only: bool | None = False
+
+
+class _AwsDisk(msgspec.Struct, frozen=True, gc=False):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class _Rbd(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    monitors: tuple[str, ...] | None = None
+    pool: str | None = "rbd"
+    image: str = ""
+    read_only: bool | None = False
+
+
+class _Iscsi(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    iqn: str = ""
+    read_only: bool | None = False
+
+
 class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
-    persistent_volume_claim: Presence | None = None
+    persistent_volume_claim: _ClaimSource | None = None
     # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
     ephemeral: Presence | None = None
     # Disks that two pods of one node may not both write, and that most clouds attach to one node at a time.
-    gce_persistent_disk: Presence | None = None
-    aws_elastic_block_store: Presence | None = msgspec.field(default=None, name="awsElasticBlockStore")
-    rbd: Presence | None = None
-    iscsi: Presence | None = None
+    gce_persistent_disk: _GceDisk | None = None
+    aws_elastic_block_store: _AwsDisk | None = msgspec.field(default=None, name="awsElasticBlockStore")
+    rbd: _Rbd | None = None
+    iscsi: _Iscsi | None = None
 
 
 class _ResourceClaim(msgspec.Struct, frozen=True, gc=False):
@@ -241,6 +247,7 @@ class _Asked(NamedTuple):
     resources: Mapping[str, str]
     constraints: NodeConstraints
     peers: PeerTerms
+    volumes: PodVolumes
     unjudged: tuple[str, ...]
 
 
@@ -257,6 +264,7 @@ def _asked(spec: _Spec) -> _Asked:
         resources=_of_whole_pod(spec.resources),
         constraints=_constraints(spec),
         peers=_peers(spec),
+        volumes=_volumes(spec.volumes),
         unjudged=_unjudged(spec),
     )
 
@@ -306,6 +314,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         resources=asked.resources,
         constraints=asked.constraints,
         peers=asked.peers,
+        volumes=asked.volumes,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
         status_message=status.message or "",
@@ -472,7 +481,7 @@ def _constraints(spec: _Spec) -> NodeConstraints:
 
 
 def _written(
-    selector: tuple[tuple[str, str], ...], required: _Terms | None, tolerations: tuple[_Toleration, ...]
+    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[_Toleration, ...]
 ) -> Iterator[str]:
     """All text that constraints are made of."""
     yield from chain.from_iterable(selector)
@@ -484,11 +493,11 @@ def _written(
 
 
 def _new_constraints(
-    selector: tuple[tuple[str, str], ...], required: _Terms | None, tolerations: tuple[_Toleration, ...]
+    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[_Toleration, ...]
 ) -> NodeConstraints:
     return NodeConstraints(
         selector=selector,
-        affinity=None if required is None else _alternatives(required),
+        affinity=None if required is None else alternatives(required),
         tolerations=tuple(
             Toleration(key=t.key or "", operator=t.operator or "Equal", value=t.value or "", effect=t.effect or "")
             for t in tolerations
@@ -498,19 +507,6 @@ def _new_constraints(
 
 # One value for all pods that are constrained alike, so that comparing two is mostly comparing addresses.
 _shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
-
-
-def _alternatives(required: _Terms) -> tuple[tuple[Requirement, ...], ...]:
-    # A term without expressions and fields matches no node (Kubernetes API reference, NodeSelectorTerm).
-    return tuple(
-        tuple(
-            Requirement(key=e.key, operator=e.operator, values=e.values or (), of_field=of_field)
-            for of_field, found in ((False, term.match_expressions), (True, term.match_fields))
-            for e in found or ()
-        )
-        for term in required.node_selector_terms or ()
-        if term.match_expressions or term.match_fields
-    )
 
 
 def _peers(spec: _Spec) -> PeerTerms:
@@ -551,17 +547,6 @@ def _spread(found: _Spread) -> Spread:
     )
 
 
-def selector_of(found: Selector | None) -> tuple[Requirement, ...] | None:
-    """What *found* asks of labels; None of one that is not there, which meets nothing."""
-    if found is None:
-        return None
-    labels = sorted((found.match_labels or {}).items())
-    return (
-        *(Requirement(key=key, operator="In", values=(value,)) for key, value in labels),
-        *(Requirement(key=e.key, operator=e.operator, values=e.values or ()) for e in found.match_expressions or ()),
-    )
-
-
 def _texts(found: PeerTerms) -> Iterator[str]:
     """All text that terms are made of."""
     for term in (*found.affinity, *found.anti_affinity):
@@ -582,27 +567,40 @@ def _same(found: PeerTerms) -> PeerTerms:
 _shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
 
 
+def _volumes(found: tuple[_Volume, ...] | None) -> PodVolumes:
+    claims: list[str] = []
+    ephemeral: list[str] = []
+    disks: list[Disk] = []
+    for one in found or ():
+        if one.persistent_volume_claim is not None:
+            claims.append(one.persistent_volume_claim.claim_name)
+        elif one.ephemeral is not None:
+            ephemeral.append(one.name)
+        elif (disk := _disk(one)) is not None:
+            disks.append(disk)
+    if not (claims or ephemeral or disks):
+        return NO_VOLUMES
+    return PodVolumes(tuple(dict.fromkeys(claims)), tuple(ephemeral), tuple(disks))
+
+
+def _disk(volume: _Volume) -> Disk | None:
+    """The disk of *volume*. Source: kube-scheduler's plugin VolumeRestrictions, isVolumeConflict."""
+    name = volume.name
+    if (gce := volume.gce_persistent_disk) is not None:
+        return Disk(name, (f"gcePersistentDisk {gce.pd_name}",), bool(gce.read_only))
+    if (aws := volume.aws_elastic_block_store) is not None:
+        return Disk(name, (f"awsElasticBlockStore {aws.volume_id}",))
+    if (rbd := volume.rbd) is not None:
+        image = f"{rbd.pool or 'rbd'}/{rbd.image}"
+        return Disk(name, tuple([f"rbd {one} {image}" for one in rbd.monitors or ()]), bool(rbd.read_only))
+    if (iscsi := volume.iscsi) is not None:
+        return Disk(name, (f"iscsi {iscsi.iqn}",), bool(iscsi.read_only))
+    return None
+
+
 def _unjudged(spec: _Spec) -> tuple[str, ...]:
-    return tuple([name for name, asked in _asks(spec) if asked]) if _unusual(spec) else ()
-
-
-def _unusual(spec: _Spec) -> bool:
-    """Whether `_asks` is worth asking; most pods have volumes, and nothing else of it."""
-    return bool(spec.volumes or spec.resource_claims)
-
-
-def _asks(spec: _Spec) -> tuple[tuple[str, bool], ...]:
-    """By name, whether a pod asks what no rule decides."""
-    volumes, claims = spec.volumes or (), spec.resource_claims or ()
-    return (
-        ("persistent volume claims", any(one.persistent_volume_claim or one.ephemeral for one in volumes)),
-        *((f"disk of volume {quoted(one.name)}", True) for one in volumes if _is_disk(one)),
-        *((f"resource claim {quoted(one.name)}", True) for one in claims),
-    )
-
-
-def _is_disk(volume: _Volume) -> bool:
-    return bool(volume.gce_persistent_disk or volume.aws_elastic_block_store or volume.rbd or volume.iscsi)
+    """By name, what a pod asks that no rule decides."""
+    return tuple([f"resource claim {quoted(one.name)}" for one in spec.resource_claims or ()])
 
 
 class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -393,12 +393,16 @@ def test_entries_that_judge_change_nothing_and_answer_soon():
 
 # Rights
 
+STORAGE = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")
 EXPECTED_RIGHTS = {
     "cardshare-controller": {
         ("", "nodes", "get"), ("", "nodes", "list"), ("", "nodes", "watch"), ("", "nodes", "patch"),
         ("", "pods", "get"), ("", "pods", "list"), ("", "pods", "watch"), ("", "pods", "patch"),
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
         ("", "namespaces", "list"), ("", "namespaces", "watch"),
+        ("", "persistentvolumeclaims", "list"), ("", "persistentvolumeclaims", "watch"),
+        ("", "persistentvolumes", "list"), ("", "persistentvolumes", "watch"),
+        *(("storage.k8s.io", kind, verb) for kind in STORAGE for verb in ("list", "watch")),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
         ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
         ("scheduling.volcano.sh", "podgroups", "list"), ("scheduling.volcano.sh", "podgroups", "watch"),

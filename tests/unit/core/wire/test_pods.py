@@ -3,7 +3,18 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.model import NO_PEERS, PeerTerm, PeerTerms, Phase, Requirement, Spread, Toleration
+from core.model import (
+    NO_PEERS,
+    NO_VOLUMES,
+    Disk,
+    PeerTerm,
+    PeerTerms,
+    Phase,
+    PodVolumes,
+    Requirement,
+    Spread,
+    Toleration,
+)
 from core.wire.pods import decode_pod, pod_from_object
 
 
@@ -195,18 +206,35 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
     [
         ({"affinity": {"podAntiAffinity": PREFERRED, "podAffinity": PREFERRED}}, ()),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
-        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
-        ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ("persistent volume claims",)),
         ({"volumes": [{"emptyDir": {}}, {"configMap": {}}, {"hostPath": {}}]}, ()),
         ({"resourceClaims": [{"name": "c"}, {"name": "d"}]}, ("resource claim 'c'", "resource claim 'd'")),
-        ({"volumes": [{"name": "v", "gcePersistentDisk": {"pdName": "d"}}]}, ("disk of volume 'v'",)),
-        ({"volumes": [{"name": "v", "awsElasticBlockStore": {"volumeID": "d"}}]}, ("disk of volume 'v'",)),
-        ({"volumes": [{"name": "v", "rbd": {"image": "d"}}]}, ("disk of volume 'v'",)),
-        ({"volumes": [{"name": "v", "iscsi": {"iqn": "d"}}]}, ("disk of volume 'v'",)),
     ],
 )
 def test_what_no_rule_decides_is_named(spec, names):
     assert pod(spec).unjudged == names
+
+
+def test_volumes_are_read_as_claims_and_disks():
+    disks = [
+        {"name": "a", "gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+        {"name": "b", "awsElasticBlockStore": {"volumeID": "d", "readOnly": True}},
+        {"name": "c", "rbd": {"monitors": ["m", "n"], "image": "d"}},
+        {"name": "d", "iscsi": {"iqn": "d", "lun": 1}},
+    ]
+    claims = [{"name": "x", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "y", "ephemeral": {}}]
+    found = pod({"volumes": [*disks, *claims, {"name": "z", "emptyDir": {}}]})
+    assert found.volumes == PodVolumes(
+        claims=("c",),
+        ephemeral=("y",),
+        disks=(
+            Disk("a", ("gcePersistentDisk d",), read_only=True),
+            Disk("b", ("awsElasticBlockStore d",)),
+            Disk("c", ("rbd m rbd/d", "rbd n rbd/d")),
+            Disk("d", ("iscsi d",)),
+        ),
+    )
+    assert not found.unjudged
+    assert pod({"volumes": [{"name": "z", "emptyDir": {}}]}).volumes is NO_VOLUMES
 
 
 def test_terms_about_other_pods_are_read_as_written():

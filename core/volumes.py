@@ -1,0 +1,476 @@
+"""Where pods may be by their volumes: what is known of the cluster's storage, and which pods use which of it where.
+
+Whether a pod's claims let it be placed at all, and on which nodes by their labels, `needs` says; what depends on other
+pods of a node (`Uses`) is judged for each node, by `obstacles`. A cluster whose pods have no claims pays nothing.
+Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Storage Capacity" and "Node-specific Volume
+Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
+
+from core import names
+from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
+from core.errors import quoted
+from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
+from core.waiting import Cause, Wait
+
+_K = TypeVar("_K", str, NodeName)
+
+_NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key in names.ZONES])
+
+
+class Attach(NamedTuple):
+    """Volumes of one driver that a pod needs attached: so many that no other pod uses, and claims that others do."""
+
+    driver: str
+    unused: int
+    shared: tuple[str, ...] = ()
+
+
+class Uses(NamedTuple):
+    """What of a pod's volumes other pods of a node may stand against; pods that ask the same share it."""
+
+    disks: tuple[Disk, ...] = ()
+    attach: tuple[Attach, ...] = ()
+
+
+class Needs(NamedTuple):
+    """What a pod's volumes ask of its node, one alternative of each; unbound: claims that are bound once it has one."""
+
+    nodes: tuple[Alternatives, ...] = ()
+    unbound: tuple[str, ...] = ()
+
+
+NO_NEEDS: Final = Needs()
+
+
+class Obstacle(NamedTuple):
+    """Why a node keeps a pod off for now, in constant words; and what is true of the node once it does no more."""
+
+    key: str
+    until: str
+
+
+class Mounted(NamedTuple):
+    """What of a pod's volumes counts for others where it is: claims as namespace/name, and disks."""
+
+    claims: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+
+
+NOT_MOUNTED: Final = Mounted()
+
+
+class _DiskUse:
+    """How many pods of a node read a disk, and how many write it."""
+
+    __slots__ = ("readers", "writers")
+
+    def __init__(self) -> None:
+        self.readers = 0
+        self.writers = 0
+
+    def copy(self) -> "_DiskUse":
+        twin = _DiskUse()
+        twin.readers, twin.writers = self.readers, self.writers
+        return twin
+
+
+class Storage:
+    """What the API server says of storage, the same for a ledger and its forks.
+
+    Attributes:
+        unread: the kinds that are not known yet, or may not be read.
+        changed: claims, volumes and classes that changed, by kind and name; the reader takes them out.
+    """
+
+    def __init__(self) -> None:
+        self.unread: Final[dict[StorageKind, None]] = dict.fromkeys(StorageKind)
+        self.changed: Final[dict[tuple[StorageKind, str], None]] = {}
+        self.claims: Final[dict[str, Claim]] = {}
+        self.volumes: Final[dict[str, Volume]] = {}
+        self.classes: Final[dict[str, StorageClass]] = {}
+        self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
+        self.drivers: Final[dict[str, Driver]] = {}
+        self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
+        # By driver, on how many nodes it has a limit; and volumes by class.
+        self.limited: Final[dict[str, int]] = {}
+        self.by_class: Final[dict[str, dict[str, None]]] = {}
+        # Volumes that are promised to a claim, by name, until the API server says so.
+        self.promised: Final[dict[str, str]] = {}
+
+    def set_claim(self, claim: Claim) -> bool:
+        """A claim appeared or changed; whether anything but its version did."""
+        before = self.claims.get(claim.key)
+        self.claims[claim.key] = claim
+        if before is not None and before._replace(version=claim.version) == claim:
+            return False
+        self.changed[StorageKind.CLAIMS, claim.key] = None
+        return True
+
+    def remove_claim(self, key: str) -> bool:
+        """A claim is gone."""
+        self.changed[StorageKind.CLAIMS, key] = None
+        return self.claims.pop(key, None) is not None
+
+    def set_volume(self, volume: Volume) -> None:
+        """A volume appeared or changed."""
+        before = self.volumes.get(volume.name)
+        self.volumes[volume.name] = volume
+        if before is not None and before._replace(version=volume.version) == volume:
+            return
+        if before is not None:
+            self._leave_class(before)
+        self.by_class.setdefault(volume.storage_class, {})[volume.name] = None
+        if self.promised.get(volume.name) == volume.claim:
+            del self.promised[volume.name]
+        self._volume_changed(volume)
+
+    def remove_volume(self, name: str) -> None:
+        """A volume is gone."""
+        before = self.volumes.pop(name, None)
+        self.promised.pop(name, None)
+        if before is not None:
+            self._leave_class(before)
+            self._volume_changed(before)
+
+    def _leave_class(self, volume: Volume) -> None:
+        there = self.by_class[volume.storage_class]
+        there.pop(volume.name, None)
+        if not there:
+            del self.by_class[volume.storage_class]
+
+    def _volume_changed(self, volume: Volume) -> None:
+        self.changed[StorageKind.VOLUMES, volume.name] = None
+        if not volume.claim_uid:
+            # Any claim of its class may be bound to it.
+            self.changed[StorageKind.CLASSES, volume.storage_class] = None
+
+    def set_class(self, found: StorageClass) -> None:
+        """A class appeared or changed."""
+        if self.classes.get(found.name) != found:
+            self.classes[found.name] = found
+            self.changed[StorageKind.CLASSES, found.name] = None
+
+    def remove_class(self, name: str) -> None:
+        """A class is gone."""
+        self.classes.pop(name, None)
+        self.changed[StorageKind.CLASSES, name] = None
+
+    def set_driver(self, driver: Driver) -> None:
+        """A driver appeared or changed."""
+        before = self.drivers.get(driver.name)
+        self.drivers[driver.name] = driver
+        if before != driver:
+            self._driver_changed(driver.name)
+
+    def remove_driver(self, name: str) -> None:
+        """A driver is gone."""
+        if self.drivers.pop(name, None) is not None:
+            self._driver_changed(name)
+
+    def _driver_changed(self, name: str) -> None:
+        for one in self.classes.values():
+            if one.provisioner == name:
+                self.changed[StorageKind.CLASSES, one.name] = None
+
+    def set_capacity(self, capacity: Capacity) -> None:
+        """What is left somewhere is told, or another amount."""
+        there = self.capacities.setdefault(capacity.storage_class, {})
+        if there.get(capacity.key) != capacity:
+            there[capacity.key] = capacity
+            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
+
+    def remove_capacity(self, capacity: Capacity) -> None:
+        """What is left somewhere is told no more."""
+        there = self.capacities.get(capacity.storage_class, {})
+        if there.pop(capacity.key, None) is not None:
+            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
+        if not there:
+            self.capacities.pop(capacity.storage_class, None)
+
+    def set_limits(self, found: NodeDrivers) -> bool:
+        """How many volumes a node attaches; whether that is another number."""
+        before = self.limits.get(found.node, {})
+        if before == found.limits:
+            return False
+        for limits, by in ((before, -1), (found.limits, 1)):
+            for driver in limits:
+                self.limited[driver] = self.limited.get(driver, 0) + by
+                if not self.limited[driver]:
+                    del self.limited[driver]
+        if found.limits:
+            self.limits[found.node] = found.limits
+        else:
+            self.limits.pop(found.node, None)
+        return True
+
+    def attached_by(self, key: str) -> tuple[str, str]:
+        """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return "", ""
+        if claim.volume:
+            volume = self.volumes.get(claim.volume)
+            return (volume.driver, volume.handle) if volume is not None else ("", "")
+        found = self.classes.get(claim.storage_class)
+        return (found.provisioner, f"claim {key}") if found is not None else ("", "")
+
+
+class Volumes:
+    """The pods of one ledger by the volumes that they use.
+
+    Attributes:
+        storage: what the API server says.
+        freed: claims that no pod uses any more; the reader takes them out.
+    """
+
+    def __init__(self, storage: Storage, touched: Callable[[NodeName], None]) -> None:
+        """Begin with no pods; *touched*: what `obstacles` says of a node may have changed."""
+        self.storage: Final = storage
+        self.freed: Final[dict[str, None]] = {}
+        self._touched: Final = touched
+        self._by_claim: Final[dict[str, dict[NodeName, int]]] = {}
+        self._on_node: Final[dict[NodeName, dict[str, int]]] = {}
+        self._disks: Final[dict[tuple[str, NodeName], _DiskUse]] = {}
+
+    def follow(self, other: "Volumes") -> None:
+        """Begin with the pods of *other*."""
+        self._by_claim.update({key: dict(nodes) for key, nodes in other._by_claim.items()})
+        self._on_node.update({node: dict(keys) for node, keys in other._on_node.items()})
+        self._disks.update({key: use.copy() for key, use in other._disks.items()})
+
+    # ------------------------------------------------------------------ what is there
+
+    def move(self, mounted: Mounted, node: NodeName, by: int) -> None:
+        """A pod with *mounted* came to *node* (*by* 1), or left it (-1)."""
+        for key in mounted.claims:
+            _count(self._by_claim.setdefault(key, {}), node, by)
+            _count(self._on_node.setdefault(node, {}), key, by)
+            if not self._by_claim[key]:
+                del self._by_claim[key]
+                self.freed[key] = None
+        if not self._on_node.get(node, True):
+            del self._on_node[node]
+        for disk in mounted.disks:
+            for name in disk.names:
+                self._use(name, node, disk, by)
+        self._touched(node)
+
+    def _use(self, name: str, node: NodeName, disk: Disk, by: int) -> None:
+        use = self._disks.setdefault((name, node), _DiskUse())
+        if disk.read_only:
+            use.readers += by
+        else:
+            use.writers += by
+        if not (use.readers or use.writers):
+            del self._disks[name, node]
+
+    def touch_claim(self, key: str) -> None:
+        """A claim changed: what its nodes attach may be another volume."""
+        for node in self._by_claim.get(key, ()):
+            self._touched(node)
+
+    def touch_volume(self, name: str) -> None:
+        """A volume changed: the same of the claim that has it."""
+        volume = self.storage.volumes.get(name)
+        if volume is not None:
+            self.touch_claim(volume.claim)
+
+    def set_limits(self, found: NodeDrivers) -> None:
+        """How many volumes a node attaches."""
+        if self.storage.set_limits(found):
+            self._touched(found.node)
+
+    # ------------------------------------------------------------------ what a pod needs
+
+    def needs(self, pod: Pod, *, placed: bool) -> Needs | Wait:
+        """What the claims of *pod* ask of its node; or why it cannot be placed before one of them changes.
+
+        placed: the pod is counted itself.
+        """
+        if pod.volumes is NO_VOLUMES or not (pod.volumes.claims or pod.volumes.ephemeral):
+            return NO_NEEDS
+        storage = self.storage
+        if storage.unread:
+            kinds = ", ".join(storage.unread)
+            text = f"has volume claims, and cardshare could not list {kinds} yet: see its log, and its rights (`list`)"
+            return Wait(Cause.NOT_JUDGED, text)
+        nodes: list[Alternatives] = []
+        unbound: list[str] = []
+        for key in claims_of(pod):
+            claim = storage.claims.get(key)
+            if claim is None:
+                return _missing(pod, key)
+            wait = self._wait(pod, claim, placed=placed)
+            if wait is not None:
+                return wait
+            if claim.bound:
+                nodes += reach(storage.volumes[claim.volume])
+            else:
+                text = f"volume claim {quoted(key)} is bound only once its pod has a node (WaitForFirstConsumer)"
+                return Wait(Cause.NOT_JUDGED, f"{text}, which cardshare does not choose yet")
+        return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound))
+
+    def _wait(self, pod: Pod, claim: Claim, *, placed: bool) -> Wait | None:
+        """Why no node takes a pod that has this claim, whatever is free there; None if one could."""
+        told = f"volume claim {quoted(claim.key)}"
+        if claim.key in _ephemeral(pod) and claim.pod_uid != pod.uid:
+            text = (
+                f"{told} was not made for this pod, whose ephemeral volume is to have that name; delete one of the two"
+            )
+            return Wait(Cause.CLAIM_NOT_FOUND, text)
+        if claim.deleting:
+            return Wait(Cause.CLAIM_NOT_FOUND, f"{told} is being deleted; name another one")
+        if claim.lost:
+            return Wait(Cause.CLAIM_NOT_FOUND, f"{told} has lost its volume {quoted(claim.volume)}; restore it")
+        if claim.once and self._in_use(claim.key, placed):
+            text = f"{told} is ReadWriteOncePod, and another pod uses it; wait until that ends"
+            return Wait(Cause.CLAIM_IN_USE, text)
+        if claim.bound:
+            if claim.volume in self.storage.volumes:
+                return None
+            text = f"{told} is bound to volume {quoted(claim.volume)}, which does not exist; restore it"
+            return Wait(Cause.CLAIM_NOT_FOUND, text)
+        return self._unbound(told, claim)
+
+    def _unbound(self, told: str, claim: Claim) -> Wait | None:
+        found = self.storage.classes.get(claim.storage_class)
+        if claim.volume:
+            return Wait(
+                Cause.CLAIM_NOT_BOUND, f"{told} is not bound yet to volume {quoted(claim.volume)}, which it names"
+            )
+        if not claim.storage_class:
+            return Wait(Cause.CLAIM_NOT_BOUND, f"{told} is not bound yet, and has no storage class")
+        if found is None:
+            return Wait(
+                Cause.CLAIM_NOT_BOUND,
+                f"{told} is not bound, and its storage class {quoted(claim.storage_class)} does not exist; create it",
+            )
+        if not found.waits:
+            text = f"{told} is not bound yet; its storage class {quoted(found.name)} binds it at once: see its events"
+            return Wait(Cause.CLAIM_NOT_BOUND, text)
+        return None
+
+    def uses(self, pod: Pod, *, placed: bool) -> Uses | None:
+        """What of the volumes of *pod* others may stand against, as they are now; *placed*: it is counted itself."""
+        unused: dict[str, int] = {}
+        shared: dict[str, list[str]] = {}
+        for key in claims_of(pod):
+            driver, _ = self.storage.attached_by(key)
+            if driver not in self.storage.limited:
+                continue
+            unused.setdefault(driver, 0)
+            if self._in_use(key, placed):
+                shared.setdefault(driver, []).append(key)
+            else:
+                unused[driver] += 1
+        if not unused and not pod.volumes.disks:
+            return None
+        attach = [Attach(driver, count, tuple(sorted(shared.get(driver, ())))) for driver, count in unused.items()]
+        return Uses(pod.volumes.disks, tuple(sorted(attach)))
+
+    def only_one_may_use(self, pods: Sequence[Pod]) -> Wait | None:
+        """Why *pods* cannot be placed together: two of them have a claim that is for one pod at a time."""
+        seen: set[str] = set()
+        for pod in pods:
+            for key in claims_of(pod):
+                claim = self.storage.claims.get(key)
+                if claim is not None and claim.once and key in seen:
+                    text = f"volume claim {quoted(key)} is ReadWriteOncePod, and pods that are placed together share it"
+                    return Wait(Cause.CLAIM_IN_USE, f"{text}; give each a claim of its own")
+                seen.add(key)
+        return None
+
+    def is_taken(self, pod: Pod, *, placed: bool) -> bool:
+        """Whether another pod uses a claim of *pod* that one alone may use."""
+        claims = self.storage.claims
+        return any(key in claims and claims[key].once and self._in_use(key, placed) for key in claims_of(pod))
+
+    def _in_use(self, key: str, placed: bool) -> bool:
+        return sum(self._by_claim.get(key, {}).values()) > placed
+
+    # ------------------------------------------------------------------ nodes
+
+    def obstacles(self, uses: Uses, node: NodeName) -> Iterator[Obstacle]:
+        """Why *node* does not take a pod with *uses* now."""
+        for disk in uses.disks:
+            if self._is_held(disk, node):
+                yield Obstacle(f"disk of volume {quoted(disk.volume)} in use", "has no pod that uses the same disk")
+        limits = self.storage.limits.get(node)
+        for driver, unused, shared in uses.attach if limits else ():
+            if limits is None or driver not in limits:
+                continue
+            attached = self._attached(node, driver)
+            more = unused + len({self.storage.attached_by(key)[1] for key in shared} - attached)
+            over = len(attached) + more - limits[driver]
+            if more and over > 0:
+                until = f"has {over} fewer volumes of {driver} attached (of {limits[driver]} that it can attach)"
+                yield Obstacle(f"no room to attach volumes of {driver}", until)
+
+    def _is_held(self, disk: Disk, node: NodeName) -> bool:
+        found = (self._disks.get((name, node)) for name in disk.names)
+        return any(use is not None and (use.writers or not disk.read_only) for use in found)
+
+    def _attached(self, node: NodeName, driver: str) -> set[str]:
+        pairs = map(self.storage.attached_by, self._on_node.get(node, ()))
+        return {handle for by, handle in pairs if by == driver}
+
+
+def claims_of(pod: Pod) -> tuple[str, ...]:
+    """The claims of *pod*, also those of its ephemeral volumes: namespace/name of each."""
+    volumes = pod.volumes
+    if not (volumes.claims or volumes.ephemeral):
+        return ()
+    return (*(f"{pod.namespace}/{name}" for name in volumes.claims), *_ephemeral(pod))
+
+
+def awaited(pod: Pod, storage: Storage) -> Iterator[tuple[StorageKind, str]]:
+    """Of which claims, volumes and classes a change may change what the volumes of *pod* need."""
+    if storage.unread and claims_of(pod):
+        yield StorageKind.CLAIMS, ""
+    for key in claims_of(pod):
+        yield StorageKind.CLAIMS, key
+        claim = storage.claims.get(key)
+        if claim is not None and claim.volume:
+            yield StorageKind.VOLUMES, claim.volume
+        if claim is not None and not claim.bound:
+            yield StorageKind.CLASSES, claim.storage_class
+
+
+def mounted_by(pod: Pod) -> Mounted:
+    """What of the volumes of *pod* counts where it is."""
+    return NOT_MOUNTED if pod.volumes is NO_VOLUMES else Mounted(claims_of(pod), pod.volumes.disks)
+
+
+def _ephemeral(pod: Pod) -> tuple[str, ...]:
+    return tuple([f"{pod.namespace}/{pod.name}-{volume}" for volume in pod.volumes.ephemeral])
+
+
+def _missing(pod: Pod, key: str) -> Wait:
+    made = ", which its ephemeral volume is to be given" if key in _ephemeral(pod) else "; create it"
+    return Wait(Cause.CLAIM_NOT_FOUND, f"volume claim {quoted(key)} does not exist{made}")
+
+
+def reach(volume: Volume) -> Iterator[Alternatives]:
+    """Which nodes reach *volume*, by their labels: one of each alternatives must be met."""
+    if volume.affinity is not None:
+        yield volume.affinity
+    for key, values in volume.zones:
+        within = (Requirement(key=key, operator="In", values=tuple(sorted(values))),)
+        # A node without any such label counts as one of a cluster of a single zone.
+        found = [_NO_ZONE, within]
+        if key in names.OLD_ZONES:
+            other = replace(within[0], key=names.OLD_ZONES[key])
+            found.append((Requirement(key=key, operator="DoesNotExist"), other))
+        yield tuple(found)
+
+
+def _count(counts: dict[_K, int], key: _K, by: int) -> None:
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

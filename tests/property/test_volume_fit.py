@@ -1,0 +1,234 @@
+"""Each node's verdict on pods with volumes is that of Kubernetes' documentation, as storage and pods come and go."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from core.ledger import Ledger
+from core.model import NodeName, PodUid
+from core.placing.candidates import Candidates
+from core.placing.decide import decide, shape_of, still_fits
+from core.placing.score import NodePolicy
+from core.placing.shape import Shape, better, scan
+from core.settings import Policy, Settings, Tables
+from core.topology.counting import Topology
+from core.waiting import Wait
+from core.wire.nodes import node_from_object
+from core.wire.pods import pod_from_object
+from core.wire.storage import claim_from_object, class_from_object, csi_node_from_object, volume_from_object
+from tests.support.devices.catalogs import catalog_of
+from tests.support.devices.toy import Toy
+from tests.support.judging.volumes_by_the_book import ZONES, StorageCluster
+
+RULE = NodePolicy(Policy.SPREAD, 1)
+DRIVERS = ("one.csi", "two.csi")
+ZONE = "topology.kubernetes.io/zone"
+
+
+class World:
+    """The same cluster twice."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.book = StorageCluster({"a": {}})
+        self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
+        if seed % 3 == 0:
+            self.ledger.topology = Topology(views_max=2)
+        self.volumes = self.ledger.topology.volumes
+        self.storage = self.volumes.storage
+        self.storage.unread.clear()
+        self.candidates = Candidates(self.ledger, RULE)
+        for name, driver in (("class-0", "one.csi"), ("class-1", "two.csi")):
+            manifest = {"metadata": {"name": name}, "provisioner": driver}
+            self.book.classes[name] = manifest
+            self.storage.set_class(class_from_object(manifest))
+        for number in range(6):
+            self.set_volume(f"v{number}")
+            self.set_claim(f"c{number}")
+        for number in range(3):
+            self.set_node(f"n{number}")
+            self.set_limits(f"n{number}")
+        self.made = 0
+        self.waiting = [self.pod(f"w{number}") for number in range(4)]
+
+    # ------------------------------------------------------------------ what is drawn
+
+    def set_node(self, name):
+        labels = {"kubernetes.io/hostname": name}
+        for key in ZONES:
+            if self.chance.random() < 0.3:
+                labels[key] = self.chance.choice("12")
+        manifest = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {},
+            "status": {
+                "allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        self.book.nodes[name] = manifest
+        self.ledger.set_node(node_from_object(manifest))
+
+    def set_limits(self, name):
+        drivers = [
+            {"name": driver, "nodeID": name, "allocatable": {"count": self.chance.randint(0, 3)}}
+            if self.chance.random() < 0.7
+            else {"name": driver, "nodeID": name}
+            for driver in DRIVERS
+        ]
+        manifest = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
+        self.book.csi_nodes[name] = manifest
+        self.volumes.set_limits(csi_node_from_object(manifest))
+
+    def set_volume(self, name):
+        chance = self.chance
+        meta: dict[str, Any] = {"name": name}
+        spec: dict[str, Any] = {"storageClassName": "class-0", "capacity": {"storage": "1Gi"}}
+        spec["claimRef"] = {"namespace": "a", "name": f"c{name[-1]}"}
+        if chance.random() < 0.4:
+            values = {"kubernetes.io/hostname": ("n0", "n1"), ZONE: ("1", "2")}
+            terms = [
+                {"matchExpressions": [{"key": key, "operator": "In", "values": [chance.choice(values[key])]}]}
+                for key in chance.sample(sorted(values), chance.choice((1, 1, 2)))
+            ]
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+        if chance.random() < 0.3:
+            meta["labels"] = {chance.choice(tuple(ZONES)): chance.choice(("1", "2", "1__2"))}
+        if chance.random() < 0.7:
+            spec["csi"] = {"driver": chance.choice(DRIVERS), "volumeHandle": f"h-{name}"}
+        manifest = {"metadata": meta, "spec": spec, "status": {"phase": "Bound"}}
+        self.book.volumes[name] = manifest
+        self.storage.set_volume(volume_from_object(manifest))
+        self.volumes.touch_volume(name)
+
+    def set_claim(self, name):
+        chance = self.chance
+        meta: dict[str, Any] = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+        spec: dict[str, Any] = {"accessModes": ["ReadWriteOncePod" if chance.random() < 0.2 else "ReadWriteMany"]}
+        spec["storageClassName"] = chance.choice(("class-0", "class-1", "none"))
+        if chance.random() < 0.85:
+            # One claim's, as volumes are.
+            spec["volumeName"] = f"v{name[-1]}"
+            meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"} if chance.random() < 0.95 else {}
+        if chance.random() < 0.05:
+            meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if chance.random() < 0.5:
+            meta["ownerReferences"] = [{"kind": "Pod", "uid": "e", "controller": True}]
+        manifest = {"metadata": meta, "spec": spec, "status": {"phase": chance.choice(("Bound",) * 9 + ("Lost",))}}
+        self.book.claims[f"a/{name}"] = manifest
+        if self.storage.set_claim(claim_from_object(manifest)):
+            self.volumes.touch_claim(f"a/{name}")
+
+    def pod(self, name):
+        chance = self.chance
+        volumes = [
+            {"name": f"x{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+            for number in chance.sample(range(7), chance.choice((0, 1, 1, 2)))
+        ]
+        if chance.random() < 0.4:
+            read = {"readOnly": True} if chance.random() < 0.5 else {}
+            volumes.append(chance.choice((
+                {"gcePersistentDisk": {"pdName": "d", **read}},
+                {"awsElasticBlockStore": {"volumeID": "d", **read}},
+                {"iscsi": {"iqn": "d", **read}},
+                {"rbd": {"monitors": chance.sample("mno", 2), "pool": chance.choice("pq"), "image": "d", **read}},
+            )) | {"name": "disk"})  # fmt: skip
+        spec = {"containers": [{"name": "c"}], "schedulerName": "cardshare", "volumes": volumes}
+        return {"metadata": {"name": name, "namespace": "a", "uid": name}, "spec": spec}
+
+    # ------------------------------------------------------------------ what happens
+
+    def show(self, manifest):
+        self.book.pods[manifest["metadata"]["name"]] = manifest
+        self.ledger.count(pod_from_object(manifest))
+
+    def step(self):
+        chance, book = self.chance, self.book
+        draw = chance.random()
+        if draw < 0.3 or not book.pods:
+            self.made += 1
+            manifest = self.pod(f"p{self.made}")
+            manifest["spec"]["nodeName"] = chance.choice([*book.nodes, "gone"])
+            self.show(manifest)
+        elif draw < 0.5:
+            name = chance.choice(sorted(book.pods))
+            del book.pods[name]
+            self.ledger.release(PodUid(name))
+        elif draw < 0.6:
+            self.set_node(f"n{chance.randint(0, 3)}")
+        elif draw < 0.7:
+            self.set_limits(f"n{chance.randint(0, 3)}")
+        elif draw < 0.8:
+            self.set_volume(f"v{chance.randint(0, 5)}")
+        elif draw < 0.85:
+            name = f"v{chance.randint(0, 5)}"
+            self.volumes.touch_volume(name)
+            self.book.volumes.pop(name, None)
+            self.storage.remove_volume(name)
+        elif draw < 0.95:
+            self.set_claim(f"c{chance.randint(0, 5)}")
+        else:
+            key = f"a/c{chance.randint(0, 5)}"
+            self.book.claims.pop(key, None)
+            self.storage.remove_claim(key)
+            self.volumes.touch_claim(key)
+
+    def judge(self, manifest, ledger=None):
+        """A waiting pod, which is judged on all nodes; None if it cannot be placed whatever they have."""
+        ledger = ledger or self.ledger
+        shown = pod_from_object(manifest)
+        shape = shape_of(shown, ledger)
+        for name, where in self.book.nodes.items():
+            refusals = self.book.refusals(manifest, where)
+            if isinstance(shape, Wait):
+                assert refusals, (shape, manifest, self.book.claims)
+                continue
+            assert isinstance(shape, Shape)
+            taken = better(ledger, RULE, shape, ledger.states[NodeName(name)], None) is not None
+            assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
+        return shown, shape if isinstance(shape, Shape) else None
+
+    def place(self, manifest, *, kept):
+        """Promise a waiting pod its best node, in a trial."""
+        shown, shape = self.judge(manifest)
+        if shape is None:
+            return
+        placement = decide(self.candidates, shown, shape)
+        found = scan(self.ledger, RULE, shape)
+        assert (placement is None) == (found is None)
+        if placement is None or found is None:
+            return
+        assert placement.node == found.node
+        with self.ledger.trial() as trial:
+            self.ledger.reserve(placement)
+            spec = {**manifest["spec"], "nodeName": str(placement.node)}
+            self.book.pods[manifest["metadata"]["name"]] = {**manifest, "spec": spec}
+            assert still_fits(self.ledger, RULE, shape, placement)
+            for one in self.waiting:
+                if one is not manifest:
+                    self.judge(one)
+            if kept:
+                trial.keep()
+        if kept:
+            self.waiting.remove(manifest)
+            self.made += 1
+            self.waiting.append(self.pod(f"w-{self.made}"))
+        else:
+            del self.book.pods[manifest["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_verdict_on_volumes_is_that_of_the_documentation(seed):
+    world = World(seed)
+    for number in range(25):
+        world.step()
+        for manifest in world.waiting:
+            world.judge(manifest)
+        if number % 4 == 3:
+            world.judge(world.waiting[0], world.ledger.fork())
+        world.place(world.chance.choice(world.waiting), kept=world.chance.random() < 0.5)
+        for manifest in world.waiting:
+            world.judge(manifest)

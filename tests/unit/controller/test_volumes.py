@@ -1,0 +1,204 @@
+"""Pods with volumes: where they go, what they are told, and what has them tried again."""
+
+from core.claims import StorageKind
+from core.explaining import explain
+from core.groups import GroupKey, GroupKind, GroupSpec
+from core.model import Disk, PodVolumes
+from core.settings import Policy
+from core.waiting import Cause
+from core.wire.storage import claim_from_object, class_from_object, csi_node_from_object, volume_from_object
+from tests.support.worlds.world import World, node, pod
+
+ZONE = "topology.kubernetes.io/zone"
+DRIVER = "ebs.csi.aws.com"
+
+
+def claim(name, volume="", *, once=False, storage_class="now", bound=True, **meta):
+    return claim_from_object(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"} if volume and bound else {},
+                **meta,
+            },
+            "spec": {
+                "volumeName": volume,
+                "storageClassName": storage_class,
+                "accessModes": ["ReadWriteOncePod" if once else "ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+            "status": {"phase": "Bound" if volume else "Pending"},
+        }
+    )
+
+
+def volume(name, zone="", driver=""):
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+    return volume_from_object(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                **({"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if zone else {}),
+                **({"csi": {"driver": driver, "volumeHandle": f"handle-{name}"}} if driver else {}),
+            },
+        }
+    )
+
+
+def limit(name, count):
+    drivers = [{"name": DRIVER, "nodeID": name, "topologyKeys": [], "allocatable": {"count": count}}]
+    return csi_node_from_object({"metadata": {"name": name}, "spec": {"drivers": drivers}})
+
+
+def storage(world, **objects):
+    for kind in StorageKind:
+        for _ in world.owner.claims.replaced(kind, objects.get(kind.name.lower(), ())):
+            pass
+
+
+def shows(world, kind, one):
+    world.owner.claims.kinds[kind].put(one)
+
+
+def world_of(*names, **objects):
+    world = World(*[node(name, labels={ZONE: name[0]}) for name in names])
+    storage(world, classes=[class_from_object({"metadata": {"name": "now"}, "provisioner": "p"})], **objects)
+    return world
+
+
+def mounting(name, *claims, ephemeral=(), disks=(), **fields):
+    return pod(name, volumes=PodVolumes(claims, ephemeral, disks), **fields)
+
+
+def waits(world, name):
+    world.passes(0.1)
+    wait = world.entry(name).wait
+    assert wait is not None
+    return wait
+
+
+def refused(world, name):
+    return explain.wait(explain.refused(world.ledger, world.entry(name).shape, Policy.BINPACK))
+
+
+def test_a_pod_goes_where_the_volumes_of_its_claims_can_be_reached():
+    world = world_of("a1", "b1", claims=[claim("data", "v")], volumes=[volume("v", zone="b")])
+    world.adds(mounting("p", "data"))
+    assert world.placed() == {"p": "b1"}
+
+
+def test_a_volume_that_no_node_reaches_is_told_as_the_reason():
+    world = world_of("a1", claims=[claim("data", "v")], volumes=[volume("v", zone="b")])
+    world.adds(mounting("p", "data"))
+    world.passes(0.1)
+    assert not world.placed()
+    assert "1 node affinity of a volume of the pod" in refused(world, "p").text
+    world.owner.nodes.changed(node("b1", labels={ZONE: "b"}))
+    world.passes(0.1)
+    assert world.placed()["p"] == "b1"
+
+
+def test_a_claim_that_is_missing_lost_or_going_is_told_by_name_and_its_coming_lets_the_pod_in():
+    world = world_of("a1")
+    world.adds(mounting("p", "data"))
+    wait = waits(world, "p")
+    assert wait.cause is Cause.CLAIM_NOT_FOUND
+    assert "volume claim 'default/data' does not exist; create it" in wait.text
+    for found, words in (
+        (claim("data", "v", deletionTimestamp="2026-01-01T00:00:00Z"), "is being deleted"),
+        (claim("data", "v"), "is bound to volume 'v', which does not exist"),
+    ):
+        shows(world, StorageKind.CLAIMS, found)
+        assert words in waits(world, "p").text
+    shows(world, StorageKind.VOLUMES, volume("v"))
+    assert "p" in world.placed()
+
+
+def test_a_claim_that_is_bound_at_once_is_waited_for():
+    world = world_of("a1", volumes=[volume("v")], claims=[claim("data"), claim("named", "v", bound=False)])
+    world.adds(mounting("p", "data"), mounting("q", "named"))
+    assert waits(world, "p").cause is waits(world, "q").cause is Cause.CLAIM_NOT_BOUND
+    shows(world, StorageKind.CLAIMS, claim("data", "v"))
+    assert world.placed().keys() == {"p"}
+
+
+def test_a_claim_for_one_pod_lets_the_next_in_once_the_first_is_gone():
+    world = world_of("a1", volumes=[volume("v")], claims=[claim("data", "v", once=True)])
+    world.adds(mounting("p", "data"), mounting("q", "data"))
+    assert world.placed().keys() == {"p"}
+    assert waits(world, "q").cause is Cause.CLAIM_IN_USE
+    world.gone("p")
+    world.passes(0.1)
+    assert "q" in world.placed()
+
+
+def test_members_of_a_gang_cannot_share_a_claim_for_one_pod():
+    world = world_of("a1", "a2", volumes=[volume("v")], claims=[claim("data", "v", once=True)])
+    world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
+    group = {"scheduling.k8s.io/group-name": "g"}
+    world.adds(*[mounting(name, "data", annotations=group) for name in ("p", "q")])
+    assert "pods that are placed together share it" in waits(world, "p").text
+    assert not world.placed()
+
+
+def test_an_ephemeral_volume_is_the_pods_own_claim():
+    owner = {"uid": "uid-p", "kind": "Pod", "controller": True}
+    world = world_of("a1", volumes=[volume("v")], claims=[claim("p-tmp", "v")])
+    world.adds(mounting("p", ephemeral=("tmp",)))
+    assert "was not made for this pod" in waits(world, "p").text
+    shows(world, StorageKind.CLAIMS, claim("p-tmp", "v", ownerReferences=[owner]))
+    assert "p" in world.placed()
+
+
+def test_a_node_attaches_no_more_volumes_than_its_driver_says_each_counted_once():
+    names = ("v1", "v2", "v3")
+    world = world_of(
+        "a1",
+        volumes=[volume(name, driver=DRIVER) for name in names],
+        claims=[claim(f"c-{name}", name) for name in names],
+        nodes=[limit("a1", 2)],
+    )
+    world.adds(mounting("p", "c-v1"), mounting("q", "c-v1"), mounting("r", "c-v2"), mounting("s", "c-v3"))
+    assert world.placed().keys() == {"p", "q", "r"}
+    assert f"1 no room to attach volumes of {DRIVER}" in refused(world, "s").text
+    assert "Wait until a1 has 1 fewer volumes" in refused(world, "s").text
+    world.gone("p")
+    world.passes(0.1)
+    assert "s" not in world.placed()  # the other still has it attached
+    world.gone("q")
+    world.passes(0.1)
+    assert "s" in world.placed()
+
+
+def test_a_limit_that_rises_lets_a_pod_in():
+    world = world_of("a1", volumes=[volume("v", driver=DRIVER)], claims=[claim("data", "v")], nodes=[limit("a1", 0)])
+    world.adds(mounting("p", "data"))
+    world.passes(0.1)
+    assert not world.placed()
+    shows(world, StorageKind.NODES, limit("a1", 1))
+    world.passes(0.1)
+    assert "p" in world.placed()
+
+
+def test_a_disk_that_stands_in_pods_is_written_by_one_of_a_node():
+    world = world_of("a1")
+    read, write = (Disk("d", ("rbd m rbd/i",), read_only=one) for one in (True, False))
+    world.adds(mounting("p", disks=(read,)), mounting("q", disks=(read,)), mounting("r", disks=(write,)))
+    assert world.placed().keys() == {"p", "q"}
+    assert "1 disk of volume 'd' in use" in refused(world, "r").text
+    world.gone("p")
+    world.gone("q")
+    world.passes(0.1)
+    assert "r" in world.placed()
+
+
+def test_without_storage_that_can_be_read_pods_with_claims_wait_and_others_do_not():
+    world = World(node("a1"))
+    world.adds(mounting("p", "data"), pod("q"))
+    assert world.placed().keys() == {"q"}
+    assert "could not list persistentvolumeclaims" in waits(world, "p").text
+    storage(world, claims=[claim("data", "v")], volumes=[volume("v")])
+    world.passes(0.1)
+    assert "p" in world.placed()
