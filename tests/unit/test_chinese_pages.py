@@ -110,7 +110,7 @@ def test_code_blocks_are_the_same(page: Path):
 @BY_NAME
 def test_tables_have_the_same_rows_with_the_same_words_of_code(page: Path):
     english, other = map(tables, both(page))
-    assert other == english
+    assert other == english, f"{chinese(page).relative_to(ROOT)} has other rows in its tables than the English page"
 
 
 @BY_NAME

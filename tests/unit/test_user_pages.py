@@ -13,7 +13,9 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.admission.verdict import Judged
 from core.catalog import standard_catalog
+from core.model import Pod
 from core.names import GPU_INDEX, GPU_UNHEALTHY, PLACE_WISHES
+from core.nodefit import amounts_of
 from core.selection import decode_types, type_words
 from core.settings import Settings, Tables
 from core.waiting import Cause
@@ -37,17 +39,20 @@ CHIP = "Ascend310P"
 LABELS = frozenset({"vnpu-level", "vnpu-dvpp", "ring-controller.atlas"})
 
 
-def judged(metadata: dict[str, dict[str, Any]], limits: dict[str, Any]) -> Judged:
-    """What admission makes of a pod with one container."""
+def pod_of(metadata: dict[str, dict[str, Any]], limits: dict[str, Any], **container: Any) -> Pod:
+    """A pod with one container."""
     amounts = {key: str(value) for key, value in limits.items()}
+    main = {"name": "main", "resources": {"limits": amounts, "requests": amounts}, **container}
     manifest = {
         "metadata": {"name": "p", "namespace": "default", **metadata},
-        "spec": {
-            "schedulerName": "cardshare",
-            "containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}],
-        },
+        "spec": {"schedulerName": "cardshare", "containers": [main]},
     }
-    return judge_new(reviewed(decode_pod(json.dumps(manifest).encode())), "dana", BOOK)
+    return decode_pod(json.dumps(manifest).encode())
+
+
+def judged(metadata: dict[str, dict[str, Any]], limits: dict[str, Any], **container: Any) -> Judged:
+    """What admission makes of `pod_of` the same."""
+    return judge_new(reviewed(pod_of(metadata, limits, **container)), "dana", BOOK)
 
 
 def limits_of(manifest: dict[str, Any]) -> dict[str, str]:
@@ -201,6 +206,16 @@ def test_every_word_that_is_read_is_in_these_tables():
     resources = {one for one in BOOK.resources if "Ascend" not in one or CHIP in one}
     annotations = {key for key, _ in read_annotations()} - PLACE_WISHES
     assert told == resources | annotations | LABELS | {GPU_INDEX, GPU_UNHEALTHY}
+
+
+def test_hamis_priority_is_counted_as_a_resource_of_nodes_and_its_variable_is_admitted():
+    shares = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
+    (priority,) = set(re.findall(r"^Not read: `(\S+)`", MIGRATING, re.MULTILINE))
+    counted = amounts_of(pod_of({}, {**shares, priority: 1}), CATALOG.uncounted(TABLES))
+    assert {name for name, _ in counted} == {"nvidia.com/gpu", priority, "pods"}
+    for value in ("0", "1"):
+        assert f"`{value}`" in MIGRATING
+        assert judged({}, shares, env=[{"name": "CUDA_TASK_PRIORITY", "value": value}]).verdict.allowed
 
 
 def test_parts_of_the_answer_are_in_the_answer_and_codes_are_those_of_causes():
