@@ -287,7 +287,7 @@ def _unknown_type(asked: _Asked) -> Violation | None:
 
 def _unknown_ids(asked: _Asked) -> Violation | None:
     """CS406: of the cards that are named by their ids, fewer are in this cluster than are needed."""
-    width = asked.dialect.width(asked.request)
+    width = _different(asked)
     for key, text in asked.pod.annotations.items():
         if key == names.AVOIDED_CARDS or not _is_of_ids(key) or not _is_recognised_alone(asked, key):
             continue
@@ -327,9 +327,16 @@ def _is_recognised(asked: _Asked, key: str) -> bool:
     return bool(asked.dialect.request(replace(asked.pod, annotations=without), asked.tables) != asked.request)
 
 
+def _different(asked: _Asked) -> int:
+    """How many different cards are needed at least: one, where a card has several rooms."""
+    dialect = asked.dialect
+    several = any(len(dialect.room(cards).rooms) > len(cards) for cards in asked.sold.layouts)
+    return 1 if several else dialect.width(asked.request)
+
+
 def _too_many(asked: _Asked) -> Violation | None:
     """CS404: more cards of one node than any node has."""
-    width, most = asked.dialect.width(asked.request), asked.sold.most
+    width, most = _different(asked), asked.sold.most
     if width <= most or _counted_in_pools(asked.sold):
         return None
     what = f"no node has {counted(width, 'cards')}; the largest has {most}"
@@ -344,7 +351,7 @@ def _beyond(asked: _Asked) -> Violation | None:
         wished = selection.decode_indices(text, key)
     except InvalidRequestError:
         return None
-    width, most = asked.dialect.width(asked.request), asked.sold.most
+    width, most = _different(asked), asked.sold.most
     there = [index for index in wished if index < most]
     if not wished or len(there) >= width or not _is_recognised(asked, names.WISHED_INDICES):
         return None

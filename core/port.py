@@ -78,11 +78,12 @@ class Shortfall(NamedTuple):
 class Room(NamedTuple):
     """A card that could still take something, as the shared indices see it.
 
-    kind: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
-    free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
-    dimension (percent of cores; constant where a protocol has none). narrow: a kind within *kind*, of which `want`
-    tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None where
-    *kind* says all. *kind* is asked where a request may get cards of several such kinds.
+    A card of which one container may get several shares has as many of them. kind: cards of one kind answer alike to
+    selectors and have one total, so that *free* alone bounds their score. free: the largest amount one more share could
+    have, in the dialect's unit; spare: what is left of the second dimension (percent of cores; constant where a
+    protocol has none). narrow: a kind within *kind*, of which `want` tells more, where what a share takes depends on
+    more than *free*; such cards have *free* in common. None where *kind* says all. *kind* is asked where a request may
+    get cards of several such kinds.
     """
 
     kind: Hashable
@@ -374,7 +375,7 @@ class Bounds(Protocol[CardT_contra, RequestT_contra]):
         ...
 
     def width(self, request: RequestT_contra) -> int:
-        """How many different cards of one node *request* needs at once (its largest container's number), 1 or more."""
+        """How many rooms of one node *request* needs at once (its largest container's number), 1 or more."""
         ...
 
     def want(self, request: RequestT_contra, kind: Hashable, policy: Policy) -> Want | None:

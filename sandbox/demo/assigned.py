@@ -13,6 +13,7 @@ Json = dict[str, Any]
 
 _VGPU: Final = "volcano.sh/vgpu-ids-new"
 _HAMI: Final = re.compile(r"hami\.io/(?P<word>.+)-devices-allocated")
+_SHARES: Final = "hami.io/vgpu-devices-allocated"
 _GPUS_SEEN: Final = "NVIDIA_VISIBLE_DEVICES"
 NOT_REPORTED: Final = "the device plugin has not reported its NPUs yet"
 _NPUS_SEEN: Final = "ASCEND_VISIBLE_DEVICES"
@@ -25,8 +26,8 @@ def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """
     if _VGPU in annotations:
         return tuple(device.id for device in vgpu_devices(annotations))
-    if npus := tuple(device.id for _, device in hami_devices(annotations)):
-        return npus
+    if devices := hami_shares(annotations) or tuple(device.id for _, device in hami_devices(annotations)):
+        return devices
     text = annotations.get(mindcluster_protocol.ASSIGNED) or annotations.get(gpushare_protocol.INDEX, "")
     return tuple(text.split(",")) if text else ()
 
@@ -44,7 +45,7 @@ def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_h
     """The chips that an assignment of the HAMi protocol for Ascend names, each with its type's common word."""
     for key, text in annotations.items():
         match = _HAMI.fullmatch(key)
-        if match is not None:
+        if match is not None and key != _SHARES:
             try:
                 segments = ascend_hami_protocol.decode(text)
             except ascend_hami_protocol.RequestError:
@@ -52,10 +53,24 @@ def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_h
             yield from ((match["word"], device) for segment in segments for device in segment)
 
 
+def hami_shares(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The NVIDIA cards that an assignment of HAMi names, once for each share."""
+    try:
+        segments = ascend_hami_protocol.decode(annotations.get(_SHARES, ""))
+    except ascend_hami_protocol.RequestError:
+        return ()
+    return tuple(device.id for segment in segments for device in segment)
+
+
 def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     """What is wrong with the cards that the containers of a running *pod* see, "" if nothing is."""
+    envs = tuple(envs)
     env = {key: value for given in envs for key, value in given.items()}
     annotations = vgpu_protocol.annotations_of(pod)
+    if shares := hami_shares(annotations):
+        # Every container sees its own.
+        seen = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        return _compared({_GPUS_SEEN: ",".join(seen)}, _GPUS_SEEN, ",".join(sorted(shares)))
     if mindcluster_protocol.ASSIGNED in annotations:
         return _unseen_npus(annotations, env)
     chips = tuple(hami_devices(annotations))

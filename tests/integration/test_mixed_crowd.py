@@ -37,6 +37,7 @@ NODES: list[Json] = [
     {"name": "share", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 4}},
     {"name": "number", "plugin": {"kind": "gpushare", "strategy": "number", "memory_mib": 11178, "count": 4}},
     {"name": "gpus", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "count": 8}},
+    {"name": "hami", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 3}},
     {"name": "b3", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B3", "count": 8}},
     {"name": "mind", **ON_310P, "plugin": {**MIND, "chips": 3}},
     {"name": "mixed-1", **ON_310P, "plugins": [{**A100, "count": 2}, {**MIND, "chips": 2}]},
@@ -54,13 +55,20 @@ MAY_FALL_ILL: tuple[tuple[str, int, str | int], ...] = (
     ("t4", 0, "GPU-t4-0"),
     ("mig", 0, "GPU-mig-0"),
     ("gpus", 0, "GPU-gpus-0"),
+    ("hami", 0, "GPU-hami-0"),
     ("b3", 0, "NPU-b3-0"),
     ("mind", 0, 1),
     ("mixed-1", 1, 0),
     ("mixed-2", 0, "GPU-mixed-2-0"),
 )
 RESOURCES = {
-    *("volcano.sh/vgpu-number", "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu"),
+    *(
+        "volcano.sh/vgpu-number",
+        "volcano.sh/gpu-memory",
+        "volcano.sh/gpu-number",
+        "nvidia.com/gpu",
+        "nvidia.com/gpumem",
+    ),
     *("huawei.com/Ascend910B3", "huawei.com/Ascend910B4-1", "huawei.com/Ascend310P", "huawei.com/npu-core"),
 }
 

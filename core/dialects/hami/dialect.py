@@ -139,7 +139,7 @@ class Hami(
         return usage.room(cards)
 
     def width(self, request: Request) -> int:
-        """How many different cards of one node *request* needs at once."""
+        """How many rooms of one node *request* needs at once."""
         return fit.width(request)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:

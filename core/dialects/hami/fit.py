@@ -326,9 +326,7 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
 
 
 def width(request: Request) -> int:
-    """How many different cards of one node *request* needs at once: of cards that are cut, one may do for all."""
-    if keys.MIG in request.modes or not request.modes:
-        return 1
+    """How many rooms of one node *request* needs at once; a card that is cut has several."""
     return max(ask.number for ask in request.asks)
 
 
@@ -345,13 +343,14 @@ def want(request: Request, kind: Hashable) -> Want | None:
         return None
     spare = min(ask.cores for ask in request.asks)
     asked = sum(ask.number for ask in request.asks)
-    charge = max(needs)
+    charges = asked * max(needs)
     if kind.profiles:
-        # The instance may be larger than the request.
-        charge = max((one.memory_mib for one in kind.profiles if one.memory_mib >= charge), default=0)
-        if not charge:
+        largest = mig.largest_mib(kind.profiles)
+        if largest < max(needs):
             return None
-    return Want(min(needs), spare, asked * (kind.memory + charge), kind.memory)
+        # The instance may be larger than the request, and each of one card counts those before it as in use.
+        charges = asked * (asked + 1) // 2 * largest
+    return Want(min(needs), spare, asked * kind.memory + charges, kind.memory)
 
 
 def bounded(request: Request, policy: Policy) -> bool:

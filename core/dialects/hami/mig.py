@@ -85,6 +85,19 @@ def largest_free_mib(profiles: Profiles, used: tuple[Slice, ...]) -> int:
     )
 
 
+def most(profiles: Profiles, used: tuple[Slice, ...]) -> int:
+    """How many instances have a place beside each other and those *used*, at most."""
+    if conflicting(used):
+        return 0
+    places = {place for one in profiles for place in one.placements}
+    found = end = 0
+    # Who ends first leaves most to those that come behind.
+    for start, size in sorted(places, key=lambda place: (place[0] + place[1], -place[0])):
+        if start >= end and not overlaps((start, size), used):
+            found, end = found + 1, start + size
+    return found
+
+
 def decode_reservations(text: str) -> Reservations | None:
     """Read the reservations of a pod by container and device; None where anything of them cannot be read."""
     if len(text) > MAX_POD_ANNOTATION_BYTES:

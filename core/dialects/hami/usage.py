@@ -301,11 +301,14 @@ def _slot(cards: list[Card], charge: Charge) -> int:
 
 
 def room(cards: Sequence[Card]) -> NodeRoom:
-    """What the shared indices need: cards that can take nothing more have no room."""
+    """What the shared indices need: cards that can take nothing more have no room, those that are cut several.
+
+    One container may get as many instances of one card as have a place beside each other.
+    """
     idle = used = total = 0
     rooms: list[Room] = []
     # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.
-    for fixed, used_slots, used_memory, used_cores, _, unread in cards:
+    for fixed, used_slots, used_memory, used_cores, slices, unread in cards:
         used += used_memory
         total += fixed.memory
         if fixed.fault is not None or unread:
@@ -313,8 +316,13 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         if not used_slots:
             idle += 1
         free, spare = fixed.memory - used_memory, fixed.cores - used_cores
-        if free > 0 and spare >= 0 and used_slots < fixed.slots:
-            rooms.append(_new_tuple(Room, (fixed.kind, free, spare, None)))
+        # All cores promised is nothing left, for those too that ask for none.
+        if free > 0 and spare > 0 and used_slots < fixed.slots:
+            one = _new_tuple(Room, (fixed.kind, free, spare, None))
+            if fixed.profiles:
+                rooms += [one] * min(fixed.slots - used_slots, mig.most(fixed.profiles, slices))
+            else:
+                rooms.append(one)
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
 
 

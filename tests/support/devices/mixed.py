@@ -20,7 +20,20 @@ from tests.support.devices.mindcluster import LABELS
 Json = dict[str, Any]
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
-_KINDS: Final = ("vgpu", "vgpu", "vgpu", "memory", "number", "whole", "hami", "hami", "mind", "mind")
+_KINDS: Final = (
+    "vgpu",
+    "vgpu",
+    "vgpu",
+    "memory",
+    "number",
+    "whole",
+    "hami",
+    "hami",
+    "shares",
+    "shares",
+    "mind",
+    "mind",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +63,11 @@ def wanted(chance: random.Random) -> Wanted:
     elif kind == "whole":
         annotations = {"nvidia.com/use-gputype": chance.choice(("A100", "A100-SXM4-80GB"))}
         limits = {"nvidia.com/gpu": chance.choice((1, 2, 4))}
+    elif kind == "shares":
+        wish = chance.choice(({}, {}, {"nvidia.com/use-gputype": "A10"}, {"hami.io/gpu-scheduler-policy": "mutex"}))
+        annotations = dict(wish)
+        limits = {"nvidia.com/gpu": chance.choice((1, 1, 2)), "nvidia.com/gpumem": chance.choice((1000, 6000, 20000))}
+        limits["nvidia.com/gpucores"] = chance.choice((0, 0, 30, 100))
     elif kind == "hami":
         word = chance.choice(("Ascend910B3", "Ascend910B4-1", "Ascend310P"))
         count = chance.choice((1, 1, 2)) if word == "Ascend910B3" else 1

@@ -321,3 +321,33 @@ def test_what_a_plugin_holds_back_today_counts():
     silent = at_its_best(replace(node, allocatable=dict.fromkeys(node.allocatable, "0")))
     assert verdict(pod(number=2), inventory(silent)).message == ""
     assert at_its_best(node) is node
+
+
+def hami_node(name, mode, count=2):
+    places = [{"start": at, "size": 1} for at in range(7)]
+    small = {"name": "1g.5gb", "memoryMB": 4864, "core": 15, "sliceCount": 1, "placements": places}
+    cards = [
+        {"id": f"GPU-{name}-{at}", "index": at, "count": 7, "devmem": 40960, "devcore": 100, "type": "NVIDIA A100"}
+        | {"mode": mode, "health": True, "migProfiles": [small] if mode == "mig" else []}
+        for at in range(count)
+    ]
+    return Node(
+        name=NodeName(name),
+        annotations={"hami.io/node-nvidia-register": json.dumps(cards)},
+        allocatable={"nvidia.com/gpu": str(7 * count)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "number", "annotations", "codes"),
+    [
+        pytest.param("mig", 9, {}, (), id="of cards that are cut two can do for nine"),
+        pytest.param("hami-core", 9, {}, ("CS404",), id="of plain cards they cannot"),
+        pytest.param("mig", 2, {"nvidia.com/use-gpuuuid": "GPU-a-0,GPU-x"}, (), id="one card that is cut is enough"),
+        pytest.param("hami-core", 2, {"nvidia.com/use-gpuuuid": "GPU-a-0,GPU-x"}, ("CS406",), id="a plain one is not"),
+    ],
+)
+def test_one_card_may_do_for_several_only_where_it_is_cut(mode, number, annotations, codes):
+    limits = {"nvidia.com/gpu": str(number), "nvidia.com/gpumem": "4000"}
+    asked = replace(pod(annotations), containers=(Container("main", limits=limits),))
+    assert verdict(asked, inventory(hami_node("a", mode))).codes == codes

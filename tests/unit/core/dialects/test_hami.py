@@ -111,6 +111,32 @@ def test_a_whole_card_in_mode_mig_is_its_largest_instance():
     assert (reserved["profile"], reserved["placement"]) == ("7g.40gb", {"start": 0, "size": 8})
 
 
+def test_a_card_that_is_cut_has_as_many_rooms_as_instances_beside_those_in_use():
+    def place(asked):
+        return PORT.place(cut, PORT.request(pod(asked), TABLES), Policy.BINPACK)
+
+    cut = PORT.offer(node(card("GPU-0", mode="mig", migProfiles=PROFILES)), TABLES).cards
+    assert len(PORT.room(cut).rooms) == 7
+    large = place(ask(1, memory=19000)).assignment
+    assert large.entries[0].slice == (4, 4)
+    cut = PORT.take(cut, large)
+    assert len(PORT.room(cut).rooms) == 4
+    assert place(ask(5, memory=4000)) is None
+    assert PORT.room(PORT.take(cut, place(ask(4, memory=4000)).assignment)).rooms == ()
+    plain = PORT.offer(node(card("GPU-0"), card("GPU-1", 1)), TABLES).cards
+    assert len(PORT.room(plain).rooms) == 2
+
+
+def test_a_card_of_which_all_cores_are_promised_has_no_room():
+    def place(cores):
+        return PORT.place(plain, PORT.request(pod(ask(1, memory=500, cores=cores)), TABLES), Policy.BINPACK)
+
+    plain = PORT.offer(node(card("GPU-0")), TABLES).cards
+    plain = PORT.take(plain, place(100).assignment)
+    assert PORT.room(plain).rooms == ()
+    assert place(0) is None
+
+
 def test_a_pod_on_a_mig_card_without_its_instances_closes_the_card():
     cards = cards_of(node(card("GPU-a", mode="mig", count=7, migProfiles=PROFILES)))
     bound = pod(ask(memory=4000), annotations={keys.ALLOCATED: "GPU-a,NVIDIA,4864,15:;"}, node_name="n")

@@ -9,6 +9,7 @@ import pytest
 from sandbox.demo.assigned import cards_of, unseen
 
 CHIPS = "hami.io/Ascend910B4-1-devices-allocated"
+SHARES = "hami.io/vgpu-devices-allocated"
 CORES, REAL = "huawei.com/npu-core", "huawei.com/AscendReal"
 SEEN = "ASCEND_VISIBLE_DEVICES"
 
@@ -24,6 +25,7 @@ def pod(annotations: dict[str, str], limits: dict[str, str] | None = None) -> di
         pytest.param({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:;"}, ("GPU-0",), id="vgpu"),
         pytest.param({"volcano.sh/gpu-index": "0,2"}, ("0", "2"), id="share"),
         pytest.param({CHIPS: "N-0,Ascend910B4-1,1,0:N-3,Ascend910B4-1,1,0:;"}, ("N-0", "N-3"), id="hami"),
+        pytest.param({SHARES: ";GPU-0,NVIDIA,1,0:GPU-1,NVIDIA,1,0:;"}, ("GPU-0", "GPU-1"), id="hami shares"),
         pytest.param({CORES: "1-vir02_1c"}, ("1-vir02_1c",), id="slice"),
         pytest.param({CORES: "1,2"}, ("1", "2"), id="chips"),
         pytest.param({}, (), id="none"),
@@ -59,3 +61,10 @@ def test_every_protocols_assignment_names_its_cards(annotations, cards):
 def test_containers_are_held_to_what_was_promised(made, env, wrong):
     said = unseen(made, [env])
     assert wrong in said if wrong else said == ""
+
+
+def test_containers_with_shares_see_each_its_own():
+    made = pod({SHARES: "GPU-0,NVIDIA,1,0:;GPU-1,NVIDIA,1,0:;"})
+    first, second = ({"NVIDIA_VISIBLE_DEVICES": f"GPU-{at}"} for at in range(2))
+    assert unseen(made, [first, second]) == ""
+    assert "promised were 'GPU-0,GPU-1'" in unseen(made, [second])
