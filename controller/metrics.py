@@ -96,7 +96,7 @@ class Metrics:
         )
         self.leading: Final = self._gauge("leading", "1 in the process that decides, 0 in one that stands by.")
         self.name_given_up: Final = self._gauge(
-            "scheduler_name_given_up", "1 while pods of Volcano's name are left alone because another places them."
+            "scheduler_name_given_up", "1 while pods that name another scheduler are left alone because it places them."
         )
         self.unreadable: Final = self._counter(
             "unreadable_objects", "Times that an object could not be read.", ("kind",)

@@ -20,7 +20,6 @@ from typing import Any, Final
 import structlog
 
 from certs import serving
-from controller import volcano_name
 from controller.acting.act import Actor
 from controller.acting.group_writes import GroupWrites
 from controller.actions import Announce
@@ -42,8 +41,8 @@ from controller.reporting.events import Recorder
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.reporting.status import StatusWriter
+from controller.scheduler_names import RIVALS, Rival, SchedulerName, SchedulerNames
 from controller.takeover import Kept, derive
-from controller.volcano_name import VolcanoName
 from controller.watching.mirror import pods_on
 from controller.watching.watches import Watches, age_s
 from core.catalog import standard_catalog
@@ -103,13 +102,7 @@ class Controller:
         self._metrics = Metrics()
         self._started_s = time.monotonic()
         self._inbox = Inbox(time.monotonic)
-        self._volcano: Final = VolcanoName(
-            is_wanted=lambda: volcano_name.NAME in self._active.settings.scheduler_names,
-            is_sent=self._is_sent,
-            changed=self._take_name,
-            tell=self._announce,
-            trusted=config.trusted,
-        )
+        self._names: Final = SchedulerNames(self._name_of(rival) for rival in RIVALS)
         self._owner = Owner(
             standard_catalog(),
             self._active.tables,
@@ -123,7 +116,7 @@ class Controller:
         self._configuration: Final = Follower(
             self._active, config.files, trusted=config.trusted, changed=self._take_configuration
         )
-        self._watches: Final = Watches(self._owner, self._inbox, self._configuration, config.trusted, self._volcano)
+        self._watches: Final = Watches(self._owner, self._inbox, self._configuration, config.trusted, self._names)
         self._actor: Actor | None = None
         self._status_writer: StatusWriter | None = None
         self._group_writes: GroupWrites | None = None
@@ -258,9 +251,11 @@ class Controller:
                 writes = GroupWrites(self._owner.groups, calls, self._inbox, recorder, self._metrics)
                 self._group_writes = writes
                 tasks.create_task(writes.run(), name="write groups")
-                lease = self._lease(transport, *volcano_name.LEASE, makes=False)
-                stack.push_async_callback(self._release, lease)
-                tasks.create_task(self._volcano.run(lease, WRITE_ENDS_S + 1.0), name="volcano's name")
+                for name in self._names.names:
+                    lease = self._lease(transport, *name.rival.lease, makes=False) if name.rival.lease else None
+                    if lease is not None:
+                        stack.push_async_callback(self._release, lease)
+                    tasks.create_task(name.run(lease, WRITE_ENDS_S + 1.0), name=f"the name {name.rival.name}")
                 self._audit = Audit(self._owner, self._inbox, partial(pods_on, transport), self._metrics)
                 tasks.create_task(self._audit.run(), name="audit")
                 if self._config.pod is not None:
@@ -385,16 +380,28 @@ class Controller:
     # ------------------------------------------------------------------ configuration
 
     def _settings(self) -> Settings:
-        """Those in force, less a name that others place pods of."""
-        settings = self._active.settings
-        if not self._volcano.given_up:
+        """Those in force, less the names that others place pods of."""
+        settings, given_up = self._active.settings, self._names.given_up
+        if given_up.keys().isdisjoint(settings.scheduler_names):
             return settings
-        names = tuple(name for name in settings.scheduler_names if name != volcano_name.NAME)
-        return replace(settings, scheduler_names=names)
+        return replace(settings, scheduler_names=tuple(one for one in settings.scheduler_names if one not in given_up))
 
-    def _take_name(self) -> None:
-        if volcano_name.NAME in self._active.settings.scheduler_names:
-            self._inbox.put(self._configure)
+    def _name_of(self, rival: Rival) -> SchedulerName:
+        def is_wanted() -> bool:
+            return rival.name in self._active.settings.scheduler_names
+
+        def changed() -> None:
+            if is_wanted():
+                self._inbox.put(self._configure)
+
+        return SchedulerName(
+            rival,
+            is_wanted=is_wanted,
+            is_sent=self._is_sent,
+            changed=changed,
+            tell=self._announce,
+            trusted=self._config.trusted,
+        )
 
     def _is_sent(self, uid: PodUid) -> bool:
         entry = self._owner.life.get(uid)
@@ -429,19 +436,17 @@ class Controller:
 
     def notes(self) -> list[str]:
         """What whoever asks for readiness should know beside, a line each."""
-        if not self._gives_up_a_name:
-            return []
-        return [f"pods with schedulerName {volcano_name.NAME} are left alone: {self._volcano.given_up}"]
+        return [f"pods with schedulerName {name} are left alone: {why}" for name, why in self._given_up.items()]
 
     @property
     def _leads(self) -> bool:
         return self._leading is not None and self._leading.phase is Phase.LEADING
 
     @property
-    def _gives_up_a_name(self) -> bool:
-        """Whether this process leads, and leaves pods alone that are ours by the settings."""
-        wanted = self._leads and volcano_name.NAME in self._active.settings.scheduler_names
-        return wanted and bool(self._volcano.given_up)
+    def _given_up(self) -> dict[str, str]:
+        """Why this process, which leads, leaves pods alone that are ours by the settings; by their scheduler's name."""
+        wanted = self._active.settings.scheduler_names if self._leads else ()
+        return {name: why for name, why in self._names.given_up.items() if name in wanted}
 
     def _explain(self) -> Explain | None:
         return self._status_writer.explain if self._status_writer is not None else None
@@ -464,7 +469,7 @@ class Controller:
                 key,
                 explain_unit=self._status_writer.explain_unit if self._status_writer is not None else None,
                 idle=self._idle(),
-                given_up=volcano_name.NAME if self._volcano.given_up else "",
+                given_up=self._names.given_up.keys(),
             )
             if self._synced.is_set() and explain_shape
             else None
@@ -555,7 +560,7 @@ class Controller:
             metrics.watch_age_s.labels(name).set(age_s(reflector))
         for kind, read in (("nodes", self._watches.nodes_read), ("pods", self._watches.pods_read)):
             show(metrics.unreadable.labels(kind), read.salvaged)
-        metrics.name_given_up.set(self._gives_up_a_name)
+        metrics.name_given_up.set(bool(self._given_up))
         metrics.leading.set(self._leads)
 
     async def _report(self) -> None:

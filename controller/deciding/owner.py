@@ -8,7 +8,6 @@ decision is taken on a pod of which something was written and not yet settled.
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from controller import volcano_name
 from controller.actions import Announce, Clear, Subject, about_pod, target_of
 from controller.deciding.changes import holds_the_same
 from controller.deciding.claims import Claims
@@ -22,6 +21,7 @@ from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
 from controller.metrics import Metrics
+from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
 from core.model import NodeName, Pod, PodUid
@@ -74,7 +74,7 @@ class Owner:
             strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
         """
         self.groups: Final = Groups(self._group_changed, settings.groups)
-        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
         self.planner: Final = Planner(
             catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall, read=self._read
         )
@@ -318,7 +318,7 @@ class Owner:
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.planner.configure(tables, settings)
-        self.groups.govern(volcano_name.NAME in settings.scheduler_names, settings.groups)
+        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
         nothing_sent = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(nothing_sent, start=1):
             self._guarded(self._reread, entry)

@@ -1,7 +1,7 @@
 """Where a pod is, or why it waits: the answer of /v1/explain, as a value and as text."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
@@ -43,7 +43,7 @@ async def answer(
     *,
     explain_unit: ExplainUnit | None = None,
     idle: Wait | None = None,
-    given_up: str = "",
+    given_up: Collection[str] = (),
 ) -> dict[str, Any]:
     """What is known of pod *key* (namespace/name); UNKNOWN also if it neither holds nor asks cards.
 
@@ -54,7 +54,7 @@ async def answer(
         key: the pod.
         explain_unit: why no node takes one more of a unit; None where nobody is to be asked.
         idle: why this process decides nothing at the moment; None if it does.
-        given_up: the scheduler's name of which it leaves the pods alone, because another places them, or "".
+        given_up: the schedulers' names of which it leaves the pods alone, because others place them.
     """
     await inbox.settled()
     # Of 100,000 pods, to make the key of each would take 30 ms.
@@ -66,8 +66,9 @@ async def answer(
     if pod is not None:
         return await _bound(owner, pod)
     stranger = owner.pending.stranger(namespace, name)
-    if stranger is not None and given_up and stranger.scheduler_name == given_up:
-        text = f"waits for the scheduler '{given_up}', whose pods are left alone here, because another places them too"
+    if stranger is not None and stranger.scheduler_name in given_up:
+        whose = quoted(stranger.scheduler_name)
+        text = f"waits for the scheduler {whose}, whose pods are left alone here, because another places them too"
         wait = Wait(Cause.NAME_GIVEN_UP, text)
         return {"pod": key, "uid": stranger.uid, "state": "not ours", **coded(wait)}
     text = f"pod {quoted(key, 320)} is not known here, or neither asks for cards nor holds any"

@@ -13,7 +13,7 @@ from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
 from controller.grouping.paths import APIS, QUEUES_PATH
 from controller.inbox import Inbox
-from controller.volcano_name import VolcanoName
+from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
 from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
@@ -130,7 +130,7 @@ class Told(Generic[_T]):
 class PodSink(Told[Pod]):
     """Tells the owner of pods, and before that at once who else places them."""
 
-    def __init__(self, owner: Owner, inbox: Inbox, others: VolcanoName) -> None:
+    def __init__(self, owner: Owner, inbox: Inbox, others: SchedulerNames) -> None:
         super().__init__(
             inbox,
             replaced=lambda pods, _: owner.pods_replaced(pods),
@@ -224,7 +224,7 @@ def _tells(
 
 
 def pods_reflector(
-    source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: VolcanoName
+    source: Source, owner: Owner, inbox: Inbox, decode: Forgiving[Pod], others: SchedulerNames
 ) -> Reflector[Pod]:
     """Keeps the owner told of every pod of the cluster."""
     return Reflector(source, PODS_PATH, decode=decode, sink=PodSink(owner, inbox, others), pace=_PACE)

@@ -10,7 +10,7 @@ import structlog
 from controller.deciding.owner import Owner
 from controller.documents import places
 from controller.inbox import Inbox
-from controller.volcano_name import VolcanoName
+from controller.scheduler_names import SchedulerNames
 from controller.watching.mirror import (
     PODS_PATH,
     documents_reflector,
@@ -67,7 +67,7 @@ class Watches:
         inbox: Inbox,
         configuration: Follower,
         trusted: frozenset[str],
-        others: VolcanoName,
+        others: SchedulerNames,
     ) -> None:
         """Begin with none.
 

@@ -50,6 +50,7 @@ _SORTS: Final[tuple[Json, ...]] = (
     {"name": "share-{i}", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 4}},
     {"name": "number-{i}", "plugin": {"kind": "gpushare", "strategy": "number", "memory_mib": 11178, "count": 4}},
     {"name": "gpus-{i}", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "count": 8}},
+    {"name": "hami-{i}", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 4}},
     {"name": "b3-{i}", "plugin": {"kind": "ascend-hami", "chip": "Ascend910B3", "count": 8}},
     {"name": "mind-{i}", "labels": _ON_310P, "plugin": {**_MIND, "chips": 3}},
     {"name": "mixed-1-{i}", "labels": _ON_310P, "plugins": [{**_A100, "count": 2}, {**_MIND, "chips": 2}]},

@@ -77,9 +77,9 @@ async def test_a_process_that_decides_nothing_says_so_of_pods_that_are_to_be_dec
 async def test_a_pod_whose_schedulers_name_is_given_up_is_told_so_and_any_other_stranger_nothing():
     world = World(node("n1"))
     world.adds(pod("v", scheduler_name="volcano"), pod("x", scheduler_name="other"))
-    found = await answer(world.owner, Inbox(float), unasked, "default/v", given_up="volcano")
+    found = await answer(world.owner, Inbox(float), unasked, "default/v", given_up=("volcano",))
     assert (found["state"], found["code"], found["reason"]) == ("not ours", "CS562", "NameGivenUp")
     for name in ("default/x", "default/v"):
-        given_up = "volcano" if name == "default/x" else ""
+        given_up = ("volcano",) if name == "default/x" else ()
         found = await answer(world.owner, Inbox(float), unasked, name, given_up=given_up)
         assert found["state"] == "unknown"

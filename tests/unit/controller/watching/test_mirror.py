@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.inbox import Inbox
-from controller.volcano_name import VolcanoName
+from controller.scheduler_names import SchedulerNames
 from controller.watching.mirror import PodSink, node_sink
 from kube.objects import EventKind
 from tests.support.worlds.world import World, node, pod
@@ -19,10 +19,7 @@ class Rig:
     def __init__(self):
         self.world = World(node("n1", memory=1000))
         self.inbox = Inbox(asyncio.get_running_loop().time)
-        others = VolcanoName(
-            is_wanted=lambda: False, is_sent=lambda uid: False, changed=lambda: None, tell=lambda event: None
-        )
-        self.pods = PodSink(self.world.owner, self.inbox, others)
+        self.pods = PodSink(self.world.owner, self.inbox, SchedulerNames(()))
         self.nodes = node_sink(self.world.owner, self.inbox)
 
     async def work(self):

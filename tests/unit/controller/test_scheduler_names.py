@@ -1,4 +1,4 @@
-"""Who may place the pods that name Volcano's scheduler, in virtual time."""
+"""Who may place the pods that name another's scheduler, in virtual time."""
 
 import asyncio
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from controller.actions import Announce
-from controller.volcano_name import NAME, VolcanoName
+from controller.scheduler_names import HAMI, VOLCANO, SchedulerName, SchedulerNames
 from core.model import Phase, PodUid
 from kube.errors import ApiForbiddenError, ApiUnknownError
 from kube.lease import Lease
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.looptime
 class Played:
     """A leader's view of the name, and Volcano's lease."""
 
-    def __init__(self, *, lease=None):
+    def __init__(self, *, rival=VOLCANO, lease=None):
         self.leases = FakeLeases()
         self.leases.spec = lease
         self.way = Way(self.leases)
@@ -31,7 +31,8 @@ class Played:
         self.events: list[Announce] = []
         self.given_up = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self.name = VolcanoName(
+        self.name = SchedulerName(
+            rival,
             is_wanted=lambda: True,
             is_sent=self.sent.__contains__,
             changed=self.change,
@@ -39,7 +40,7 @@ class Played:
             trusted=("mine",),
             clock=loop.time,
         )
-        self.task = loop.create_task(self.name.run(self.lease, 7.0), name="name")
+        self.task = loop.create_task(self.name.run(self.lease if rival.lease else None, 7.0), name="name")
 
     def tell(self, event):
         self.events.append(event)
@@ -69,7 +70,7 @@ def theirs(**changes):
 
 
 def named(name, **changes):
-    return replace(pod(name), scheduler_name=NAME, **changes)
+    return replace(pod(name), scheduler_name=VOLCANO.name, **changes)
 
 
 def scheduler(**changes):
@@ -172,3 +173,39 @@ async def test_somebody_else_s_binding_of_such_a_pod_takes_the_name_from_us_for_
     assert one.name.given_up == "somebody else bound pod default/theirs"
     await asyncio.sleep(2.0)
     assert one.name.given_up == ""
+
+
+async def test_hamis_name_is_ours_until_a_pod_of_hamis_scheduler_is_seen_or_its_binding(play):
+    one = play(rival=HAMI)
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == ""
+    theirs = scheduler(namespace="kube-system", labels={"app.kubernetes.io/component": "hami-scheduler"})
+    one.name.seen(theirs)
+    one.name.seen(scheduler())
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == (
+        "pod kube-system/volcano-scheduler-1 (label app.kubernetes.io/component=hami-scheduler) is there"
+    )
+    assert "pods with schedulerName hami-scheduler are left alone" in one.events[-1].message
+    one.name.gone(theirs.uid)
+    waiting = replace(pod("w"), scheduler_name="hami-scheduler")
+    one.name.seen(waiting)
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == ""
+    one.name.seen(replace(waiting, node_name="n1"))
+    await asyncio.sleep(1.0)
+    assert one.name.given_up == "somebody else bound pod default/w"
+    assert one.leases.writes == []
+
+
+async def test_every_name_is_judged_by_itself(play):
+    volcanos, hamis = play(), play(rival=HAMI)
+    names = SchedulerNames((volcanos.name, hamis.name))
+    await asyncio.sleep(2.0)
+    names.seen(scheduler())
+    await asyncio.sleep(1.0)
+    assert names.given_up.keys() == {"volcano"}
+    theirs = replace(pod("h"), namespace="kube-system", labels={"app.kubernetes.io/component": "hami-scheduler"})
+    names.replaced([theirs])
+    await asyncio.sleep(1.0)
+    assert names.given_up.keys() == {"hami-scheduler"}

@@ -1,13 +1,14 @@
-"""Whether pods that name Volcano's scheduler are ours to place: only while nobody else places them.
+"""Whether pods that name another's scheduler are ours to place: only while nobody else places them.
 
 Two schedulers for one name promise cards twice. So the leader holds Volcano's own Lease where there is one, and gives
-the name up while another renews it, while a pod of Volcano's scheduler runs, or somebody else binds such pods. That
+a name up while another renews its lease, while a pod of that scheduler runs, or somebody else binds such pods. That
 none of it is seen proves nothing: the operator says that the name is ours, and this only takes it back.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import structlog
@@ -19,24 +20,49 @@ from kube.lease import Lease, LeaseLostError, quoted_identity
 
 _log: Final = structlog.get_logger()
 
-NAME: Final = "volcano"
-LEASE: Final = LeaseName("volcano-system", "volcano")
-# How Volcano's manifests and charts label its scheduler.
-_LABEL: Final = ("app", "volcano-scheduler")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A scheduler that cards have beside ours.
+
+    name: what its pods name. label, namespace: how its manifests and charts label its own pods, and where they put
+    them. lease: by which its replicas know who of them places, None where it has none that we could hold.
+    """
+
+    name: str
+    label: tuple[str, str]
+    namespace: str
+    lease: LeaseName | None = None
+
+
+VOLCANO: Final = Rival(
+    name="volcano",
+    label=("app", "volcano-scheduler"),
+    namespace="volcano-system",
+    lease=LeaseName("volcano-system", "volcano"),
+)
+HAMI: Final = Rival(
+    name="hami-scheduler",
+    label=("app.kubernetes.io/component", "hami-scheduler"),
+    namespace="kube-system",
+)
+RIVALS: Final = (VOLCANO, HAMI)
 # After somebody else bound such a pod, and did not again.
 _FOREIGN_S: Final = 300.0
 _LOOK_S: Final = 0.5
 
 
-class VolcanoName:
-    """What is known of others that place pods of this name.
+class SchedulerName:
+    """What is known of others that place pods of one name.
 
     Attributes:
+        rival: whose name it is.
         given_up: why these pods are left alone, or "".
     """
 
     def __init__(
         self,
+        rival: Rival,
         *,
         is_wanted: Callable[[], bool],
         is_sent: Callable[[PodUid], bool],
@@ -48,20 +74,22 @@ class VolcanoName:
         """Begin without the name.
 
         Args:
+            rival: whose it is.
             is_wanted: whether the operator gives us the name.
             is_sent: whether this process has sent a Binding of that pod.
             changed: called when the name is given up or taken.
             tell: has an event written.
-            trusted: namespaces beside the Lease's where a pod may be Volcano's scheduler; anybody labels their own.
+            trusted: namespaces beside the rival's where a pod may be its scheduler; anybody labels their own.
             clock: monotonic seconds.
         """
+        self.rival: Final = rival
         self.given_up = "whether another places its pods is not known yet"
         self._is_wanted: Final = is_wanted
         self._is_sent: Final = is_sent
         self._changed: Final = changed
         self._tell: Final = tell
         self._clock: Final = clock
-        self._namespaces: Final = frozenset((*trusted, LEASE.namespace))
+        self._namespaces: Final = frozenset((*trusted, rival.namespace))
         self._schedulers: Final[dict[PodUid, str]] = {}
         self._waiting: Final[set[PodUid]] = set()
         self._foreign: tuple[str, float] | None = None
@@ -80,12 +108,13 @@ class VolcanoName:
 
     def seen(self, pod: Pod) -> None:
         """A pod appeared or changed."""
-        if pod.labels.get(_LABEL[0]) == _LABEL[1] and pod.namespace in self._namespaces:
+        label, value = self.rival.label
+        if pod.labels.get(label) == value and pod.namespace in self._namespaces:
             if pod.finished:
                 self._schedulers.pop(pod.uid, None)
             else:
                 self._schedulers[pod.uid] = pod.key
-        if pod.scheduler_name != NAME:
+        if pod.scheduler_name != self.rival.name:
             return
         if not pod.node_name:
             self._waiting.add(pod.uid)
@@ -101,42 +130,48 @@ class VolcanoName:
 
     # ------------------------------------------------------------------ judging
 
-    async def run(self, lease: Lease, enough_s: float) -> NoReturn:
-        """Hold *lease* and judge, while this process leads; the name is given up with *enough_s* of the lease left."""
+    async def run(self, lease: Lease | None, enough_s: float) -> NoReturn:
+        """Hold *lease* and judge, while this process leads; the name is given up with *enough_s* of the lease left.
+
+        Pods must have been listed before.
+        """
         self._leads = True
         while not self._is_wanted():  # noqa: ASYNC110 (settings tell nobody)
             await asyncio.sleep(_LOOK_S)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_hold(lease), name="hold Volcano's lease")
+            if lease is not None:
+                tasks.create_task(_hold(lease), name=f"hold the lease of {self.rival.name}")
             while True:
                 self.judge(lease, enough_s)
                 await asyncio.sleep(_LOOK_S)
         raise AssertionError  # only cancelled
 
-    def judge(self, lease: Lease, enough_s: float) -> None:
+    def judge(self, lease: Lease | None, enough_s: float) -> None:
         """Give the name up, or take it, by what is known now."""
         why = self._why_not(lease, enough_s)
         if why == self.given_up:
             return
         before, self.given_up = self.given_up, why
         if why:
-            _log.warning("scheduler name given up", name=NAME, reason=why)
+            _log.warning("scheduler name given up", name=self.rival.name, reason=why)
             about = Subject(kind="ConfigMap", namespace="cardshare-system", name="cardshare-settings", uid="")
-            message = f"pods with schedulerName {NAME} are left alone: {why}; stop one of the two schedulers"
+            message = f"pods with schedulerName {self.rival.name} are left alone: {why}; stop one of the two schedulers"
             self._tell(Announce(about=about, reason="SchedulerNameGivenUp", message=message))
         else:
-            _log.info("scheduler name taken", name=NAME)
+            _log.info("scheduler name taken", name=self.rival.name)
         if bool(before) != bool(why):
             self._changed()
 
-    def _why_not(self, lease: Lease, enough_s: float) -> str:
+    def _why_not(self, lease: Lease | None, enough_s: float) -> str:
         if self._schedulers:
-            return f"pod {min(self._schedulers.values())} (label {'='.join(_LABEL)}) is there"
+            return f"pod {min(self._schedulers.values())} (label {'='.join(self.rival.label)}) is there"
         if self._foreign is not None:
             key, at_s = self._foreign
             if self._clock() - at_s < _FOREIGN_S:
                 return f"somebody else bound pod {key}"
             self._foreign = None
+        if lease is None:
+            return ""
         if not lease.is_known:
             # Where the right to read it was not given, there is nothing to hold: see the overlay volcano-name.
             return "" if lease.is_forbidden else self.given_up or "its lease cannot be read"
@@ -145,10 +180,38 @@ class VolcanoName:
         return ""
 
 
+class SchedulerNames:
+    """All such names together."""
+
+    def __init__(self, names: Iterable[SchedulerName]) -> None:
+        """Know of *names*."""
+        self.names: Final = tuple(names)
+
+    def replaced(self, pods: Sequence[Pod]) -> None:
+        """These pods, and no others, exist."""
+        for one in self.names:
+            one.replaced(pods)
+
+    def seen(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        for one in self.names:
+            one.seen(pod)
+
+    def gone(self, uid: PodUid) -> None:
+        """A pod does not exist any more."""
+        for one in self.names:
+            one.gone(uid)
+
+    @property
+    def given_up(self) -> dict[str, str]:
+        """Why, by the names whose pods are left alone."""
+        return {one.rival.name: one.given_up for one in self.names if one.given_up}
+
+
 async def _hold(lease: Lease) -> None:
     while True:
         await lease.acquire()
         try:
             await lease.keep()
         except LeaseLostError as e:
-            _log.warning("Volcano's lease is lost", reason=str(e))
+            _log.warning("another scheduler's lease is lost", lease=lease.name, reason=str(e))
