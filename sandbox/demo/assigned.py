@@ -26,8 +26,8 @@ def cards_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """
     if _VGPU in annotations:
         return tuple(device.id for device in vgpu_devices(annotations))
-    if devices := hami_shares(annotations) or tuple(device.id for _, device in hami_devices(annotations)):
-        return devices
+    if devices := (*hami_shares(annotations), *(device for _, device in hami_devices(annotations))):
+        return tuple(device.id for device in devices)
     text = annotations.get(mindcluster_protocol.ASSIGNED) or annotations.get(gpushare_protocol.INDEX, "")
     return tuple(text.split(",")) if text else ()
 
@@ -53,13 +53,13 @@ def hami_devices(annotations: Mapping[str, str]) -> Iterator[tuple[str, ascend_h
             yield from ((match["word"], device) for segment in segments for device in segment)
 
 
-def hami_shares(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The NVIDIA cards that an assignment of HAMi names, once for each share."""
+def hami_shares(annotations: Mapping[str, str]) -> tuple[ascend_hami_protocol.Assigned, ...]:
+    """The shares of NVIDIA cards that an assignment of HAMi names."""
     try:
         segments = ascend_hami_protocol.decode(annotations.get(_SHARES, ""))
     except ascend_hami_protocol.RequestError:
         return ()
-    return tuple(device.id for segment in segments for device in segment)
+    return tuple(device for segment in segments for device in segment)
 
 
 def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
@@ -69,8 +69,8 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     annotations = vgpu_protocol.annotations_of(pod)
     if shares := hami_shares(annotations):
         # Every container sees its own.
-        seen = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
-        return _compared({_GPUS_SEEN: ",".join(seen)}, _GPUS_SEEN, ",".join(sorted(shares)))
+        cards = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
+        return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(one.id for one in shares)))
     if mindcluster_protocol.ASSIGNED in annotations:
         return _unseen_npus(annotations, env)
     chips = tuple(hami_devices(annotations))

@@ -5,14 +5,15 @@ It reads the annotations by itself, not with the product's core, so that the dem
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sandbox.api.quantities import QuantityError, value_of
-from sandbox.demo.assigned import vgpu_devices
+from sandbox.demo.assigned import hami_shares, vgpu_devices
 from sandbox.demo.bars import CardBar, Part
 from sandbox.demo.npus import hami_chips, mindcluster_chips
-from sandbox.players import gpushare_protocol, mig, nvidia, vgpu_protocol
+from sandbox.players import gpushare_protocol, hami, mig, nvidia, vgpu_protocol
 from sandbox.players.accounts import DEVICE_CONFIG
 
 Json = dict[str, Any]
@@ -34,7 +35,9 @@ def cards(nodes: Iterable[Json], pods: Sequence[Json]) -> tuple[CardBar, ...]:
 def _cards_of(node: Json, pods: Sequence[Json]) -> Iterator[CardBar]:
     name, capacity = node["metadata"]["name"], node.get("status", {}).get("capacity") or {}
     yield from _vgpu_cards(name, vgpu_protocol.annotations_of(node).get(vgpu_protocol.REGISTER, ""), pods)
-    if nvidia.RESOURCE in capacity:
+    if hami.REGISTER in vgpu_protocol.annotations_of(node):
+        yield from _hami_cards(name, vgpu_protocol.annotations_of(node)[hami.REGISTER], pods)
+    elif nvidia.RESOURCE in capacity:
         yield _whole_gpus(node, _whole(capacity[nvidia.RESOURCE]), pods)
     count, memory = _whole(capacity.get(gpushare_protocol.NUMBER)), _whole(capacity.get(gpushare_protocol.MEMORY))
     yield from (_shared_card(name, i, memory // count, pods) for i in range(count))
@@ -74,6 +77,19 @@ def _vgpu_cards(node: str, register: str, pods: Sequence[Json]) -> list[CardBar]
             CardBar(node=node, card=card, label=label, total=_whole(memory), unit="MiB", parts=parts, clash=clash)
         )
     return bars
+
+
+def _hami_cards(node: str, register: str, pods: Sequence[Json]) -> Iterator[CardBar]:
+    """The NVIDIA cards that HAMi's plugin registered."""
+    for card in json.loads(register):
+        parts = tuple(
+            Part(pod=pod["metadata"]["name"], amount=int(device.fields[2]), cores_pct=int(device.fields[3]))
+            for pod in pods
+            for device in hami_shares(vgpu_protocol.annotations_of(pod))
+            if device.id == card["id"]
+        )
+        label = f"{card['type']}, {card.get('mode', '')}" + ("" if card.get("health") else ", unhealthy")
+        yield CardBar(node=node, card=card["id"], label=label, total=card["devmem"], unit="MiB", parts=parts)
 
 
 def _whole_gpus(node: Json, total: int, pods: Sequence[Json]) -> CardBar:

@@ -40,6 +40,8 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "gpu-a", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 8}},
     {"name": "gpu-b", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
     {"name": "gpu-c", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    {"name": "hami-a", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 2}},
+    {"name": "hami-b", "plugin": {"kind": "hami", "model": "NVIDIA L4", "memory_mib": 23034, "count": 2}},
     # It has few processors: pods that ask for some go to the other one.
     {"name": "share-a", "capacity": {"cpu": "1"}, "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 2}},
     {"name": "share-b", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}},

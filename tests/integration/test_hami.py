@@ -3,7 +3,8 @@
 from time import monotonic
 
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
-from tests.support.worlds.controller_rig import pod
+from tests.support.worlds import hami_scheduler
+from tests.support.worlds.controller_rig import PODS, pod
 
 LOCK = "hami.io/mutex.lock"
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
@@ -55,3 +56,73 @@ async def test_forty_pods_onto_one_node_whose_plugin_answers_in_100_ms(rig):
         assert monotonic() - began < 45
         cards = [received(world, name)["NVIDIA_VISIBLE_DEVICES"] for name in names]
         assert sorted(map(cards.count, set(cards))) == [10, 10, 10, 10]
+
+
+TWO = tuple({"name": name, "plugin": {**CARDS, "count": 2}} for name in ("first", "second"))
+
+
+def named(name, memory_mib):
+    found = pod(name, {GPU: "1", MEMORY: str(memory_mib)})
+    found["spec"]["schedulerName"] = hami_scheduler.NAME
+    return found
+
+
+async def lives(world):
+    """When and as what each pod began, and how often a container of it began anew."""
+    return {
+        one["metadata"]["name"]: (
+            one["metadata"]["uid"],
+            one["status"].get("startTime"),
+            [each["restartCount"] for each in one["status"].get("containerStatuses", ())],
+        )
+        for one in await world.client.list(PODS)
+    }
+
+
+async def test_from_hamis_scheduler_to_us_and_back_no_pod_begins_anew_and_every_mib_is_counted(rig):
+    async with rig(nodes=TWO) as world:
+        hami = hami_scheduler.HamiScheduler(world)
+        await hami.start()
+        for name, memory_mib in (("a", 30000), ("b", 20001), ("c", 12345), ("d", 40960), ("e", 999)):
+            await world.add(named(name, memory_mib))
+            await hami.place(name, memory_mib)
+            await world.phase(name)
+        began = await lives(world)
+        assert {tuple(restarts) for _, _, restarts in began.values()} == {(0,)}
+        running = await world.controller("--scheduler-name", "cardshare", "--scheduler-name", hami_scheduler.NAME)
+        why = "pod kube-system/hami-scheduler (label app.kubernetes.io/component=hami-scheduler) is there"
+
+        async def told():
+            return (await world.http("/readyz"))[1]
+
+        async def left_alone():
+            return f"pods with schedulerName hami-scheduler are left alone: {why}" in await told()
+
+        await world.until(left_alone)
+        # Two schedulers for one name: what names HAMi's is HAMi's while it is there, all else is ours.
+        await world.add(named("early", 500), pod("ours", {GPU: "1", MEMORY: "100"}))
+        await world.phase("ours")
+        assert not (await world.get("early"))["spec"].get("nodeName")
+        await hami.stop()
+        await world.phase("early")
+        assert "left alone" not in await told()
+        # Whoever asks for just what is left gets it, card by card; then there is nothing.
+        left = [room.free_mib for room in await hami.rooms() if room.free_mib]
+        for at, free_mib in enumerate(left):
+            await world.add(named(f"rest-{at}", free_mib))
+            await world.phase(f"rest-{at}")
+        assert {room.free_mib for room in await hami.rooms()} == {0}
+        await world.add(named("more", 1))
+        await world.waits("more", "MiB")
+        # And back: HAMi's scheduler finds by its own accounts what one of our pods leaves, and no more.
+        assert await world.processes.stop(running) == 0
+        for name in ("more", "early"):
+            await world.client.delete(f"{PODS}/{name}", grace_s=0)
+        await hami.start()
+        assert [room.free_mib for room in await hami.rooms()] == [500, 0, 0, 0]
+        await world.add(named("back", 500))
+        await hami.place("back", 500)
+        await world.phase("back")
+        ended = await lives(world)
+        assert {name: ended[name] for name in began} == began
+        assert {tuple(restarts) for _, _, restarts in ended.values()} == {(0,)}
