@@ -27,27 +27,31 @@ def card_series(ledger: Ledger, *, per_pod: bool) -> Iterator[str]:
         for at, one in enumerate(dialect.card_series()):
             yield _head(one)
             for state in states:
-                yield _of_cards(one.name, at, state, dialect, which)
+                yield _of_cards(one, at, state, dialect, which)
         for at, one in enumerate(dialect.pod_series() if per_pod else ()):
             yield _head(one)
             for state in states:
                 held = [of for of in ledger.holders(state.facts.name).values() if of.dialect == which]
-                yield _of_pods(one.name, at, state.facts.name, held, dialect)
+                yield _of_pods(one, at, state.facts.name, held, dialect)
 
 
 def _head(one: Series) -> str:
     return f"# HELP {one.name} {one.text}\n# TYPE {one.name} gauge\n"
 
 
-def _of_cards(name: str, at: int, state: NodeState, dialect: Exposing[Any, Any], which: DialectName) -> str:
+def _of_cards(one: Series, at: int, state: NodeState, dialect: Exposing[Any, Any], which: DialectName) -> str:
+    label, where = one.labels
     node = _escaped(state.facts.name)
     cards = [dialect.card_figures(card) for card in reversed(state.offers.get(which, ()))]
     # A card that is named twice has one series, as every set of labels has.
     told = {_escaped(card): figures[at] for card, figures in cards}
-    return "".join(f'{name}{{devID="{card}",NodeName="{node}"}} {figure}\n' for card, figure in reversed(told.items()))
+    return "".join(
+        f'{one.name}{{{label}="{card}",{where}="{node}"}} {figure}\n' for card, figure in reversed(told.items())
+    )
 
 
-def _of_pods(name: str, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing[Any, Any]) -> str:
+def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], dialect: Exposing[Any, Any]) -> str:
+    label, where = one.labels
     node = _escaped(on)
     lines = []
     for holding in held:
@@ -58,7 +62,7 @@ def _of_pods(name: str, at: int, on: NodeName, held: Iterable[Holding], dialect:
             told = _escaped(card)
             sums[told] = sums.get(told, 0) + figures[at]
         lines += [
-            f'{name}{{devID="{card}",NodeName="{node}",podName="{_escaped(holding.key)}"}} {figure}\n'
+            f'{one.name}{{{label}="{card}",{where}="{node}",podName="{_escaped(holding.key)}"}} {figure}\n'
             for card, figure in sums.items()
         ]
     return "".join(lines)

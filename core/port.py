@@ -265,10 +265,14 @@ class NodeDocuments(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells."""
+    """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells.
+
+    labels: how those of the card and of its node are called.
+    """
 
     name: str
     text: str
+    labels: tuple[str, str] = ("devID", "NodeName")
 
 
 class CardStock(Protocol[RequestT_contra]):

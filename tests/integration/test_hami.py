@@ -58,6 +58,7 @@ async def test_forty_pods_onto_one_node_whose_plugin_answers_in_100_ms(rig):
         assert sorted(map(cards.count, set(cards))) == [10, 10, 10, 10]
 
 
+USED_BYTES = "hami_gpu_memory_allocated_bytes{"
 TWO = tuple({"name": name, "plugin": {**CARDS, "count": 2}} for name in ("first", "second"))
 
 
@@ -105,6 +106,9 @@ async def test_from_hamis_scheduler_to_us_and_back_no_pod_begins_anew_and_every_
         assert not (await world.get("early"))["spec"].get("nodeName")
         await hami.stop()
         await world.phase("early")
+        _, figures = await world.http("/metrics", accept="*/*")
+        used = sum(float(line.split()[1]) for line in figures.splitlines() if line.startswith(USED_BYTES)) / 2**20
+        assert used == 4 * 40960 - sum(room.free_mib for room in await hami.rooms())
         assert "left alone" not in await told()
         # Whoever asks for just what is left gets it, card by card; then there is nothing.
         left = [room.free_mib for room in await hami.rooms() if room.free_mib]

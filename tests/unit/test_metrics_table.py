@@ -11,6 +11,7 @@ from controller.metrics import Metrics as ControllerMetrics
 from controller.watching.watches import NEEDED
 from core.catalog import standard_catalog
 from core.ledger import Ledger
+from core.port import Exposing
 from core.settings import Settings, Tables
 from runtime.figures import ServingFigures
 from tests.support.worlds.world import node
@@ -54,11 +55,10 @@ def of_cards() -> list[Row]:
     ledger.set_node(node("n1"))
     text = "".join(card_series(ledger, per_pod=True))
     helped = [line.removeprefix("# HELP ").split(" ", 1) for line in text.splitlines() if line.startswith("# HELP ")]
-    made = []
-    for name, meaning in helped:
-        per_pod = name.endswith("certain_pod")
-        made.append(row(name, "gauge", ("devID", "NodeName", *(("podName",) if per_pod else ())), meaning))
-    return made
+    exposing = [one for one in standard_catalog().dialects.values() if isinstance(one, Exposing)]
+    labels: dict[str, tuple[str, ...]] = {one.name: one.labels for dialect in exposing for one in dialect.card_series()}
+    labels |= {one.name: (*one.labels, "podName") for dialect in exposing for one in dialect.pod_series()}
+    return [row(name, "gauge", labels[name], meaning) for name, meaning in helped]
 
 
 def test_every_metric_of_the_controller_is_told_as_it_is():

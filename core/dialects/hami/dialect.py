@@ -5,7 +5,7 @@ from typing import Final
 
 from core import hami_lock
 from core.dialects.hami import cards as _cards
-from core.dialects.hami import fit, handoff, keys, requests, usage, warnings
+from core.dialects.hami import fit, handoff, keys, requests, series, usage, warnings
 from core.dialects.hami.cards import Card
 from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
@@ -16,6 +16,7 @@ from core.port import (
     Complaint,
     Counting,
     DialectSpec,
+    Exposing,
     Furnishing,
     Healing,
     Held,
@@ -31,6 +32,7 @@ from core.port import (
     Placed,
     Reading,
     Reason,
+    Series,
     Shortfall,
     Stamp,
     Tally,
@@ -52,6 +54,7 @@ class Hami(
     Healing[Card],
     Typical[Card],
     Metering[Assignment],
+    Exposing[Card, Assignment],
 ):
     """`core.port.Dialect` and `core.port.Locking` for NVIDIA cards handed over by HAMi's device plugin."""
 
@@ -196,6 +199,23 @@ class Hami(
         """What each entry holds of its card, for people."""
         del cards
         return usage.described(assignment)
+
+    def card_series(self) -> tuple[Series, ...]:
+        """Those of HAMi's scheduler."""
+        return series.OF_CARDS
+
+    def pod_series(self) -> tuple[Series, ...]:
+        """None."""
+        return ()
+
+    def card_figures(self, card: Card) -> tuple[str, tuple[int, ...]]:
+        """The UUID of *card*, and what is in use of it."""
+        return series.of_card(card)
+
+    def pod_figures(self, assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Nothing."""
+        del assignment
+        return iter(())
 
     def preferences(self, tables: Tables) -> frozenset[str]:
         """Which cards, in which mode, and in which order."""
