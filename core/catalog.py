@@ -19,7 +19,18 @@ from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import AnyDialect, AnyJudging, AnySpec, Complaint, Counting, Marking, NodeDocuments, Offer, Violation
+from core.port import (
+    AnyDialect,
+    AnyJudging,
+    AnySpec,
+    Complaint,
+    Counting,
+    Marking,
+    NodeDocuments,
+    Offer,
+    Packing,
+    Violation,
+)
 from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 
@@ -43,6 +54,7 @@ class Catalog:
     dialects: Mapping[DialectName, AnyDialect] = field(init=False, compare=False)
     rivals: Mapping[DialectName, frozenset[DialectName]] = field(init=False, compare=False)
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
+    packing: Mapping[DialectName, Packing[Any, Any, Any]] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dialects", {one.name: one.port for one in self.specs})
@@ -55,6 +67,9 @@ class Catalog:
         # By the dialect that serves a node instead of another, which sells by the same resource elsewhere.
         stands_in = {one.name: one.instead_of for one in self.specs if one.instead_of is not None}
         object.__setattr__(self, "stands_in", stands_in)
+        # Asked of every node that is judged, and `isinstance` with a protocol takes its time.
+        packing = {one.name: one.port for one in self.specs if isinstance(one.port, Packing)}
+        object.__setattr__(self, "packing", packing)
 
     @property
     def vocabulary(self) -> Vocabulary:

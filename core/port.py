@@ -106,6 +106,20 @@ class Want(NamedTuple):
     total: int
 
 
+class Hole(NamedTuple):
+    """What is left of a card to be sold, *free* of *total* in the dialect's unit; 0 of one that takes nothing new.
+
+    size: cards of one size are parted alike. spare_pct: percent that are left of what else is shared of it (cores, AI
+    CPUs), whichever is scarcest. cards: how many such cards there are.
+    """
+
+    size: Hashable
+    free: int
+    total: int
+    spare_pct: int = 100
+    cards: int = 1
+
+
 class Tally(NamedTuple):
     """One card as people count it: *used* of *total* in *unit*, and what is special.
 
@@ -722,6 +736,34 @@ class Typical(Protocol[CardT]):
     def at_best(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
         """*cards*, nothing in use, every one there and well, and named alike wherever they are alike."""
         ...
+
+
+@runtime_checkable
+class Packing(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
+    """What a dialect adds whose nodes and cards may be chosen by what is lost there; those of others by binpack."""
+
+    def holes(self, cards: Sequence[CardT_contra]) -> tuple[Hole, ...]:
+        """What is left of *cards*, in their order; cards that nobody tells apart may be one hole."""
+        ...
+
+    def packs(self, request: RequestT_contra) -> bool:
+        """Whether the pod has no order of nodes of its own."""
+        del request
+        return True
+
+    def by_card(self, request: RequestT_contra) -> bool:
+        """Whether *request* is for one card and in no order of its own: then `left` and `alone` are asked."""
+        del request
+        return False
+
+    def left(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Hole | None:
+        """What would be left of the card at *slot* if *request* got it there; None if it does not take that."""
+        del cards, request, slot
+        return None
+
+    def alone(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Placed[AssignmentT]:
+        """What *request* gets of the card at *slot*, which takes it; asked where `by_card` says so."""
+        raise TypeError("asked of requests for one card, of which there are none")
 
 
 @runtime_checkable

@@ -19,16 +19,20 @@ def is_scheduler_name(text: str) -> bool:
 
 
 class Policy(StrEnum):
-    """How cards and nodes are preferred; INDEX is upstream's order where a configuration names no policy."""
+    """How cards and nodes are preferred; INDEX is upstream's order where a configuration names no policy.
+
+    PACK is decided among nodes (`core.placing.pack`): dialects are asked by BINPACK, and never see it.
+    """
 
     BINPACK = "binpack"
+    PACK = "pack"
     SPREAD = "spread"
     INDEX = ""
 
     @property
     def packs(self) -> bool:
         """Whether it keeps idle nodes and cards whole for those who need them whole."""
-        return self is Policy.BINPACK
+        return self in {Policy.BINPACK, Policy.PACK}
 
 
 # A device protocol, by the name that settings, metrics and explanations use; `core.catalog` says which there are.

@@ -7,8 +7,8 @@ A walk judges nodes exactly, in order of their bounds, and ends when no later on
 is judged once for a shape at a version of its state (versions, not states, are remembered: an old state would be kept
 alive by every shape that was judged on it). A walk that passes over many, because they refuse or are left out,
 remembers how far it came; the next one judges what changed or is left out no more, and goes on from there. Where
-other resources of a node count beside its cards, no order bounds the score: then a heap per shape is kept. The answer
-is always that of `core.placing.shape.scan`.
+other resources of a node count beside its cards, and under the policy `pack`, no order bounds the score: then a heap
+per shape is kept. The answer is always that of `core.placing.shape.scan`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -20,10 +20,11 @@ from core import names
 from core.errors import NodeInvariantError
 from core.ledger import Ledger
 from core.model import NodeName
+from core.placing.holes import Grounds
 from core.placing.indices import Index, Indices
 from core.placing.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
 from core.placing.score import NodePolicy, Rank
-from core.placing.shape import Found, Shape, judge, ranked
+from core.placing.shape import Found, Shape, judged, ranked
 from core.port import AnyJudging, Placed, Want
 
 # A walk that passes over more entries than this remembers where it ended.
@@ -111,7 +112,7 @@ _Head = tuple[Bound, int, Iterator[Bound] | None]
 
 
 class Candidates:
-    """Answers `best` for one ledger under one policy; make a new one when tables, settings or policy change."""
+    """Answers `best` for one ledger under one policy; make a new one when device tables, settings or policy change."""
 
     def __init__(
         self,
@@ -125,7 +126,8 @@ class Candidates:
         verdicts_max: int = VERDICTS_MAX,
     ) -> None:
         self._ledger: Final = ledger
-        self._policy: Final = policy
+        self._policy = policy
+        self._grounds = self._new_grounds()
         self._at_once: Final = at_once
         # A walk of more than *long_walk* refusals is remembered; the memory is given up where judging what changed
         # would cost more than walking again, but not for fewer than *keep_below* changes (tests).
@@ -162,7 +164,7 @@ class Candidates:
         yield from self._indices.prepare(shape.constraints, shape.dialect, self._asked_width(shape))
         if shape in self._memories:
             return
-        judge_some = self._judge_any if self._policy.others else self._walk_on
+        judge_some = self._walk_on if self._policy.is_bounded else self._judge_any
         while judge_some(shape, self.judged + self._at_once):
             yield
 
@@ -195,8 +197,8 @@ class Candidates:
         if shape.peers is not None:
             passed_over = self._ledger.topology.passed_over(shape.peers, passed_over)
         memory = self._memory(shape.alone)
-        by_heap = bool(self._policy.others)
-        rank = self._best_of_heap(memory, passed_over) if by_heap else self._best_of_walk(memory, passed_over)
+        is_bounded = self._policy.is_bounded
+        rank = self._best_of_walk(memory, passed_over) if is_bounded else self._best_of_heap(memory, passed_over)
         if rank is None:
             return None
         placed = memory.verdicts[rank.name].placed
@@ -336,7 +338,7 @@ class Candidates:
     def _judge(self, memory: _Memory, name: NodeName) -> _Verdict:
         state, shape = self._ledger.states[name], memory.shape
         self.judged += 1
-        placed = judge(shape, state, memory.dialect, self._policy.cards)
+        placed = judged(self._ledger, self._policy, shape, state, self._grounds)
         rank = None
         if placed is not None:
             rank = ranked(self._policy, shape, state, placed, memory.index.stands[name].tie)
@@ -389,7 +391,7 @@ class Candidates:
 
     def _asked_width(self, shape: Shape) -> int | None:
         """Which family *shape* is answered from, None if from its own heap."""
-        return None if self._policy.others else self._width(shape)
+        return self._width(shape) if self._policy.is_bounded else None
 
     def _width(self, shape: Shape) -> int:
         """How many cards *shape* asks where free amounts bound the score, else 0."""
@@ -399,10 +401,23 @@ class Candidates:
 
     # ------------------------------------------------------------------ keeping
 
+    def judge_anew(self, policy: NodePolicy) -> None:
+        """Forget all verdicts, which *policy*, the same but for its tables, may not give."""
+        self._policy = policy
+        self._grounds = self._new_grounds()
+        self._memories.clear()
+        self._verdicts = 0
+
+    def _new_grounds(self) -> Grounds | None:
+        tables = self._policy.tables
+        return None if tables is None else Grounds(self._ledger.catalog, tables)
+
     def _refresh(self) -> None:
         self._indices.refresh()
         while self._indices.gone:
             name = self._indices.gone.pop()
+            if self._grounds is not None:
+                self._grounds.drop(name)
             for memory in self._memories.values():
                 self._verdicts -= memory.verdicts.pop(name, None) is not None
                 memory.open.discard(name)

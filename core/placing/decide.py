@@ -13,6 +13,7 @@ from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing.candidates import Candidates
+from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, scan
 from core.port import Choosing, Violation
@@ -168,7 +169,13 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
     for wished in (shape, *preferred_shapes(ledger, shape)):
         placed = dialect.place(cards, wished.request, policy.cards)
-        if placed is not None and placed.assignment == placement.assignment:
+        if placed is None:
+            continue
+        if placed.assignment == placement.assignment:
+            return True
+        wanted = Wanted(wished.dialect, wished.request, wished.amounts)
+        # What was best when it was reserved need not be by what is known now.
+        if policy.tables is not None and is_of_one_card(ledger.catalog, wanted, cards, placement.assignment):
             return True
     return False
 

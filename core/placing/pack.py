@@ -3,19 +3,24 @@
 Two things are lost when a share is placed. A hole that is left on a card may be of a size that few pods ask for: how
 much of it is expected never to be sold is found by dynamic programming over the sizes that pods do ask (`losses`).
 And cards may be left on a node whose cpu or memory is used up: then nobody can take them (stranding). A pod goes where
-the sum of both grows least. Cards are measured in steps, a hundredth each, whatever their unit.
+the sum of both grows least. Cards are measured in steps, a hundredth each, whatever their unit; a hole is as large as
+the scarcest of what is left of its card.
 
 The tables are made of all pods that asked, those that found no room too; older ones count less.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from core import names
 from core.nodefit import Amounts
+from core.port import Hole
+from core.settings import DialectName
 
 # A card has so many steps.
 STEPS: Final = 100
+# What of a node can run out before its cards do.
+RESOURCES: Final = (names.CPU, names.MEMORY)
 # So many pods are looked ahead. Beyond 100 the tables believe that every hole is sold one day, and packing gets worse.
 _ROUNDS: Final = 60
 # Tables are made anew after so many pods, and then after every so many.
@@ -23,8 +28,9 @@ _FIRST: Final = (50, 100, 200, 400, 800)
 _EVERY: Final = 1000
 # A pod counts half of one that asked so many pods later.
 _HALF_LIFE: Final = 20_000
-# What counts less than this is forgotten.
+# What counts less than this is forgotten; of more different requests than these, those that count least.
 _FORGOTTEN: Final = 1 / 64
+_KINDS_MAX: Final = 4096
 # From which part of what the cluster has on all pods ask for a resource so that it would run out before the cards do,
 # and how fast that counts; how much more of it a step of a card is then said to need, and what keeping it is worth.
 _SCARCE_FROM: Final = 0.97
@@ -33,24 +39,19 @@ _SCARCE_MORE: Final = 0.1
 _SCARCE_KEPT: Final = 0.01
 # Tables that differ by less than this part lead to the same places, nearly always.
 _MOVED: Final = 0.01
+# Scores that differ by less than this are equal.
+_DIGITS: Final = 9
+
+# Cards that are parted alike: whose they are, and what their dialect tells them by.
+Size = tuple[DialectName, Hashable]
+# What a pod asks of cards: in whose words, and what; None of one that asks for none.
+Request = tuple[DialectName, Hashable] | None
 
 
-class Asked(NamedTuple):
-    """What a pod asks: *steps* of each of so many *cards* (0 and 0 without), and of its node."""
-
-    steps: int
-    cards: int
-    amounts: Amounts
-
-
-def steps_asked(amount: int, total: int) -> int:
-    """How many steps of a card of *total* a share of *amount* takes, the last in part."""
-    return min(-(-amount * STEPS // max(total, 1)), STEPS)
-
-
-def steps_free(free: int, total: int) -> int:
-    """How many whole steps are left of a card of *total* with *free* left."""
-    return max(min(free * STEPS // max(total, 1), STEPS), 0)
+def steps_free(hole: Hole) -> int:
+    """How many whole steps of one card are left: of its memory, or of what else is shared of it, if that is less."""
+    free = min(hole.free * STEPS // max(hole.total, 1), hole.spare_pct * STEPS // 100)
+    return max(min(free, STEPS), 0)
 
 
 def losses(parts: Mapping[int, float]) -> tuple[float, ...]:
@@ -69,11 +70,11 @@ def losses(parts: Mapping[int, float]) -> tuple[float, ...]:
                 taken = asked + sold[free - asked] if asked <= free else 0.0
                 coming[free] += part * max(now, taken)
         sold = coming
-    return tuple(free - expected for free, expected in enumerate(sold))
+    return tuple([free - expected for free, expected in enumerate(sold)])
 
 
-class Tables(NamedTuple):
-    """What is known at one moment.
+class Table(NamedTuple):
+    """What is known of cards of one size.
 
     loss: as `losses`. per_step: of each resource of a node that can run out, how much goes with one step of a card.
     scarce: 0 to 1, how surely such a resource runs out before the cards do.
@@ -83,30 +84,14 @@ class Tables(NamedTuple):
     per_step: tuple[tuple[str, float], ...]
     scarce: float = 0.0
 
-    def lost(self, free: Iterable[int], left: Mapping[str, int]) -> float:
-        """How many steps of a node's cards are expected never to be sold.
+    def needs(self, resource: str) -> float:
+        """How much of *resource* goes with one step."""
+        for name, per_step in self.per_step:
+            if name == resource:
+                return per_step
+        return 0.0
 
-        Args:
-            free: the free steps of each card.
-            left: what is left of the node's resources, by name.
-        """
-        holes, total = 0.0, 0
-        for steps in free:
-            holes += self.loss[steps]
-            total += steps
-        if not total:
-            return 0.0
-        carried = min((left.get(name, 0) / per_step for name, per_step in self.per_step), default=total)
-        return holes + max(total - carried, 0.0)
-
-    def score(
-        self, before: Iterable[int], left: Mapping[str, int], after: Iterable[int], left_after: Mapping[str, int]
-    ) -> float:
-        """How good it is to place a pod on a node that is *before* and *after* it as `lost` has it; more is better."""
-        free = tuple(after)
-        return self.lost(before, left) - self.lost(free, left_after) + _SCARCE_KEPT * self.scarce * sum(free)
-
-    def is_like(self, other: "Tables") -> bool:
+    def is_like(self, other: "Table") -> bool:
         """Whether *other* says nearly the same, so that scores need not be computed anew."""
         near = all(abs(one - two) <= _MOVED * STEPS for one, two in zip(self.loss, other.loss, strict=True))
         mine, others = dict(self.per_step), dict(other.per_step)
@@ -119,60 +104,193 @@ class Tables(NamedTuple):
 
 
 # Before pods were seen no hole is lost, and ten cores go with a card.
-NOTHING_KNOWN: Final = Tables((0.0,) * (STEPS + 1), ((names.CPU, 10_000 / STEPS),))
+NOTHING_KNOWN: Final = Table((0.0,) * (STEPS + 1), ((names.CPU, 10_000 / STEPS),))
+
+
+class Tables:
+    """What is known at one moment of each size of card."""
+
+    __slots__ = ("by_size",)
+
+    def __init__(self, by_size: Mapping[Size, Table]) -> None:
+        self.by_size: Final = by_size
+
+    def of(self, size: Size) -> Table:
+        """What is known of cards of *size*."""
+        return self.by_size.get(size, NOTHING_KNOWN)
+
+    def is_like(self, other: "Tables") -> bool:
+        """Whether *other* says nearly the same of every size."""
+        mine, others = self.by_size, other.by_size
+        return mine.keys() == others.keys() and all(mine[size].is_like(others[size]) for size in mine)
+
+
+# Before pods were seen.
+NO_TABLES: Final = Tables({})
+
+
+class Lost(NamedTuple):
+    """What of a node's cards is expected never to be sold, in steps.
+
+    holes: what is left on its cards and nobody asks for. free: what is left on them in all. needed: what of each
+    resource goes with that. kept: what keeping it free counts where a resource is scarce.
+    """
+
+    holes: float
+    free: int
+    needed: tuple[tuple[str, float], ...]
+    kept: float
+
+    def stranded(self, left: Mapping[str, int]) -> float:
+        """What of *free* nobody can take where so much is *left* of the node's resources; one not there is enough."""
+        carried = 1.0
+        for name, amount in self.needed:
+            if name in left and left[name] < amount:
+                carried = min(carried, max(left[name], 0) / amount)
+        return self.free * (1.0 - carried)
+
+    def with_hole(self, table: Table, old: int, new: int) -> "Lost":
+        """The same where a card of which *old* steps were free has *new*."""
+        fewer = old - new
+        return Lost(
+            self.holes - table.loss[old] + table.loss[new],
+            self.free - fewer,
+            tuple([(name, amount - fewer * table.needs(name)) for name, amount in self.needed]),
+            self.kept - _SCARCE_KEPT * table.scarce * fewer,
+        )
+
+
+class Ground(NamedTuple):
+    """A node's cards in one dialect: of each the free steps, and what is known of its size; and what is lost."""
+
+    steps: tuple[int, ...]
+    tables: tuple[Table, ...]
+    lost: Lost
+
+
+def ground(tables: Tables, dialect: DialectName, holes: Iterable[Hole]) -> Ground:
+    """The cards of which *holes* are left."""
+    lost, kept, free = 0.0, 0.0, 0
+    needed: dict[str, float] = {}
+    every: list[int] = []
+    known: list[Table] = []
+    size: Hashable = None
+    table = NOTHING_KNOWN
+    for hole in holes:
+        # Cards of a node are mostly of one size, which is a large value.
+        if hole.size is not size:
+            size = hole.size
+            table = tables.of((dialect, size))
+        steps = steps_free(hole)
+        every.append(steps)
+        known.append(table)
+        lost += table.loss[steps] * hole.cards
+        steps *= hole.cards
+        free += steps
+        kept += _SCARCE_KEPT * table.scarce * steps
+        for name, per_step in table.per_step:
+            needed[name] = needed.get(name, 0.0) + per_step * steps
+    return Ground(tuple(every), tuple(known), Lost(lost, free, tuple(needed.items()), kept))
+
+
+def score(before: Lost, left: Mapping[str, int], after: Lost, left_after: Mapping[str, int]) -> float:
+    """How good it is to place a pod on a node that is *before* and *after* it, of whose resources so much is left."""
+    lost = before.holes + before.stranded(left) - after.holes - after.stranded(left_after)
+    return round(lost + after.kept, _DIGITS)
+
+
+class Asked(NamedTuple):
+    """What a request takes of idle cards of one size: *steps* of the card of which it takes most, *total* of all."""
+
+    steps: int
+    total: int
+
+
+class Count:
+    """Pods that ask the same of cards: how many, older ones less, and what they ask of their nodes in all."""
+
+    __slots__ = ("amounts", "weight")
+
+    def __init__(self) -> None:
+        self.weight = 0.0
+        self.amounts: dict[str, float] = {}
 
 
 class Mix:
     """The pods that asked, counted by what they ask."""
 
-    def __init__(self, resources: tuple[str, ...]) -> None:
-        """Begin with none; *resources* of nodes can run out."""
-        self._resources: Final = resources
-        self._counts: Final[dict[Asked, float]] = {}
-        self._seen = 0
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._counts: Final[dict[Request, Count]] = {}
+        self.seen = 0
 
-    def add(self, asked: Asked) -> bool:
-        """A pod asks *asked*; True when tables are to be made anew."""
-        self._counts[asked] = self._counts.get(asked, 0.0) + 1.0
-        self._seen += 1
-        if self._seen % _EVERY == 0:
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """What the pods asked, each once, in the order in which they first did."""
+        return tuple(self._counts)
+
+    def add(self, request: Request, amounts: Amounts) -> bool:
+        """A pod asks *request* of cards and *amounts* of its node; True when tables are to be made anew."""
+        count = self._counts.get(request)
+        if count is None:
+            count = self._counts[request] = Count()
+        count.weight += 1.0
+        for name, amount in amounts:
+            if name in RESOURCES:
+                count.amounts[name] = count.amounts.get(name, 0.0) + amount
+        self.seen += 1
+        if len(self._counts) > _KINDS_MAX:
+            self._forget_some()
+        if self.seen % _EVERY == 0:
             self._age()
             return True
-        return self._seen in _FIRST
+        return self.seen in _FIRST
+
+    def _forget_some(self) -> None:
+        rare = sorted(self._counts.items(), key=lambda one: one[1].weight)
+        for request, _ in rare[: _KINDS_MAX // 4]:
+            del self._counts[request]
 
     def _age(self) -> None:
         older = 0.5 ** (_EVERY / _HALF_LIFE)
-        for asked, count in list(self._counts.items()):
-            if count * older < _FORGOTTEN:
-                del self._counts[asked]
-            else:
-                self._counts[asked] = count * older
+        for request, count in list(self._counts.items()):
+            count.weight *= older
+            if count.weight < _FORGOTTEN:
+                del self._counts[request]
+                continue
+            for name in count.amounts:
+                count.amounts[name] *= older
 
-    def tables(self, have: Mapping[str, int], cards: int) -> Tables:
-        """What the pods so far tell of a cluster with *cards* cards that has *have* of each resource."""
+    def table(self, asked: Mapping[Request, Asked], have: Mapping[str, int], cards: int) -> Table:
+        """What the pods so far say of cards of one size.
+
+        Args:
+            asked: what of these cards each request would take; one that cannot have them is not there.
+            have: of each resource, how much the cluster has.
+            cards: how many such cards.
+        """
         parts: dict[int, float] = {}
         steps = 0.0
-        beside, of_all = dict.fromkeys(self._resources, 0.0), dict.fromkeys(self._resources, 0.0)
-        # In one order, so that the same pods make the same tables to the last bit.
-        for asked, count in sorted(self._counts.items()):
-            for name, amount in asked.amounts:
-                if name in beside:
-                    of_all[name] += count * amount
-                    beside[name] += count * amount * bool(asked.cards)
-            if asked.cards:
-                parts[asked.steps] = parts.get(asked.steps, 0.0) + count
-                steps += count * asked.steps * asked.cards
+        beside, of_all = dict.fromkeys(RESOURCES, 0.0), dict.fromkeys(RESOURCES, 0.0)
+        for request, count in self._counts.items():
+            takes = asked.get(request)
+            if takes is None and request is not None:
+                continue
+            for name, amount in count.amounts.items():
+                of_all[name] += amount
+                beside[name] += amount if takes is not None else 0.0
+            if takes is not None and takes.steps:
+                parts[takes.steps] = parts.get(takes.steps, 0.0) + count.weight
+                steps += count.weight * takes.total
         if not steps:
             return NOTHING_KNOWN
         with_cards = sum(parts.values())
-        scarce = {name: _scarcity(of_all[name] / steps, have.get(name, 0), cards) for name in self._resources}
-        per_step = tuple(
-            (name, beside[name] / steps * (1.0 + _SCARCE_MORE * scarce[name]))
-            for name in self._resources
-            if beside[name]
-        )
-        loss = losses({asked: count / with_cards for asked, count in parts.items()})
-        return Tables(loss, per_step, max(scarce.values(), default=0.0))
+        scarce = {name: _scarcity(of_all[name] / steps, have.get(name, 0), cards) for name in RESOURCES}
+        per_step = [
+            (name, beside[name] / steps * (1.0 + _SCARCE_MORE * scarce[name])) for name in RESOURCES if beside[name]
+        ]
+        loss = losses({asking: weight / with_cards for asking, weight in sorted(parts.items())})
+        return Table(loss, tuple(per_step), max(scarce.values()))
 
 
 def _scarcity(asked_per_step: float, have: int, cards: int) -> float:
@@ -181,3 +299,42 @@ def _scarcity(asked_per_step: float, have: int, cards: int) -> float:
         return 0.0
     pressure = asked_per_step / (have / (cards * STEPS))
     return min(max((pressure - _SCARCE_FROM) / _SCARCE_OVER, 0.0), 1.0)
+
+
+class Stock:
+    """The cards that a cluster has, nothing in use, and what there is beside them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.have: Final = dict.fromkeys(RESOURCES, 0)
+        # By size how many cards there are, and those of the node that has most of them.
+        self.cards: Final[dict[Size, int]] = {}
+        self.samples: Final[dict[Size, tuple[Any, ...]]] = {}
+        self._most: Final[dict[Size, int]] = {}
+
+    def add(self, dialect: DialectName, cards: tuple[Any, ...], holes: tuple[Hole, ...]) -> None:
+        """A node has *cards*, of which *holes* are left when nothing is in use."""
+        counts: dict[Hashable, int] = {}
+        for hole in holes:
+            counts[hole.size] = counts.get(hole.size, 0) + hole.cards
+        for what, count in counts.items():
+            size = (dialect, what)
+            self.cards[size] = self.cards.get(size, 0) + count
+            if count > self._most.get(size, 0):
+                self._most[size], self.samples[size] = count, cards
+
+    def beside(self, allocatable: Mapping[str, int]) -> None:
+        """A node has so much of each resource."""
+        for name in RESOURCES:
+            self.have[name] += allocatable.get(name, 0)
+
+
+def taken(size: Hashable, before: Iterable[Hole], after: Iterable[Hole]) -> Asked | None:
+    """What of cards of *size* is taken between *before* and *after*; None if nothing."""
+    most = total = 0
+    for old, new in zip(before, after, strict=True):
+        if old.size != size:
+            continue
+        steps = steps_free(old) * old.cards - steps_free(new) * new.cards
+        most, total = max(most, min(steps, STEPS)), total + steps
+    return Asked(most, total) if most else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from core import names
 from core.model import NodeName
+from core.placing.pack import NO_TABLES, Tables
 from core.settings import NodeWeights, Policy, Settings
 
 
@@ -24,11 +25,20 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodePolicy:
-    """How nodes compare: the card policy, the weight of device scores (0: ties alone decide), other weights."""
+    """How nodes compare: the card policy, the weight of device scores (0: ties alone decide), other weights.
+
+    tables: by what is lost on a node and a card, not by device scores; then the first of equal nodes by name is taken.
+    """
 
     cards: Policy
     weight: int
     others: NodeWeights = field(default_factory=NodeWeights)
+    tables: Tables | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether what is free on a node's cards bounds how good it is."""
+        return not self.others and self.tables is None
 
     def rank(self, score: float, tie_ppm: int, name: NodeName) -> Rank:
         """Where a node stands whose placement scored *score*."""
@@ -39,13 +49,18 @@ class NodePolicy:
 
         One whose cards hold more than they have is as full as a full one.
         """
+        if self.tables is not None:
+            return 0
         full = min(used_ppm, 1_000_000)
         return -full if self.cards is Policy.BINPACK else full
 
 
 def node_policy(settings: Settings) -> NodePolicy:
     """The policy that *settings* ask for; a weight below 0 counts as 0."""
-    return NodePolicy(settings.policy, max(settings.schedule_weight, 0), settings.node_weights)
+    is_pack = settings.policy is Policy.PACK
+    cards = Policy.BINPACK if is_pack else settings.policy
+    tables = NO_TABLES if is_pack else None
+    return NodePolicy(cards, max(settings.schedule_weight, 0), settings.node_weights, tables)
 
 
 def rounded(score: float) -> int:

@@ -7,6 +7,7 @@ from core import nodefit
 from core.ledger import Ledger, NodeState
 from core.model import HostPort, NodeConstraints, NodeName
 from core.nodefit import Amounts
+from core.placing.holes import Grounds, Wanted, packed
 from core.placing.score import NodePolicy, Rank, resource_score
 from core.port import AnyJudging, Placed
 from core.settings import DialectName, Policy
@@ -109,6 +110,17 @@ def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
     return dialect.place(cards, shape.request, policy)
 
 
+def judged(
+    ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, grounds: Grounds | None = None
+) -> Placed[Any] | None:
+    """The same with the cards, and the score, that *policy* gives it there; *grounds*: what is remembered of nodes."""
+    placed = judge(shape, state, ledger.catalog.judging(shape.dialect), policy.cards)
+    if placed is None or policy.tables is None:
+        return placed
+    grounds = grounds or Grounds(ledger.catalog, policy.tables)
+    return packed(ledger.catalog, grounds, Wanted(shape.dialect, shape.request, shape.amounts), state, placed)
+
+
 def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> bool:
     """Whether the node of *state* takes *shape*, its static rules included, wherever other pods are."""
     cards = state.cards(shape.dialect)
@@ -139,7 +151,7 @@ def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, b
     if shape.peers is not None and ledger.topology.refuses(shape.peers, state.facts.name):
         return best
     dialect = ledger.catalog.judging(shape.dialect)
-    placed = judge(shape, state, dialect, policy.cards)
+    placed = judged(ledger, policy, shape, state)
     if placed is None:
         return best
     tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)

@@ -123,7 +123,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
 
 def policy(checks: Checks, found: object, place: str) -> Policy:
     """A policy by its word; ``index`` is upstream's order."""
-    word = checks.word(found, place, (Policy.BINPACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
+    word = checks.word(found, place, (Policy.BINPACK, Policy.PACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
     return Policy.INDEX if word == _INDEX_WORD else Policy(word)
 
 

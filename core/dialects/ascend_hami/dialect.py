@@ -18,6 +18,7 @@ from core.port import (
     Furnishing,
     Healing,
     Held,
+    Hole,
     InFlight,
     Locking,
     LockStep,
@@ -25,6 +26,7 @@ from core.port import (
     Metering,
     NodeRoom,
     Offer,
+    Packing,
     Placed,
     Reading,
     Reason,
@@ -40,7 +42,14 @@ from core.warnings import AdmissionWarning
 
 
 class AscendHami(
-    Locking, Counting, Furnishing[Request], Reading[Request], Healing[Card], Typical[Card], Metering[Assignment]
+    Locking,
+    Counting,
+    Furnishing[Request],
+    Reading[Request],
+    Healing[Card],
+    Typical[Card],
+    Metering[Assignment],
+    Packing[Card, Request, Assignment],
 ):
     """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
 
@@ -140,6 +149,22 @@ class AscendHami(
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
         """With `bounded` False: the highest score that a node with *idle* idle chips can reach."""
         return fit.idle_score(request, idle, policy)
+
+    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
+        """What is left of each chip to be sold."""
+        return usage.holes(cards)
+
+    def by_card(self, request: Request) -> bool:
+        """Where one container asks for one chip."""
+        return len(request.asks) == 1 and request.asks[0].number == 1
+
+    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
+        """What would be left of the chip at *slot*."""
+        return fit.left(cards[slot], request)
+
+    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+        """What *request* gets of the chip at *slot*."""
+        return fit.alone(cards, request, slot)
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The chips that hold more than they have, each as a sentence with numbers."""

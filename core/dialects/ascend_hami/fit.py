@@ -7,11 +7,11 @@ as they say.
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
-from core.dialects.ascend_hami import keys
+from core.dialects.ascend_hami import keys, usage
 from core.dialects.ascend_hami.cards import Card, Cut, Fixed, Kind, cores_total
 from core.dialects.ascend_hami.requests import Ask, Request
 from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
-from core.port import Placed, Reason, Shortfall, Want
+from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD
 from core.settings import Policy
 
@@ -37,6 +37,22 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Ass
         return Placed(assignment, _single_score(cards, slots, policy))
     picks = _picks(cards, request, policy)
     return None if isinstance(picks, _Stuck) else _placed(cards, picks, request, policy)
+
+
+def left(card: Card, request: Request) -> Hole | None:
+    """What would be left of *card* if *request*, which is for one chip, got it; None if it does not take that."""
+    ask = request.asks[0]
+    if refusal(card, ask, request) is not None:
+        return None
+    charge = charge_of(0, card.fixed.uuid, wanted(ask, card.fixed, soft=request.soft), ask.cores, soft=request.soft)
+    return usage.holes(usage.take((card,), Assignment(request.word, request.soft, 0, (), (charge,))))[0]
+
+
+def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+    """What *request*, which is for one chip, gets of the chip at *slot*, which takes it."""
+    entries, charges = _shares(cards, [slot], request.asks[0], request)
+    assignment = Assignment(request.word, request.soft, request.segments, tuple(entries), tuple(charges))
+    return Placed(assignment, _single_score(cards, [slot], _BINPACK))
 
 
 class _Stuck(NamedTuple):

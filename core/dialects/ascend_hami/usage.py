@@ -12,7 +12,7 @@ from core.dialects.ascend_hami.devices import Assigned, Segment, Unreadable, dec
 from core.dialects.ascend_hami.requests import is_soft
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, NodeRoom, Reason, Room, Tally
+from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
 from core.settings import AscendChip, Tables
 
 _new_tuple: Final = tuple.__new__
@@ -256,6 +256,20 @@ def room(cards: Sequence[Card]) -> NodeRoom:
             spare = max(cores, 100) - used_cores
         rooms.append(_new_tuple(Room, (kind, memory - used_memory, max(spare, 0), None)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+
+
+def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
+    """What is left of each chip to be sold: of its memory, and of cores (soft) or AI cores and AI CPUs (templates)."""
+    found: list[Hole] = []
+    for card in cards:
+        fixed = card.fixed
+        is_open = fixed.fault is None and not card.unread and card.used_slots < fixed.slots
+        left = [(fixed.ai_core, card.used_ai_core), (fixed.ai_cpu, card.used_ai_cpu)]
+        if fixed.soft:
+            left = [(max(fixed.cores, 100), card.used_cores)]
+        spare_pct = min([100, *[(total - used) * 100 // total for total, used in left if total]])
+        found.append(Hole(fixed.kind, fixed.memory - card.used_memory if is_open else 0, fixed.memory, spare_pct))
+    return tuple(found)
 
 
 def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port import CardShare, DialectSpec, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
+from core.port import CardShare, DialectSpec, Hole, NodeRoom, Packing, Placed, Reason, Room, Shortfall, Tally, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
-class GpuMemory(Mode):
+class GpuMemory(Mode, Packing[Card, Request, Assignment]):
     """`core.port.Dialect` for the share plugin's memory mode."""
 
     name = DialectName("gpu_memory")
@@ -101,6 +101,30 @@ class GpuMemory(Mode):
         """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
         del request
         return 100.0 if idle and policy is Policy.SPREAD else 0.0
+
+    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
+        """The memory that is left of each card."""
+        return tuple(
+            Hole(card.kind, card.memory - card.used_memory if card.fault is None else 0, card.memory) for card in cards
+        )
+
+    def by_card(self, request: Request) -> bool:
+        """Always."""
+        del request
+        return True
+
+    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
+        """The memory that would be left of the card at *slot*."""
+        card = cards[slot]
+        if _refusal(card, request.total, request.selection) is not None:
+            return None
+        return Hole(card.kind, card.memory - card.used_memory - request.total, card.memory)
+
+    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+        """The memory of the card at *slot*."""
+        card, memory = cards[slot], request.total
+        assignment = Assignment((card.position,), memory, len(request.amounts))
+        return Placed(assignment, _score(card, memory, Policy.BINPACK))
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The cards that hold more memory than they have."""

@@ -13,12 +13,25 @@ from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import AnyPod
 from core.names import WISHED_INDICES
-from core.port import CardShare, DialectSpec, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Violation, Want
+from core.port import (
+    CardShare,
+    DialectSpec,
+    Hole,
+    NodeRoom,
+    Packing,
+    Placed,
+    Reason,
+    Room,
+    Shortfall,
+    Tally,
+    Violation,
+    Want,
+)
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
-class GpuNumber(Mode):
+class GpuNumber(Mode, Packing[Card, Request, Assignment]):
     """`core.port.Dialect` for the share plugin's number mode."""
 
     name = DialectName("gpu_number")
@@ -81,6 +94,10 @@ class GpuNumber(Mode):
         """Upstream scores whole cards 0 (nvidia 3.13)."""
         del request, idle, policy
         return 0.0
+
+    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
+        """All of each idle card."""
+        return tuple(Hole(card.kind, int(card.fault is None and not card.pods), 1) for card in cards)
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The cards that more than one pod holds."""

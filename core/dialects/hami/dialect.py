@@ -20,6 +20,7 @@ from core.port import (
     Furnishing,
     Healing,
     Held,
+    Hole,
     Identifying,
     InFlight,
     Locking,
@@ -29,6 +30,7 @@ from core.port import (
     Metering,
     NodeRoom,
     Offer,
+    Packing,
     Placed,
     Reading,
     Reason,
@@ -55,6 +57,7 @@ class Hami(
     Typical[Card],
     Metering[Assignment],
     Exposing[Card, Assignment],
+    Packing[Card, Request, Assignment],
 ):
     """`core.port.Dialect` and `core.port.Locking` for NVIDIA cards handed over by HAMi's device plugin."""
 
@@ -157,6 +160,27 @@ class Hami(
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
         """With `bounded` False: the score of a node with *idle* idle cards."""
         return fit.idle_score(request, idle, policy)
+
+    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
+        """What is left of each card to be sold."""
+        return usage.holes(cards)
+
+    def packs(self, request: Request) -> bool:
+        """Unless the pod says how nodes compare."""
+        return not request.order.nodes
+
+    def by_card(self, request: Request) -> bool:
+        """Where one container asks for one card, and the pod does not say how cards compare."""
+        order = request.order
+        return len(request.asks) == 1 and request.asks[0].number == 1 and not (order.policies or order.bound)
+
+    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
+        """What would be left of the card at *slot*."""
+        return fit.left(cards[slot], request)
+
+    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+        """What *request* gets of the card at *slot*."""
+        return fit.alone(cards, request, slot)
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The cards that hold more than they have, each as a sentence with numbers."""

@@ -12,7 +12,7 @@ from core.dialects.hami.cards import Card, Fixed, Kind, label_of
 from core.dialects.hami.orders import Ranking
 from core.dialects.hami.requests import EVEN, Ask, Request
 from core.dialects.hami.usage import Assignment, Entry
-from core.port import Placed, Reason, Shortfall, Want
+from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD, type_words
 from core.settings import Policy
 
@@ -43,6 +43,31 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Ass
     slots = _slots(cards)
     assignment = usage.assigned(request.segments, entries, ending, slots)
     return Placed(assignment, _score(cards, entries, slots, request, policy))
+
+
+def left(card: Card, request: Request) -> Hole | None:
+    """What would be left of *card* if *request*, which is for one card, got it; None if it does not take that."""
+    ask = request.asks[0]
+    if refusal(card, ask, request) is not None:
+        return None
+    entry = _entry(card, ask)
+    slices = card.slices if entry.slice is None else tuple(sorted((*card.slices, entry.slice)))
+    after = Card(
+        card.fixed,
+        card.used_slots + 1,
+        card.used_memory + entry.memory_mib,
+        card.used_cores + entry.cores,
+        slices,
+        card.unread,
+    )
+    return usage.holes((after,))[0]
+
+
+def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+    """What *request*, which is for one card, gets of the card at *slot*, which takes it."""
+    ask = request.asks[0]
+    ending = frozenset({ask.container}) if ask.initial else _NO_ENDING
+    return Placed(usage.assigned(request.segments, [_entry(cards[slot], ask)], ending, _slots(cards)), 0.0)
 
 
 def _slots(cards: Sequence[Card]) -> dict[str, int]:

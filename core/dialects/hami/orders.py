@@ -16,7 +16,12 @@ from core.settings import Policy
 # A card as it is compared: lower comes first.
 Rank = tuple[float, ...]
 Ranking = Callable[[int, Card], Rank]
-_BY_SETTINGS: Final = {Policy.BINPACK: (keys.BINPACK,), Policy.SPREAD: (keys.SPREAD,), Policy.INDEX: (keys.SPREAD,)}
+_BY_SETTINGS: Final = {
+    Policy.BINPACK: (keys.BINPACK,),
+    Policy.PACK: (keys.BINPACK,),
+    Policy.SPREAD: (keys.SPREAD,),
+    Policy.INDEX: (keys.SPREAD,),
+}
 _SCORING: Final = (keys.BINPACK, keys.SPREAD, keys.NUMA)
 
 

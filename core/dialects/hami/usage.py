@@ -12,7 +12,7 @@ from core.dialects.hami import keys, mig
 from core.dialects.hami.cards import Card, Fixed, label_of
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, NodeRoom, Reason, Room, Tally
+from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
 from core.settings import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Entry as Written
@@ -329,6 +329,21 @@ def room(cards: Sequence[Card]) -> NodeRoom:
 def idle_cards(cards: Sequence[Card]) -> int:
     """How many of *cards* nobody uses and a pod could, as `room` counts them."""
     return sum([not card.used_slots and card.fixed.fault is None and not card.unread for card in cards])
+
+
+def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
+    """What is left of each card to be sold, its cores beside its memory; nothing of one that has no share left."""
+    found: list[Hole] = []
+    for fixed, used_slots, used_memory, used_cores, slices, unread in cards:
+        is_open = fixed.fault is None and not unread and used_slots < fixed.slots
+        if slices and mig.conflicting(slices):
+            is_open = False
+        free = fixed.memory - used_memory if is_open else 0
+        # Memory and cores of instances are rounded: of a card that is cut, its memory tells.
+        is_cut = fixed.mode == keys.MIG
+        spare_pct = 100 if is_cut else (fixed.cores - used_cores) * 100 // max(fixed.cores, 1)
+        found.append(Hole(fixed.kind, free, fixed.memory, spare_pct))
+    return tuple(found)
 
 
 def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:

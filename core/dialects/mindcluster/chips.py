@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.mindcluster.templates import NO, NULL, SLICE_CORES, TEMPLATES, UNKNOWN_BIT, YES
-from core.port import NodeRoom, Reason, Room, Tally
+from core.port import Hole, NodeRoom, Reason, Room, Tally
 
 # A slice whose template is not known: it is there, and nobody can tell how much it takes.
 UNKNOWN: Final = "?"
@@ -181,6 +181,19 @@ def fits(one: Chip, cores: int, cpus: int, dvpp: str) -> bool:
     if one.segmented and one.vgroups >= 3 and (cores >= 4 or (one.vgroups >= 4 and cores >= 2)):
         return False
     return dvpp == NO or one.dvpp == YES or (dvpp == NULL and one.dvpp == NULL)
+
+
+def holes(chips: Sequence[Chip]) -> tuple[Hole, ...]:
+    """The AI cores and AI CPUs that are left of each chip; none of one that takes nothing new."""
+    return tuple(
+        Hole(
+            one.fixed.cores,
+            one.free_cores if one.there else 0,
+            one.fixed.cores,
+            one.free_cpus * 100 // max(one.fixed.cpus, 1),
+        )
+        for one in chips
+    )
 
 
 def overcommitted(chips: Sequence[Chip]) -> tuple[str, ...]:

@@ -19,10 +19,12 @@ from core.port import (
     Furnishing,
     Healing,
     Held,
+    Hole,
     InFlight,
     NodeDocuments,
     NodeRoom,
     Offer,
+    Packing,
     Place,
     Placed,
     Reading,
@@ -40,7 +42,9 @@ from core.warnings import AdmissionWarning
 from core.wire.mindcluster import node_documents
 
 
-class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip]):
+class MindCluster(
+    Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip], Packing[Chip, Request, Assignment]
+):
     """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
     name: DialectName = DialectName("mindcluster")
@@ -165,6 +169,10 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """No score is above this; only asked where scores have no weight."""
         del request, idle, policy
         return 100.0
+
+    def holes(self, cards: Sequence[Chip]) -> tuple[Hole, ...]:
+        """The AI cores and AI CPUs that are left of each chip."""
+        return _chips.holes(cards)
 
     def overcommitted(self, cards: Sequence[Chip]) -> tuple[str, ...]:
         """The chips that hold more than they have."""

@@ -26,6 +26,7 @@ from core.port import (
     Exposing,
     Healing,
     Held,
+    Hole,
     Identifying,
     InFlight,
     Marking,
@@ -33,6 +34,7 @@ from core.port import (
     Modes,
     NodeRoom,
     Offer,
+    Packing,
     Placed,
     Reading,
     Reason,
@@ -64,6 +66,7 @@ class Vgpu(
     Healing[Card],
     Typical[Card],
     Metering[Assignment],
+    Packing[Card, Request, Assignment],
 ):
     """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
@@ -196,6 +199,22 @@ class Vgpu(
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
         """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
         return fit.idle_score(request, idle, policy)
+
+    def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
+        """What is left of each card to be sold."""
+        return usage.holes(cards)
+
+    def by_card(self, request: Request) -> bool:
+        """Where one container asks for one card."""
+        return len(request.asks) == 1 and request.asks[0].number == 1
+
+    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
+        """What would be left of the card at *slot*."""
+        return fit.left(cards[slot], request)
+
+    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+        """What *request* gets of the card at *slot*."""
+        return fit.alone(cards, request, slot)
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The cards that hold more than they have, each as a sentence with numbers."""

@@ -10,7 +10,7 @@ from core.dialects.vgpu import keys, mig, usage
 from core.dialects.vgpu.cards import Card, Fixed, Kind, Sliced
 from core.dialects.vgpu.requests import Ask, Request
 from core.dialects.vgpu.usage import Assignment, Entry
-from core.port import Placed, Reason, Shortfall, Want
+from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD, type_words
 from core.settings import Policy
 
@@ -48,6 +48,23 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Ass
     return Placed(Assignment(tuple(entries), request.group, request.rules), score)
 
 
+def left(card: Card, request: Request) -> Hole | None:
+    """What would be left of *card* if *request*, which is for one card, got it; None if it does not take that."""
+    ask = request.asks[0]
+    if refusal(card, ask, request) is not None:
+        return None
+    fixed = card.fixed
+    charge, _ = _charged(card, ask)
+    free = fixed.memory - card.used_memory - charge if card.used_slots + 1 < fixed.slots else 0
+    return Hole(fixed.kind, free, fixed.memory, 100 - card.used_cores - ask.cores)
+
+
+def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+    """What *request*, which is for one card, gets of the card at *slot*, which takes it."""
+    picked = _picked(cards, [slot], request.asks[0], _BINPACK)
+    return Placed(Assignment(tuple(picked.entries), request.group, request.rules), picked.score)
+
+
 def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy) -> _Picked | None:
     fitting: list[tuple[int, int]] = []
     number, percent, need = ask.number, ask.percent, ask.memory
@@ -81,13 +98,8 @@ def _picked(cards: Sequence[Card], slots: list[int], ask: Ask, policy: Policy) -
     for slot in slots:
         card = cards[slot]
         fixed = card.fixed
-        need = wanted(ask, fixed)
-        charge, taken = need, None
-        if fixed.layout:
-            chosen = mig.choose(fixed.layout, card.slices, need * fixed.kind.factor)
-            if chosen is not None:
-                taken, charge = chosen.slice, chosen.charge
-        entries.append(Entry(slot, fixed.uuid, ask.container, need, ask.cores, charge, taken))
+        charge, taken = _charged(card, ask)
+        entries.append(Entry(slot, fixed.uuid, ask.container, wanted(ask, fixed), ask.cores, charge, taken))
         after = card.used_memory + charge
         used += after
         totals.append(fixed.memory)
@@ -98,6 +110,17 @@ def _picked(cards: Sequence[Card], slots: list[int], ask: Ask, policy: Policy) -
         return _Picked(entries, 100.0 * used / totals[0] if len(set(totals)) == 1 else sum(shares))
     # A card scores under spread by what it was before it took the share (S10).
     return _Picked(entries, 100.0 * idle if policy is _SPREAD else 0.0)
+
+
+def _charged(card: Card, ask: Ask) -> tuple[int, mig.Slice | None]:
+    """What *card* loses to *ask* in register units, and the slice that it gets there, if it is one."""
+    fixed = card.fixed
+    need = wanted(ask, fixed)
+    if fixed.layout:
+        chosen = mig.choose(fixed.layout, card.slices, need * fixed.kind.factor)
+        if chosen is not None:
+            return chosen.charge, chosen.slice
+    return need, None
 
 
 def wanted(ask: Ask, fixed: Fixed) -> int:

@@ -19,7 +19,7 @@ from core.dialects.vgpu.pod_devices import (
 from core.dialects.vgpu.requests import group_of, matched_rules
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, NodeRoom, Reason, Room, Tally
+from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
 from core.settings import Tables
 
 # What a card keeps sorted: groups, rules, slices.
@@ -185,6 +185,18 @@ def room(cards: Sequence[Card]) -> NodeRoom:
             if free > 0:
                 rooms.append(_new_tuple(Room, (kind, free, 100 - used_cores, narrow)))
     return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+
+
+def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
+    """What is left of each card to be sold, its cores beside its memory; nothing of one that has no share left."""
+    found: list[Hole] = []
+    for fixed, used_slots, used_memory, used_cores, _, _, slices, unread in cards:
+        is_open = fixed.fault is None and not unread and used_slots < fixed.slots
+        if slices and mig.conflicting(slices):
+            is_open = False
+        free = fixed.memory - used_memory if is_open else 0
+        found.append(Hole(fixed.kind, free, fixed.memory, 100 - used_cores))
+    return tuple(found)
 
 
 def overcommitted(cards: Sequence[Card]) -> tuple[str, ...]:

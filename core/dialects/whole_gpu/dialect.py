@@ -19,9 +19,11 @@ from core.port import (
     Complaint,
     DialectSpec,
     Held,
+    Hole,
     InFlight,
     NodeRoom,
     Offer,
+    Packing,
     Placed,
     Reading,
     Reason,
@@ -47,7 +49,7 @@ class Request(NamedTuple):
     selection: CardSelection
 
 
-class WholeGpu(Reading[Request]):
+class WholeGpu(Reading[Request], Packing[Pool, Request, int]):
     """`core.port.Dialect` for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
@@ -180,6 +182,10 @@ class WholeGpu(Reading[Request]):
         """Scores of other policies are equal: the emptiest node then wins the tie."""
         del request, idle
         return 100.0 if policy is Policy.BINPACK else 0.0
+
+    def holes(self, cards: Sequence[Pool]) -> tuple[Hole, ...]:
+        """All free GPUs of the pool."""
+        return tuple(Hole(pool.kind.models, 1, 1, cards=max(pool.free, 0)) for pool in cards)
 
     def overcommitted(self, cards: Sequence[Pool]) -> tuple[str, ...]:
         """Whether pods hold more GPUs than the node can give."""

@@ -1,0 +1,105 @@
+"""Learns the tables of the policy `pack` (`core.placing.pack`) from the pods that ask, on the cards of one ledger.
+
+A pod counts once, when it first asks, or when it is first seen bound. What it takes of a card is found out on idle
+cards of each size, by its own dialect: MiB that are rounded up to a slice or a template count as that.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from core.ledger import Ledger
+from core.model import NodeName, PodUid
+from core.placing.pack import NO_TABLES, Asked, Mix, Request, Size, Stock, Table, Tables, taken
+from core.placing.shape import Shape
+from core.port import Typical
+from core.settings import Policy
+
+# How many nodes are looked at, or requests tried, between two pauses.
+_SLICE: Final = 200
+
+
+class Learning:
+    """The pods that asked, and the tables made of them.
+
+    Attributes:
+        tables: those in force.
+        is_due: whether pods have come that they do not know of, and enough.
+        mix: what the pods asked.
+        cards: how many cards of each size there were when the tables were made.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Know nothing."""
+        self._ledger: Final = ledger
+        self._seen: Final[set[PodUid]] = set()
+        self.mix: Final = Mix()
+        self.tables = NO_TABLES
+        self.is_due = False
+        self.cards: dict[Size, int] = {}
+
+    def has_seen(self, pod: PodUid) -> bool:
+        """Whether *pod* is counted."""
+        return pod in self._seen
+
+    def saw(self, pod: PodUid, shape: Shape) -> None:
+        """*pod* asks *shape*, or is bound with it."""
+        if pod in self._seen:
+            return
+        self._seen.add(pod)
+        request = None if shape.dialect is None else (shape.dialect, shape.request)
+        if self.mix.add(request, shape.amounts):
+            self.is_due = True
+
+    def gone(self, pod: PodUid) -> None:
+        """*pod* does not exist any more; what it asked is remembered."""
+        self._seen.discard(pod)
+
+    def learn(self) -> Iterator[bool]:
+        """Make the tables anew, in slices of a few milliseconds; in the last of them they change.
+
+        Yields False where others may have their turn, and last whether the tables are others than before.
+        """
+        self.is_due = False
+        stock = Stock()
+        for at, name in enumerate(tuple(self._ledger.states), start=1):
+            if name in self._ledger.states:
+                self._add(stock, name)
+            if at % _SLICE == 0:
+                yield False
+        by_size: dict[Size, Table] = {}
+        for size, cards in stock.samples.items():
+            asked: dict[Request, Asked] = {}
+            for at, request in enumerate(self.mix.requests, start=1):
+                found = self._asked(request, size, cards)
+                if found is not None:
+                    asked[request] = found
+                if at % _SLICE == 0:
+                    yield False
+            by_size[size] = self.mix.table(asked, stock.have, stock.cards[size])
+            yield False
+        tables = Tables(by_size)
+        self.cards = stock.cards
+        has_moved = not tables.is_like(self.tables)
+        if has_moved:
+            self.tables = tables
+        yield has_moved
+
+    def _add(self, stock: Stock, name: NodeName) -> None:
+        catalog = self._ledger.catalog
+        stock.beside(self._ledger.states[name].facts.allocatable)
+        for dialect, cards in self._ledger.offered(name).items():
+            packing, port = catalog.packing.get(dialect), catalog.dialects[dialect]
+            if packing is not None and cards:
+                best = port.at_best(cards) if isinstance(port, Typical) else cards
+                stock.add(dialect, best, packing.holes(best))
+
+    def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> Asked | None:
+        """What *request* takes of idle *cards*, of one size of which there may be others among them."""
+        if request is None or request[0] != size[0]:
+            return None
+        name, what = request
+        port, packing = self._ledger.catalog.dialects[name], self._ledger.catalog.packing[name]
+        placed = port.place(cards, what, Policy.BINPACK)
+        if placed is None:
+            return None
+        return taken(size[1], packing.holes(cards), packing.holes(port.take(cards, placed.assignment)))
