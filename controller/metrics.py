@@ -44,6 +44,14 @@ class Metrics:
         self.verdicts: Final = self._gauge(
             "verdicts", "What is remembered of shapes on nodes; beyond a million the shapes asked for longest ago go."
         )
+        self.packing_pods: Final = self._gauge(
+            "packing_pods", "Pods that had asked when the tables of policy pack were last made; 0 under other policies."
+        )
+        self.packing_loss: Final = self._gauge(
+            "packing_loss",
+            "The part of a card that policy pack expects never to be sold where so many percent of it are free.",
+            ("dialect", "card", "free_pct"),
+        )
         self.tasks: Final = self._gauge("tasks", "Tasks of the event loop.")
         self.pods: Final = self._gauge("pending_pods", "Pending pods of ours, by what they wait for.", ("waiting_for",))
         self.nodes_set_aside: Final = self._gauge(

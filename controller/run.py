@@ -33,6 +33,7 @@ from controller.inbox import Inbox
 from controller.last_good import LastGood
 from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from controller.metrics import Metrics, show
+from controller.reporting import packing
 from controller.reporting.answers import Explain, answer
 from controller.reporting.audit import Audit
 from controller.reporting.callers import Callers
@@ -129,7 +130,13 @@ class Controller:
         self._context = serving.server_context()
         self._trusted = HttpListener(
             "trusted",
-            Trusted(lambda: self._callers, preview=self._preview, explain=self._answer, audit=self._audited).answer,
+            Trusted(
+                lambda: self._callers,
+                preview=self._preview,
+                explain=self._answer,
+                audit=self._audited,
+                packing=self._packed,
+            ).answer,
             self._context,
             max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
             max_body_bytes=MAX_POD_BYTES,
@@ -490,6 +497,9 @@ class Controller:
     def _audited(self) -> dict[str, Any] | None:
         return self._audit.report() if self._audit is not None else None
 
+    def _packed(self) -> dict[str, Any] | None:
+        return packing.answer(self._owner.planner.learning) if self._synced.is_set() else None
+
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
         listen, is_served = self._config.preview_listen, False
@@ -546,6 +556,7 @@ class Controller:
         remembered = owner.planner.candidates.remembered
         metrics.index_bytes.set(remembered.index_bytes)
         metrics.verdicts.set(remembered.verdicts)
+        packing.show(metrics, owner.planner.learning)
         metrics.configuration_refused.set(bool(self._active.refused))
         metrics.settings_from_before.set(self._active.from_before)
         metrics.configuration_notes.set(len(self._active.notes))

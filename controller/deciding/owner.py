@@ -185,6 +185,7 @@ class Owner:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
         self.groups.pod_gone(uid)
+        self.planner.learning.gone(uid)
         self._on_nodes.discard(uid)
         self._started.discard(uid)
         self.carded.pop(uid, None)
@@ -219,6 +220,8 @@ class Owner:
         after = self.ledger.holding(pod.uid)
         if after is not None:
             self.planner.book(pod, after.dialect, after.assignment, after.amounts)
+            if after.dialect is not None or pod.scheduler_name in self.planner.settings.scheduler_names:
+                self.planner.learn_of(pod)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
             return
@@ -322,6 +325,10 @@ class Owner:
         nothing_sent = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(nothing_sent, start=1):
             self._guarded(self._reread, entry)
+            if at % SLICE == 0:
+                yield
+        for at, pod in enumerate(list(self.carded.values()) if self.planner.learns else (), start=1):
+            self.planner.learn_of(pod)
             if at % SLICE == 0:
                 yield
         for at, pod in enumerate(self.pending.named(), start=1):

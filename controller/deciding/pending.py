@@ -120,6 +120,7 @@ class Pending:
             self._planner.unreported[entry.pod.uid] = None
             return
         self._planner.life.asks(entry, wish)
+        self._planner.learn_of(entry.pod, wish)
         delay_s = max(rest_s, self.rest_s(entry))
         if delay_s:
             self._planner.life.back_off(entry, self._clock() + delay_s)

@@ -5,6 +5,7 @@ Synchronous, and the owner's alone to call: nothing here waits between a decisio
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
 from math import inf, isinf
 from typing import Final, Protocol
 
@@ -37,6 +38,7 @@ from core.placing.decide import shape_of, still_fits
 from core.placing.fairness import Budget, Over, also_taken, taken
 from core.placing.gang import Together
 from core.placing.kinds import Kinds
+from core.placing.learning import Learning
 from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
 from core.port import Stamp
@@ -134,6 +136,7 @@ class Planner:
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
         self.kinds = Kinds(self.ledger)
+        self.learning = Learning(self.ledger)
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.catalog: Final = catalog
         self._metrics: Final = metrics
@@ -159,6 +162,7 @@ class Planner:
         self.policy = node_policy(settings)
         self.candidates = Candidates(self.ledger, self.policy)
         self.kinds = Kinds(self.ledger)
+        self.learning = Learning(self.ledger)
         yield from self.prime()
         self.locks.configure(settings)
         self.handoff.tables, self.handoff.settings = tables, settings
@@ -173,6 +177,8 @@ class Planner:
             if self._preparing is not None:
                 if next(self._preparing, False) is False:
                     self._preparing = None
+            elif self.learning.is_due:
+                self._preparing = self._learn()
             elif not self._ask_refused(now_s):
                 entry = self.units.begun() or self.life.pop(now_s)
                 if entry is None:
@@ -311,6 +317,32 @@ class Planner:
 
     def _is_prepared(self, shape: Shape) -> bool:
         return shape in self._prepared or self.candidates.is_prepared(shape)
+
+    # ------------------------------------------------------------------ learning
+
+    @property
+    def learns(self) -> bool:
+        """Whether it decides by what pods ask (`core.placing.pack`)."""
+        return self.policy.tables is not None
+
+    def learn_of(self, pod: Pod, shape: Shape | None = None) -> None:
+        """*pod* asks *shape*, which is read where it is not given; nothing is remembered where nothing is learnt."""
+        if not self.learns or self.learning.has_seen(pod.uid):
+            return
+        wish = shape or shape_of(pod, self.ledger)
+        if isinstance(wish, Shape):
+            self.learning.saw(pod.uid, wish)
+
+    def _learn(self) -> Iterator[None]:
+        """Decide by what the pods up to now ask, if that has changed; what was judged before is judged anew."""
+        for has_moved in self.learning.learn():
+            if has_moved:
+                self.policy = replace(self.policy, tables=self.learning.tables)
+                self.candidates.judge_anew(self.policy)
+                self._prepared.clear()
+            yield
+        for shape in self._primed:
+            yield from self.candidates.prepare(shape)
 
     # ------------------------------------------------------------------ gangs
 
@@ -737,7 +769,8 @@ class Planner:
     def keep_up(self) -> None:
         """Bring the indices up to date while little has changed."""
         for shape in self._primed:
-            self._best(shape)
+            if not self.learns or self.candidates.is_prepared(shape):
+                self._best(shape)
 
     def _best(self, shape: Shape, passed_over: frozenset[NodeName] = frozenset()) -> Found | None:
         while True:

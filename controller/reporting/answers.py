@@ -13,7 +13,7 @@ from core.explaining import explain
 from core.explaining.explain import Refused
 from core.ledger import Placement
 from core.model import NodeName, Pod
-from core.placing.choice import compared
+from core.placing.choice import compared, packed
 from core.placing.decide import shape_of
 from core.placing.gang import Together
 from core.placing.shape import Shape
@@ -197,6 +197,12 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if chosen:
         found["choice"] = chosen
         found["text"] += f"\nThe mode was chosen: {chosen}"
+    packing = ""
+    if isinstance(shape, Shape) and owner.planner.learns:
+        packing = await asyncio.to_thread(packed, owner.ledger.fork(), owner.planner.policy, shape, placement)
+    if packing:
+        found["packing"] = packing
+        found["text"] += f"\nBy policy pack it is where least room is expected never to be sold: {packing}"
     if holding.reason:
         found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.reason}"
     return found

@@ -24,6 +24,7 @@ PREVIEW: Final = "/v1/preview"
 # Followed by namespace and name of the pod; RBAC grants it by /v1/explain/* or /v1/explain/NAMESPACE/*.
 EXPLAIN: Final = "/v1/explain"
 AUDIT: Final = "/v1/audit"
+PACKING: Final = "/v1/packing"
 # What the API server takes as an object.
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
@@ -53,7 +54,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """/v1/preview, /v1/explain and /v1/audit."""
+    """/v1/preview, /v1/explain, /v1/audit and /v1/packing."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Trusted:
         preview: Callable[[bytes], Awaitable[dict[str, Any] | None]],
         explain: Callable[[str], Awaitable[dict[str, Any] | None]],
         audit: Callable[[], dict[str, Any] | None],
+        packing: Callable[[], dict[str, Any] | None],
     ) -> None:
         """Prepare.
 
@@ -70,6 +72,7 @@ class Trusted:
             preview: the answer to a pod's JSON; None while nothing can be said yet.
             explain: the answer for a pod by namespace/name; the same.
             audit: what the audit found; None where this process does not audit (yet).
+            packing: what policy pack has learnt; None where nothing is known yet.
         """
         self._callers = callers
         self._preview = preview
@@ -77,6 +80,7 @@ class Trusted:
         self._previews: Counter[bytes] = Counter()
         self._turn = asyncio.Lock()
         self._audit = audit
+        self._packing = packing
 
     async def answer(self, call: Call) -> Reply:
         """See `runtime.calls.App`."""
@@ -86,9 +90,13 @@ class Trusted:
         if call.path == AUDIT:
             _expect(call, "GET")
             return await self._answered(call, self._audited)
+        if call.path == PACKING:
+            _expect(call, "GET")
+            return await self._answered(call, self._packed)
         key = call.path.removeprefix(f"{EXPLAIN}/")
         if key == call.path or not all(key.partition("/")) or key.count("/") > 1:
-            raise RefusedCallError(404, f"there is nothing here; ask {PREVIEW}, {EXPLAIN}/NAMESPACE/POD or {AUDIT}")
+            known = f"{PREVIEW}, {EXPLAIN}/NAMESPACE/POD, {AUDIT} or {PACKING}"
+            raise RefusedCallError(404, f"there is nothing here; ask {known}")
         _expect(call, "GET")
         return await self._answered(call, lambda: self._explain(key))
 
@@ -108,6 +116,9 @@ class Trusted:
 
     async def _audited(self) -> dict[str, Any] | None:
         return self._audit()
+
+    async def _packed(self) -> dict[str, Any] | None:
+        return self._packing()
 
     async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
         """The answer of *ask*, for a caller that may."""

@@ -1,7 +1,8 @@
-"""Why a placed pod is served in one way and not in another: the best node of every way, compared on demand."""
+"""Why a placed pod is served as it is: the best node of every way, or by what is lost, compared on demand."""
 
 from core.ledger import Ledger, Placement
 from core.placing.decide import shapes_by_way
+from core.placing.pack import STEPS
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, scan
 from core.port import Choosing
@@ -53,3 +54,28 @@ def _verdict(here: Found | None, other: Found, way: str, preference: tuple[str, 
     if other.rank.minus_score > here.rank.minus_score:
         return "scores lower"
     return "scores higher" + ("" if way in preference or not preference else ", but is not preferred")
+
+
+def packed(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> str:
+    """One sentence: what of cards is lost where a pod is, and what would be lost on the best other node, as known now.
+
+    "" where nothing is decided by that. Looks at every node.
+    """
+    if policy.tables is None or placement.node not in ledger.states:
+        return ""
+    dialect = None if placement.dialect is None else ledger.catalog.packing.get(placement.dialect)
+    if dialect is None or not dialect.packs(shape.request):
+        return ""
+    before = ledger.fork()
+    before.release(placement.pod)
+    here = _on(before, policy, shape, placement)
+    other = scan(before, policy, shape, frozenset({placement.node}))
+    told = f"{_cost(here)} on {placement.node}" if here is not None else f"it would not fit on {placement.node} now"
+    if other is None:
+        return f"{told}; no other node takes it"
+    same = here is not None and other.placed.score == here.placed.score
+    return f"{told}; the best other node is {other.node}, with {'as much' if same else _cost(other)}"
+
+
+def _cost(found: Found) -> str:
+    return f"{max(-found.placed.score, 0.0) / STEPS:.3f} cards' worth of room"

@@ -5,17 +5,28 @@ cards of each size, by its own dialect: MiB that are rounded up to a slice or a 
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
 from core.placing.pack import NO_TABLES, Asked, Mix, Request, Size, Stock, Table, Tables, taken
 from core.placing.shape import Shape
 from core.port import Typical
-from core.settings import Policy
+from core.settings import DialectName, Policy
 
 # How many nodes are looked at, or requests tried, between two pauses.
 _SLICE: Final = 200
+# Of so many sizes of card people are told.
+_TOLD_MAX: Final = 32
+
+
+class Known(NamedTuple):
+    """What is known of cards of one size: *card* is their name for people, and *cards* how many there are."""
+
+    dialect: DialectName
+    card: str
+    cards: int
+    table: Table
 
 
 class Learning:
@@ -25,7 +36,8 @@ class Learning:
         tables: those in force.
         is_due: whether pods have come that they do not know of, and enough.
         mix: what the pods asked.
-        cards: how many cards of each size there were when the tables were made.
+        made_of: how many pods had asked when the tables were made.
+        known: what the tables know, card by card, for people; of no more than so many sizes.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -35,7 +47,8 @@ class Learning:
         self.mix: Final = Mix()
         self.tables = NO_TABLES
         self.is_due = False
-        self.cards: dict[Size, int] = {}
+        self.made_of = 0
+        self.known: tuple[Known, ...] = ()
 
     def has_seen(self, pod: PodUid) -> bool:
         """Whether *pod* is counted."""
@@ -78,7 +91,8 @@ class Learning:
             by_size[size] = self.mix.table(asked, stock.have, stock.cards[size])
             yield False
         tables = Tables(by_size)
-        self.cards = stock.cards
+        self.made_of = self.mix.seen
+        self.known = tuple([self._known(size, stock, table) for size, table in list(by_size.items())[:_TOLD_MAX]])
         has_moved = not tables.is_like(self.tables)
         if has_moved:
             self.tables = tables
@@ -92,6 +106,16 @@ class Learning:
             if packing is not None and cards:
                 best = port.at_best(cards) if isinstance(port, Typical) else cards
                 stock.add(dialect, best, packing.holes(best))
+
+    def _known(self, size: Size, stock: Stock, table: Table) -> Known:
+        dialect, what = size
+        cards = stock.samples[size]
+        holes = self._ledger.catalog.packing[dialect].holes(cards)
+        tallies = self._ledger.catalog.dialects[dialect].tally(cards)
+        one = next((tally for hole, tally in zip(holes, tallies, strict=False) if hole.size == what), None)
+        return Known(
+            dialect, f"{one.label}, {one.total} {one.unit}" if one is not None else "", stock.cards[size], table
+        )
 
     def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> Asked | None:
         """What *request* takes of idle *cards*, of one size of which there may be others among them."""

@@ -233,7 +233,7 @@ def test_a_key_that_stands_twice_is_refused(text, line, key):
 
 
 def test_the_empty_policy_is_upstreams_word_alone():
-    with pytest.raises(ConfigError, match="policy: found ''; write one of 'binpack', 'spread', 'index'"):
+    with pytest.raises(ConfigError, match="policy: found ''; write one of 'binpack', 'pack', 'spread', 'index'"):
         decode_settings("policy: ''\n")
     arguments = "{deviceshare.SchedulePolicy: ''}"
     text = f"tiers: [{{plugins: [{{name: deviceshare, arguments: {arguments}}}]}}]"
@@ -409,7 +409,7 @@ def test_a_wrong_configuration_lists_every_problem():
 def test_words_are_told_as_people_write_them():
     with pytest.raises(ConfigError) as refused:
         decode_settings("policy: bogus\n")
-    assert "write one of 'binpack', 'spread', 'index'" in str(refused.value)
+    assert "write one of 'binpack', 'pack', 'spread', 'index'" in str(refused.value)
     assert "Policy." not in str(refused.value)
 
 
