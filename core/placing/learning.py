@@ -37,7 +37,7 @@ class Learning:
         is_due: whether pods have come that they do not know of, and enough.
         mix: what the pods asked.
         made_of: how many pods had asked when the tables were made.
-        known: what the tables know, card by card, for people; of no more than so many sizes.
+        known: what the tables know, size by size, for people.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -113,9 +113,8 @@ class Learning:
         holes = self._ledger.catalog.packing[dialect].holes(cards)
         tallies = self._ledger.catalog.dialects[dialect].tally(cards)
         one = next((tally for hole, tally in zip(holes, tallies, strict=False) if hole.size == what), None)
-        return Known(
-            dialect, f"{one.label}, {one.total} {one.unit}" if one is not None else "", stock.cards[size], table
-        )
+        told = [] if one is None else [one.label, f"{one.total} {one.unit}", one.mode]
+        return Known(dialect, ", ".join([word for word in told if word]), stock.cards[size], table)
 
     def _asked(self, request: Request, size: Size, cards: tuple[Any, ...]) -> Asked | None:
         """What *request* takes of idle *cards*, of one size of which there may be others among them."""

@@ -10,7 +10,7 @@ T4 = {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 2, "del
 NAMES = [f"p{at:02d}" for at in range(16)]
 
 
-@pytest.mark.parametrize(("policy", "nodes"), [("binpack", 1), ("spread", 6)])
+@pytest.mark.parametrize(("policy", "nodes"), [("binpack", 1), ("pack", 1), ("spread", 6)])
 async def test_a_burst_goes_where_its_policy_says_although_plugins_are_slow(rig, tmp_path, policy, nodes):
     settings = tmp_path / "settings.yaml"
     settings.write_text(f"policy: {policy}\n")
