@@ -76,6 +76,25 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """Say of pods on which nodes room is being made for them, then ask others to leave: all of them, or none.
+
+    nomination: of whose room this is. victims: with the node that each is on.
+    """
+
+    nomination: PodUid
+    nominated: tuple[tuple[Target, NodeName], ...]
+    victims: tuple[tuple[Target, NodeName], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unnominate:
+    """Say no more of a pod that room is being made for it."""
+
+    pod: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """The object that an event is about."""
 
@@ -96,7 +115,7 @@ class Announce:
     warning: bool = True
 
 
-Action = Bind | Lock | ReadPod | Fence | Clear | Announce
+Action = Bind | Lock | ReadPod | Fence | Clear | Preempt | Unnominate | Announce
 
 
 def target_of(pod: Pod) -> Target:

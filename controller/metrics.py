@@ -67,6 +67,18 @@ class Metrics:
         self.kept_free: Final = self._counter(
             "kept_free", "Times that nodes were kept free for a pod or group, by how it ended.", ("outcome",)
         )
+        self.preemptions: Final = self._counter(
+            "preemptions", "Times that room was made for a pod or group, by how it ended.", ("outcome",)
+        )
+        self.evictions: Final = self._counter(
+            "evictions", "Pods that were asked to leave for others, by what became of it.", ("outcome",)
+        )
+        self.preemption_looked_at: Final = self._counter(
+            "preemption_nodes_looked_at", "Nodes that were looked at for pods that could leave for others."
+        )
+        self.nodes_claimed: Final = self._gauge(
+            "preemption_nodes", "Nodes on which room is being made for a pod or group."
+        )
         self.in_flight: Final = self._gauge("handoff_in_flight", "Pods between their Binding and their devices.")
         self.ghosts: Final = self._gauge(
             "handoff_ghosts", "Pods that vanished before they were served, of which kubelet may still admit some."

@@ -443,7 +443,9 @@ class Controller:
 
     def notes(self) -> list[str]:
         """What whoever asks for readiness should know beside, a line each."""
-        return [f"pods with schedulerName {name} are left alone: {why}" for name, why in self._given_up.items()]
+        trouble = self._owner.preempting.trouble
+        found = [f"pods with schedulerName {name} are left alone: {why}" for name, why in self._given_up.items()]
+        return [*found, *self._watches.notes(), *([trouble] if trouble else [])]
 
     @property
     def _leads(self) -> bool:
@@ -543,6 +545,7 @@ class Controller:
             metrics.nodes_set_aside.labels(dialect).set(count)
         kept = owner.planner.keeping_free.kept
         metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
+        metrics.nodes_claimed.set(len(owner.planner.nominations.barred(None)))
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
         metrics.in_flight.set(owner.handoff.in_flight)
         metrics.ghosts.set(len(owner.handoff.ghosts))

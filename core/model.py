@@ -184,7 +184,8 @@ class Pod:
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
-    nominated_node is where its scheduler has made room for it, "" if nowhere.
+    nominated_node is where its scheduler has made room for it, "" if nowhere. preempts is false where others of a lower
+    priority are not to leave for it. start_s is when its kubelet took it, Unix seconds, 0 before.
     """
 
     uid: PodUid
@@ -218,6 +219,8 @@ class Pod:
     scheduled_message: str = ""
     owner: str = ""
     nominated_node: str = ""
+    preempts: bool = True
+    start_s: int = 0
 
     @property
     def key(self) -> str:

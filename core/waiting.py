@@ -86,6 +86,12 @@ class Cause(Enum):
         "the pod has its place on a node whose lock another scheduler holds, or which cannot be locked",
         "nothing: a lock goes with its pod, or after 5 minutes; then see that scheduler",
     )
+    WAITING_FOR_EVICTED = Row(
+        "CS515",
+        "WaitingForEvicted",
+        "pods of a lower priority were asked to leave for the pod, and their room is kept for it",
+        "nothing: it is placed once they have ended; longer: see why they do not end",
+    )
     # ------------------------------------------------------------------ others
     WAITING_FOR_GROUP = Row(
         "CS520",

@@ -210,6 +210,34 @@ class Calls:
             body["metadata"] = {"uid": uid}
         return await self._patch_for_version(pod_path(namespace, name) + "/status", body, STRATEGIC_PATCH)
 
+    async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> str:
+        """Say of a pod on which node room is being made for it, "" for none. Returns the new resourceVersion.
+
+        409 if the pod is another than *uid*.
+        """
+        body = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}}
+        return await self._patch_for_version(pod_path(namespace, name) + "/status", body, MERGE_PATCH)
+
+    async def evict(self, namespace: str, name: str, *, uid: str, dry_run: bool = False) -> None:
+        """Ask a pod to leave.
+
+        Args:
+            namespace: the pod's.
+            name: the pod's.
+            uid: refuse (409) if the pod is another.
+            dry_run: only say whether that would be granted.
+
+        Raises:
+            ApiThrottledError: a disruption budget forbids it for now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self.create(pod_path(namespace, name) + "/eviction", body, dry_run=dry_run)
+
     # -- nodes and configuration --------------------------------------------------------------------------------
 
     async def get_node(self, name: str) -> bytes:

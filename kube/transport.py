@@ -26,6 +26,8 @@ from kube.login import Login, Logins
 # A `Retry-After` beyond this is a mistake or an attack; asking once a minute hurts nobody.
 MAX_PAUSE_S: Final = 60.0
 _READ_BUFFER_BYTES: Final = 2**18
+# What the API server says of an eviction that a PodDisruptionBudget does not allow now, with 429 and `Retry-After`.
+_BUDGET: Final = "disruption budget"
 
 _T = TypeVar("_T")
 
@@ -312,6 +314,8 @@ class Transport:
     def _note(self, error: ApiError, purpose: Purpose) -> None:
         if not isinstance(error, ApiThrottledError) or error.status == 0:
             return  # status 0: held back by ourselves, which is no news
+        if error.path.endswith("/eviction") and _BUDGET in error.message:
+            return  # it is that pod's disruption budget that asks for time, not the API server
         if error.retry_after_s and purpose is not Purpose.LEASE:
             until_s = self._clock() + min(error.retry_after_s, MAX_PAUSE_S)
             self._slow_until_s = max(self._slow_until_s, until_s)

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from controller.actions import Action, Announce, Bind, Clear, Fence, Lock, ReadPod, about_pod
+from controller.acting.evicting import Evicting
+from controller.actions import Action, Announce, Bind, Clear, Fence, Lock, Preempt, ReadPod, Unnominate, about_pod
 from controller.deciding.owner import Owner
 from controller.failpoints import Point, Reached, go_on
 from controller.inbox import Inbox
@@ -83,6 +84,7 @@ class Actor:
         self._bound_s = float("-inf")
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
+        self._evicting: Final = Evicting(calls, owner.preempting, inbox, recorder, metrics, at_once=self._others)
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
     def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:
@@ -103,6 +105,10 @@ class Actor:
                 tasks.create_task(self._fence(action), name=f"fence {action.pod.key}")
             case Clear():
                 tasks.create_task(self._clear(action), name=f"clear {action.pod.key}")
+            case Preempt():
+                tasks.create_task(self._evicting.preempt(action), name=f"preempt for {action.nomination}")
+            case Unnominate():
+                tasks.create_task(self._evicting.unnominate(action), name=f"nominate {action.pod.key} no more")
             case Announce():
                 self._recorder.note(action)
             case _:

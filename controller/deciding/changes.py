@@ -34,6 +34,7 @@ def asks_the_same(known: Pod, pod: Pod) -> bool:
         and known.overhead == pod.overhead
         and known.resources == pod.resources
         and known.priority == pod.priority
+        and known.preempts == pod.preempts
         and known.scheduler_name == pod.scheduler_name
         and known.gated == pod.gated
     )

@@ -335,8 +335,8 @@ class Lifecycle:
             entry.woken = None
         entry.shape, entry.wait = shape, wait
 
-    def hold_up(self, entry: Entry, wait: Wait) -> None:
-        """Why the pod is not bound yet."""
+    def hold_up(self, entry: Entry, wait: Wait | None) -> None:
+        """Why the pod is not bound yet; None: there is nothing to say but why its shape is refused."""
         entry.wait = wait
 
     def reserve(self, entry: Entry, placement: Placement) -> None:

@@ -14,9 +14,11 @@ from controller.deciding.claims import Claims
 from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.deciding.node_locks import NodeLocks
 from controller.deciding.nodes import SLICE, Nodes
+from controller.deciding.occupants import Occupants
 from controller.deciding.outcomes import Outcomes
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
+from controller.deciding.preempting import Preempting
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
@@ -48,6 +50,8 @@ class Owner:
         outcomes: what became of Bindings.
         nodes: the nodes, as the mirror shows them.
         claims: storage, as the mirror shows it.
+        occupants: the pods on nodes, as far as it decides whether they leave for others.
+        preempting: has them leave.
         carded: bound pods with cards, as they were when they were last counted.
     """
 
@@ -82,9 +86,12 @@ class Owner:
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
         self.nodes: Final = Nodes(self.planner, self.locks, clock)
+        self.occupants: Final = Occupants(self.groups, clock)
+        self.preempting: Final = Preempting(self.planner, self.occupants, metrics, clock)
         self.planner.chores.append(self.nodes)
         self.claims: Final = Claims(self.planner, self.pending)
         self.planner.chores.append(self.claims)
+        self.planner.chores.append(self.preempting)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
@@ -158,6 +165,7 @@ class Owner:
             self.planner.actions.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
         if pod.node_name:
             self._on_nodes.add(pod.uid)
+            self.occupants.put(pod)
             self._bound_pod(pod)
             self.locks.tend(NodeName(pod.node_name))
             return
@@ -187,6 +195,7 @@ class Owner:
         self.groups.pod_gone(uid)
         self.planner.learning.gone(uid)
         self._on_nodes.discard(uid)
+        self.occupants.drop(uid)
         self._started.discard(uid)
         self.carded.pop(uid, None)
         self.pending.forget(uid)

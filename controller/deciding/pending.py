@@ -33,6 +33,12 @@ class Pending:
     def changed(self, pod: Pod) -> None:
         """A pod that is on no node, and of which nothing was sent, appeared or changed."""
         self._heed_nomination(pod)
+        self._take(pod)
+        entry = self._planner.life.get(pod.uid)
+        if pod.nominated_node and entry is not None and self._planner.settings.preemption:
+            self._planner.nominations.restore(entry, self._clock(), self._planner.settings.preemption_wait_s)
+
+    def _take(self, pod: Pod) -> None:
         entry = self._planner.life.get(pod.uid)
         if entry is None:
             self._strangers.pop(pod.uid, None)

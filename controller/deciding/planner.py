@@ -16,6 +16,7 @@ from controller.deciding.keeping_free import End, KeepingFree, Kept
 from controller.deciding.lifecycle import Entry, Lifecycle, Stage, Told
 from controller.deciding.lines import Lines
 from controller.deciding.locks import Locks
+from controller.deciding.nominations import Nominations
 from controller.deciding.settling import Attempts
 from controller.deciding.units import Gang, Units
 from controller.deciding.wake import Wakes
@@ -131,6 +132,7 @@ class Planner:
         self.keeping_free: Final = KeepingFree(
             self.life, settings, find=self._nodes_for, began=self._keeps_free, ended=self._keeps_no_more
         )
+        self.nominations: Final = Nominations()
         self.chores.extend((self.keeping_free, self.lines))
         self.settings = settings
         self.policy = node_policy(settings)
@@ -250,7 +252,7 @@ class Planner:
 
     def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
         """Whether others are refused for the same, and nothing has opened or the first of them is woken for that."""
-        if self.keeping_free.kept is not None and not self.keeping_free.barred(entry):
+        if self._keeps_some and not self.barred_to(entry):
             return False  # it may go where those before it may not
         if found is not None:
             if not found.is_complete or entry.woken == found.asks or not self.life.refuses(found.asks):
@@ -293,7 +295,7 @@ class Planner:
                 self._refuse(entry, shape, silent)
 
     def _wish(self, entry: Entry, shape: Shape, keys: Keys) -> steps.Wish:
-        avoided, barred = self.handoff.rests.avoided(entry.pod), self.keeping_free.barred(entry)
+        avoided, barred = self.handoff.rests.avoided(entry.pod), self.barred_to(entry)
         return steps.Wish(entry.pod, shape, keys, avoided, barred, self._packs(entry.pod))
 
     def _packs(self, pod: Pod) -> bool:
@@ -385,7 +387,7 @@ class Planner:
     ) -> tuple[tuple[Placement, ...] | gang.Refused, frozenset[NodeName]]:
         """Reserve for enough members, on no node whose device plugin is silent; and which of these were in the way."""
         silent: dict[Keys, set[NodeName]] = {}
-        barred = self.keeping_free.barred(found.waiting[0])
+        barred = self.barred_to(found.waiting[0])
         keys = {one.pod.uid: self.keys(one.shape) for one in found.unit.members}
         while True:
             with self.ledger.trial() as trial:
@@ -717,7 +719,20 @@ class Planner:
 
     def barred(self, ask: Ask) -> frozenset[NodeName]:
         """The nodes that the first of those refused for *ask* is not placed on now: they are kept free for another."""
-        return self.keeping_free.barred(self.life.first_refused(ask)) if self.keeping_free.kept else frozenset()
+        return self.barred_to(self.life.first_refused(ask)) if self._keeps_some else frozenset()
+
+    @property
+    def _keeps_some(self) -> bool:
+        """Whether nodes are kept for anybody."""
+        return len(self.nominations) > 0 or self.keeping_free.kept is not None
+
+    def barred_to(self, entry: Entry | None) -> frozenset[NodeName]:
+        """The nodes that *entry* is not placed on now; of None all that are kept for others."""
+        return self.keeping_free.barred(entry) | self.nominations.barred(entry)
+
+    def barred_to_new(self, priority: int) -> frozenset[NodeName]:
+        """The nodes that a pod of *priority* would not be placed on were it created now."""
+        return self.keeping_free.barred_to_new(priority) | self.nominations.barred_to_new(priority)
 
     def _nodes_for(self, ask: Ask, entry: Entry) -> frozenset[NodeName]:
         """The nodes that one who is refused would need; none if no nodes would do, or its queue has no room."""

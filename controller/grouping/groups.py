@@ -109,6 +109,10 @@ class Groups:
         found = self._members.get(key)
         return found.pods if found is not None else _NOTHING
 
+    def named(self) -> Iterable[GroupKey]:
+        """The groups that pods name."""
+        return self._members.keys()
+
     def queue(self, name: str) -> QueueSpec | None:
         """The queue *name*."""
         return self.queues.get(name)

@@ -8,6 +8,7 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
 from controller.deciding.plan import turn_wait
 from controller.inbox import Inbox
+from controller.reporting.evictions import would_leave
 from core.errors import quoted
 from core.explaining import explain
 from core.explaining.explain import Refused
@@ -86,6 +87,8 @@ async def _pending(
         node = entry.placement.node
         wait = owner.planner.turn_wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
         found |= coded(wait)
+    elif entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
+        found |= coded(entry.wait)
     elif isinstance(entry.parked, Together) and explain_unit is not None:
         found |= await _together(explain_unit, entry.parked, entry.wait)
     elif entry.wait is not None:
@@ -106,6 +109,11 @@ async def _pending(
         found |= coded(_WAITS[entry.stage])
     else:
         found["text"] = _STAGES.get(entry.stage, "waits")
+    if entry.stage is Stage.REFUSED:
+        leaving = await would_leave(owner, entry)
+        text = leaving.pop("text", "")
+        found |= leaving
+        found["text"] += f"\n{text}" if text else ""
     avoided = sorted(owner.handoff.rests.avoided(entry.pod))
     if avoided:
         found["avoided_nodes"] = avoided

@@ -40,7 +40,7 @@ async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: byte
             if isinstance(shape, Wait):
                 return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
-            kept = owner.planner.keeping_free.barred_to_new(pod.priority)
+            kept = owner.planner.barred_to_new(pod.priority)
             placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape, kept))
             await inbox.settled()
             if owner.ledger.tables is not tables:

@@ -27,7 +27,7 @@ from core.placing import gang
 from core.placing.gang import Together
 from core.placing.kinds import Helping
 from core.placing.shape import Shape
-from core.waiting import Wait
+from core.waiting import Cause, Wait
 from kube.calls import Calls
 
 # A shape that goes on being refused is explained again after this, not before.
@@ -137,7 +137,8 @@ class StatusWriter:
         """What there is to tell of a pod now."""
         if entry.stage not in _TOLD_STAGES:
             return None
-        if entry.wait is not None and not (isinstance(entry.parked, Together) and self._has_asked_nodes(entry.parked)):
+        waits_for_nodes = isinstance(entry.parked, Together) and self._has_asked_nodes(entry.parked)
+        if entry.wait is not None and (entry.wait.cause is Cause.WAITING_FOR_EVICTED or not waits_for_nodes):
             return Saying(entry.wait, Why(entry.wait))
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None

@@ -20,6 +20,7 @@ from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
 from core.port import Place
 from core.wire.config_maps import ConfigMap, decode_config_map
+from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.namespaces import Namespace, decode_namespace
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
@@ -54,6 +55,7 @@ _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
     StorageKind.DRIVERS: (f"{_STORAGE_PATH}/csidrivers", decode_driver),
     StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
 }
+_BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
 # Kinds that need not be installed are looked for so often.
@@ -271,6 +273,18 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
     )
     decode = _forgiving_queues(owner)
     return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[DisruptionBudget]:
+    """Keeps the owner told of disruption budgets."""
+    occupants = owner.occupants
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: occupants.budgets_replaced(objects),
+        changed=occupants.budget_changed,
+        gone=occupants.budget_gone,
+    )
+    return Reflector(source, _BUDGETS_PATH, decode=decode_disruption_budget, sink=sink)
 
 
 def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Namespace]:

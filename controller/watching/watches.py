@@ -13,6 +13,7 @@ from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watching.mirror import (
     PODS_PATH,
+    budgets_reflector,
     documents_reflector,
     forgiving_nodes,
     forgiving_pods,
@@ -46,6 +47,7 @@ MAX_AGE_S: Final = 15.0
 _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
 NEEDED: Final = (*KINDS, "nodes", "pods")
+_BUDGETS: Final = "disruption-budgets"
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",
     GroupKind.NATIVE: "native-groups",
@@ -99,6 +101,7 @@ class Watches:
         Pods of groups that were not listed yet wait for them.
         """
         self._follow_groups(tasks, transport)
+        tasks.create_task(self._follow_budgets(transport), name="follow disruption budgets")
         namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
         await self._follow_documents(tasks, transport)
@@ -134,6 +137,28 @@ class Watches:
                 kinds=closed,
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
+
+    async def _follow_budgets(self, transport: Transport) -> None:
+        """Follow disruption budgets for as long as pods are evicted for others."""
+        preempting, occupants = self._owner.preempting, self._owner.occupants
+        while True:
+            while not preempting.is_on:  # noqa: ASYNC110 (settings tell nobody)
+                await asyncio.sleep(_FOLLOW_S)
+            reflector = self.reflectors[_BUDGETS] = budgets_reflector(transport, self._owner, self._inbox)
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(reflector.run(), name="reflect disruption budgets")
+                while preempting.is_on:  # noqa: ASYNC110
+                    await asyncio.sleep(_FOLLOW_S)
+                running.cancel()
+            del self.reflectors[_BUDGETS]
+            occupants.budgets = None
+
+    def notes(self) -> list[str]:
+        """What keeps less than decisions from being as wished, a line each."""
+        reflector = self.reflectors.get(_BUDGETS)
+        if reflector is None or reflector.synced.is_set() or not reflector.state:
+            return []
+        return [f"nobody is evicted for others: {reflector.state}"]
 
     def reasons(self) -> list[str]:
         """What cannot be read, or was not yet, a line each."""

@@ -39,7 +39,7 @@ _NOBODY: Final = -(1 << 63)
 class Occupant(NamedTuple):
     """A pod on a node, as far as it decides for whom it leaves.
 
-    start_s: when it was started, Unix seconds. block: those of the same leave only together; None: it is alone.
+    start_s: when it was started, Unix seconds. block: those of the same leave only together, if `Crowd.blocks` has it.
     leaving: it leaves anyway. stays: it leaves for nobody.
     """
 
@@ -323,7 +323,7 @@ class _Search:
             occupant = self._crowd.occupants.get(uid)
             if occupant is None or occupant.priority >= self._priority:
                 continue
-            which = occupant.block if occupant.block is not None else uid
+            which = occupant.block if occupant.block in self._crowd.blocks else uid
             if which not in seen:
                 seen.add(which)
                 block = self._block(uid, occupant)
@@ -333,7 +333,7 @@ class _Search:
 
     def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
         """Those who leave with *uid*; None if one of them does not."""
-        if occupant.block is None:
+        if occupant.block not in self._crowd.blocks:
             pods: Iterable[PodUid] = (uid,)
         elif occupant.block == self._own:
             return None

@@ -37,6 +37,9 @@ _FLAT: Final = (
     "refused_retry_s",
     "keep_free_after_s",
     "keep_free_for_s",
+    "preemption",
+    "preemption_delay_s",
+    "preemption_wait_s",
     "audit_round_s",
     "node_lock",
     "mode_preference",
@@ -110,6 +113,9 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         "refused_retry_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.refused_retry_s),
         "keep_free_after_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.keep_free_after_s),
         "keep_free_for_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.keep_free_for_s),
+        "preemption": checks.switch,
+        "preemption_delay_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.preemption_delay_s),
+        "preemption_wait_s": lambda value, key: checks.seconds(value, key, 10, _DAY_S, _DEFAULT.preemption_wait_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))

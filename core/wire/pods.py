@@ -159,6 +159,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str | None = ""
     scheduler_name: str | None = None
     priority: int | None = 0
+    preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: _Affinity | None = None
     tolerations: tuple[_Toleration, ...] | None = None
@@ -201,6 +202,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     message: str | None = ""
     conditions: tuple[_Condition, ...] | None = None
     nominated_node_name: str | None = ""
+    start_time: Time | None = None
     container_statuses: tuple[_ContainerStatus, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
@@ -230,6 +232,7 @@ _MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
+_NEVER: Final = "Never"
 _NO_CONTAINER: Final = _ContainerStatus()
 
 
@@ -241,6 +244,7 @@ class _Asked(NamedTuple):
     gated: bool
     group: str
     priority: int
+    preempts: bool
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
     overhead: Mapping[str, str]
@@ -258,6 +262,7 @@ def _asked(spec: _Spec) -> _Asked:
         gated=bool(spec.scheduling_gates),
         group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group is not None else "",
         priority=spec.priority or 0,
+        preempts=spec.preemption_policy != _NEVER,
         containers=_containers(spec.containers),
         init_containers=_containers(spec.init_containers),
         overhead=reading.amounts(spec.overhead),
@@ -322,6 +327,8 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         scheduled_message=scheduled.message or "",
         owner=_owner(meta.owner_references),
         nominated_node=sys.intern(status.nominated_node_name or ""),
+        preempts=asked.preempts,
+        start_s=int(status.start_time.timestamp()) if status.start_time else 0,
     )
 
 

@@ -35,7 +35,7 @@ ACTIONS: Final[Mapping[str, Part]] = {
     ),
     "allocate": Part(Effect.DONE, "pods are placed"),
     "backfill": Part(Effect.PARTLY, "pods without requests have no round of their own; they are placed in their turn"),
-    "preempt": Part(Effect.NONE, "no pod is evicted for another; pods wait"),
+    "preempt": Part(Effect.NONE, "pods are evicted for others by the setting `preemption` alone"),
     "reclaim": Part(Effect.NONE, "no queue takes back what another has borrowed; groups wait"),
 }
 
@@ -50,7 +50,7 @@ PLUGINS: Final[Mapping[str, Part]] = {
         "`minMember` members of a PodGroup are placed at once, or none; it says too when the group counts as running",
         "members are placed one by one, and `minMember` is not looked at",
     ),
-    "conformance": Part(Effect.DONE, "nothing to do: no pod is evicted"),
+    "conformance": Part(Effect.DONE, "nothing to do: pods of kube-system and of a critical priority are never evicted"),
     "overcommit": Part(
         Effect.DONE,
         "admitted PodGroups may ask `overcommit-factor` (1.2) times what the ready nodes have; of cards, no more than "

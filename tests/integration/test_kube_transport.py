@@ -621,3 +621,17 @@ async def test_a_list_of_ten_thousand_pods_never_holds_the_loop_for_long(transpo
             await asyncio.sleep(0)
             longest_s = max(longest_s, time.thread_time() - before_s)
     assert longest_s < 0.1
+
+
+async def test_a_pods_disruption_budget_holds_back_no_other_call(transport, server):
+    forbids = b'{"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","code":429}'
+    server.answers.append(say(429, forbids, Retry_After="10"))
+    with pytest.raises(ApiThrottledError):
+        await transport.request("POST", f"{POD}/eviction", body=b"{}")
+    assert transport.pause_s == 0.0
+    server.answers.append(
+        say(429, b'{"message":"too many requests, please try again later","code":429}', Retry_After="10")
+    )
+    with pytest.raises(ApiThrottledError):
+        await transport.request("POST", f"{POD}/eviction", body=b"{}")
+    assert transport.pause_s > 5.0

@@ -803,6 +803,18 @@ def test_the_controller_may_list_what_mindcluster_says_where_it_says_it():
         assert one(subject["kind"], subject["name"], subject["namespace"])
 
 
+def test_who_evicts_for_others_may_do_that_and_no_more():
+    role, binding = yaml.safe_load_all((DEPLOY / "preemption.yaml").read_text())
+    rights = [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]]
+    assert rights == [
+        ([""], ["pods/eviction"], ["create"]),
+        (["policy"], ["poddisruptionbudgets"], ["list", "watch"]),
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert one(subject["kind"], subject["name"], subject["namespace"])
+
+
 # Whose configuration is believed
 
 

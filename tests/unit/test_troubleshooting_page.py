@@ -57,6 +57,7 @@ def test_every_reason_why_a_node_or_its_cards_refuse_is_told():
 def test_every_event_is_told():
     events = set(re.findall(r'reason="([A-Z][A-Za-z]+)"', CODE)) - {"Scheduled", "FailedScheduling"}
     events -= {"Admitted", "Unschedulable"}  # of PodGroups: what becomes of each, and nothing that went wrong
+    events -= {"Preempting", "Preempted"}  # of both sides of a preemption, and nothing that went wrong either
     events |= set(REASONS.values())
     assert events == {word for word in quoted() if re.fullmatch(r"([A-Z][a-z]+){2,}", word)}
 

@@ -1,7 +1,10 @@
 import asyncio
 
+import pytest
+
 from controller.inbox import Inbox
 from controller.reporting.answers import answer
+from core.explaining.explain import Refused
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from core.waiting import Cause, Wait
@@ -83,3 +86,30 @@ async def test_a_pod_whose_schedulers_name_is_given_up_is_told_so_and_any_other_
         given_up = ("volcano",) if name == "default/x" else ()
         found = await answer(world.owner, Inbox(float), unasked, name, given_up=given_up)
         assert found["state"] == "unknown"
+
+
+async def refused_by_all(shape):
+    return Refused(nodes=1, counts=(("too few cards", 1),), nearest=(), remedy=""), 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "state", "when"),
+    [
+        ({}, {}, "off", "preemption is off."),
+        ({}, {"preempts": False}, "never", "its preemptionPolicy is Never."),
+        ({"preemption": True}, {}, "on", "they are asked to leave once it was refused for 300 s."),
+    ],
+)
+async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, fields, state, when):
+    world = World(node("n1"), **settings)
+    held = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,10000,0:"}
+    world.adds(pod("low", memory=10_000, node_name="n1", annotations=held))
+    world.adds(pod("high", memory=10_000, priority=1, **fields))
+    world.plan()
+    found = await answer(world.owner, Inbox(float), refused_by_all, "default/high")
+    assert found["preemption"] == {"state": state, "pods": ["default/low"], "nodes": ["n1"], "breaks_budgets": 0}
+    assert found["text"].endswith(f"\n1 pod of a lower priority holds its room on n1: default/low; {when}")
+    # Of nobody who would leave, nothing is told.
+    world.adds(pod("equal", memory=10_000))
+    world.plan()
+    assert "preemption" not in await answer(world.owner, Inbox(float), refused_by_all, "default/equal")

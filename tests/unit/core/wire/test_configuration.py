@@ -357,7 +357,7 @@ def test_actions_and_weights_that_do_nothing_here_are_named():
         + conf({"leastrequested.weight": "1", "nodeaffinity.weight": "2"}, "nodeorder")
     )
     assert found.notes == (
-        "action 'preempt': has no effect here: no pod is evicted for another; pods wait",
+        "action 'preempt': has no effect here: pods are evicted for others by the setting `preemption` alone",
         "plugin nodeorder: nodeaffinity.weight: has no effect here",
     )
 

@@ -1,0 +1,143 @@
+"""Asks pods to leave for others, by evictions, which the API server weighs against disruption budgets.
+
+The pods that the room is made for say so first (`status.nominatedNodeName`), so that another controller goes on keeping
+it. Where several are to leave, all are asked for trial before the first is in earnest: a gang leaves whole.
+"""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import structlog
+
+from controller.actions import Announce, Preempt, Target, Unnominate, about_pod
+from controller.deciding.preempting import Preempting
+from controller.inbox import Inbox
+from controller.metrics import Metrics
+from controller.reporting.events import Recorder
+from core.model import NodeName
+from kube.calls import Calls
+from kube.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiThrottledError,
+    ApiUnknownError,
+)
+
+_log: Final = structlog.get_logger()
+
+_TRIES: Final = 3
+_AGAIN_S: Final = 1.0
+
+
+class _RefusedError(Exception):
+    """One of the victims may not leave."""
+
+    def __init__(self, victim: Target, error: ApiError) -> None:
+        super().__init__(victim, error)
+        self.victim = victim
+        self.error = error
+
+
+class Evicting:
+    """Performs what preemption wants done."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        preempting: Preempting,
+        inbox: Inbox,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        at_once: asyncio.Semaphore,
+    ) -> None:
+        """Prepare; *at_once*: how many such calls may be under way."""
+        self._calls: Final = calls
+        self._preempting: Final = preempting
+        self._inbox: Final = inbox
+        self._recorder: Final = recorder
+        self._metrics: Final = metrics
+        self._at_once: Final = at_once
+
+    async def preempt(self, action: Preempt) -> None:
+        """Have all victims leave, or none where that is known before."""
+        preempting = self._preempting
+        try:
+            for pod, node in action.nominated:
+                await self._nominate(pod, node)
+            if len(action.victims) > 1:
+                for victim, _ in action.victims:
+                    await self._evict(victim, dry_run=True)
+            for victim, node in action.victims:
+                await self._evict(victim)
+                self._metrics.evictions.labels("evicted").inc()
+                # Who it was is known to those who may read that pod.
+                message = f"Preempted by pod {action.nomination} on node {node}"
+                self._recorder.note(
+                    Announce(about=about_pod(victim), reason="Preempted", message=message, warning=False)
+                )
+        except _RefusedError as e:
+            self._refused(action, e)
+        except ApiError as e:
+            self._metrics.api_errors.labels("write nomination").inc()
+            _log.warning("a pod cannot be nominated", error=str(e))
+            self._inbox.put(partial(preempting.refused, action.nomination, None, 0.0))
+        else:
+            self._inbox.put(partial(preempting.asked, action.nomination))
+
+    def _refused(self, action: Preempt, refused: _RefusedError) -> None:
+        victim, error = refused.victim, refused.error
+        by_budget = isinstance(error, ApiThrottledError)
+        self._metrics.evictions.labels("refused" if by_budget else "failed").inc()
+        _log.warning("a pod is not evicted", pod=victim.key, error=str(error))
+        trouble = ""
+        if isinstance(error, ApiForbiddenError) and error.is_missing_right:
+            trouble = f"nobody is evicted for others: {error}"
+        answer = partial(
+            self._preempting.refused, action.nomination, victim.uid, error.retry_after_s or 0.0, trouble=trouble
+        )
+        self._inbox.put(answer)
+
+    async def _evict(self, victim: Target, *, dry_run: bool = False) -> None:
+        """Have one pod leave; who has gone already has left.
+
+        Raises:
+            _RefusedError: it may not leave, or it is not known that it does.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                async with self._at_once:
+                    await self._calls.evict(victim.namespace, victim.name, uid=victim.uid, dry_run=dry_run)
+            except (ApiNotFoundError, ApiConflictError):
+                return
+            except ApiUnknownError as e:
+                if not left:
+                    raise _RefusedError(victim, e) from e
+                await asyncio.sleep(_AGAIN_S)  # who is leaving can be asked again
+            except ApiError as e:
+                raise _RefusedError(victim, e) from e
+            else:
+                return
+
+    async def unnominate(self, action: Unnominate) -> None:
+        """Take back that room is being made for a pod; if that cannot be written, it ends by itself."""
+        try:
+            await self._nominate(action.pod, NodeName(""))
+        except ApiError as e:
+            self._metrics.api_errors.labels("write nomination").inc()
+            _log.info("a pod stays nominated", pod=action.pod.key, error=str(e))
+
+    async def _nominate(self, pod: Target, node: NodeName) -> None:
+        """Write on which node room is being made for a pod.
+
+        Raises:
+            ApiError: it was perhaps not written.
+        """
+        try:
+            async with self._at_once:
+                await self._calls.nominate(pod.namespace, pod.name, node, uid=pod.uid)
+        except ApiNotFoundError:
+            pass  # the mirror will say so

@@ -1,0 +1,345 @@
+"""Has pods of a lower priority leave for who finds no room, and keeps what becomes free for it until it is placed.
+
+Off by default (`preemption`). Who was refused for `preemption_delay_s` is searched victims for, one at a time and in
+slices (`core.placing.preemption`), on a copy of the ledger; what is found is searched once more on the nodes that it is
+about before anybody is asked to leave. It ends when the pod is placed, when somebody does not let a victim go, when all
+have left and it still does not fit, or after `preemption_wait_s`.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Final, NamedTuple
+
+from controller.actions import Announce, Preempt, Target, Unnominate, about_pod, target_of
+from controller.deciding.asks import Ask, Capped
+from controller.deciding.lifecycle import Entry, Stage
+from controller.deciding.nominations import Nomination
+from controller.deciding.occupants import Occupants
+from controller.deciding.planner import Planner
+from controller.metrics import Metrics
+from core.groups import group_of
+from core.model import NodeName, PodUid
+from core.placing import gang
+from core.placing.gang import Together
+from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, victims_for
+from core.waiting import Cause, Wait
+
+_NEVER: Final = float("inf")
+_LOOK_S: Final = 1.0
+_SLICE_S: Final = 0.003
+# Searching takes no more than a twentieth of the time.
+_REST_PER_WORK: Final = 19.0
+# For whom nobody can leave, and for whom nobody has to, is not searched again at once.
+_NOBODY_S: Final = 60.0
+_NO_NEED_S: Final = 5.0
+# Whom the API server does not let go is not chosen again for so long, at the least.
+_SPARED_S: Final = 30.0
+# All have left, and this later the pod is refused still.
+_QUIET_S: Final = 5.0
+_NOMINATIONS_MAX: Final = 16
+# Of pods that ask the same so many are looked at for one that is to be searched for.
+_LOOKED_FOR: Final = 256
+
+
+class End(StrEnum):
+    """How it ended that room was made for a pod or group."""
+
+    PLACED = "placed"
+    IN_VAIN = "in_vain"
+    REFUSED = "refused"
+    GONE = "gone"
+
+
+class Question(NamedTuple):
+    """Who would have to leave: the search, to be taken further step by step, and who is there, as it was then."""
+
+    steps: Generator[None, None, Eviction | None]
+    crowd: Crowd
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    ask: Ask
+    uid: PodUid
+    question: Question
+    worked_s: float = 0.0
+
+
+class Preempting:
+    """For whom others are to leave.
+
+    Attributes:
+        trouble: why nobody is evicted although that is switched on, for operators, or "".
+    """
+
+    def __init__(self, planner: Planner, occupants: Occupants, metrics: Metrics, clock: Callable[[], float]) -> None:
+        """Begin with nobody."""
+        self.trouble = ""
+        self._planner: Final = planner
+        self._occupants: Final = occupants
+        self._metrics: Final = metrics
+        self._clock: Final = clock
+        self._nominations: Final = planner.nominations
+        self._search: _Search | None = None
+        self._looked_s = -_NEVER
+        self._rests_until_s = -_NEVER
+        # What is not searched for again before a time, for pods of a priority.
+        self._rests: dict[tuple[Ask, int], float] = {}
+        self._skipped = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether pods are to be evicted for others."""
+        return self._planner.settings.preemption
+
+    # ------------------------------------------------------------------ in time
+
+    def next_s(self) -> float:
+        """When to look next, monotonic."""
+        if self._search is not None:
+            return -_NEVER
+        if len(self._nominations) or (self.is_on and self._planner.life.is_refusing):
+            return self._looked_s + _LOOK_S
+        return _NEVER
+
+    def look(self, now_s: float) -> None:
+        """End what is over, and search for whom others are to leave."""
+        if self._search is None:
+            self._looked_s = now_s
+            for nomination in self._nominations:
+                self._tend(nomination, now_s)
+        if not self.is_on or self._occupants.budgets is None:
+            self._search = None
+            return
+        if self._search is None and now_s >= self._rests_until_s and len(self._nominations) < _NOMINATIONS_MAX:
+            found = self._next(now_s)
+            if found is not None:
+                ask, entry = found
+                self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry))
+        if self._search is not None:
+            self._go_on(self._search)
+
+    def _next(self, now_s: float) -> tuple[Ask, Entry] | None:
+        """The first that was refused for long enough and for whom others may leave."""
+        self._rests = {who: until_s for who, until_s in self._rests.items() if until_s > now_s}
+        life, found = self._planner.life, list[tuple[Ask, Entry]]()
+        for ask in life.refused_asks():
+            refusal = self._planner.units.refusal(ask)
+            # What no node refuses for want of room is not helped.
+            if isinstance(ask, Capped) or ask in self._planner.wakes.silent or (refusal is not None and refusal.over):
+                continue
+            first = life.first_refused(ask)
+            if first is not None and not self._may_be_next(ask, first, now_s):
+                others = sorted(islice(life.refused_pods(ask), _LOOKED_FOR), key=lambda one: one.order)
+                first = next((one for one in others if self._may_be_next(ask, one, now_s)), None)
+            if first is not None:
+                found.append((ask, first))
+        return min(found, key=lambda one: one[1].order, default=None)
+
+    def _may_be_next(self, ask: Ask, entry: Entry, now_s: float) -> bool:
+        since_s = now_s - self._planner.settings.preemption_delay_s
+        if not entry.pod.preempts or entry.refused_s is None or entry.refused_s > since_s:
+            return False
+        return (ask, entry.pod.priority) not in self._rests and self._nominations.of(entry) is None
+
+    # ------------------------------------------------------------------ searching
+
+    def question(self, entry: Entry, *, only: frozenset[NodeName] | None = None) -> Question:
+        """Who would have to leave for *entry*, or its gang, as all is now; *only*: of these nodes."""
+        planner = self._planner
+        found = planner.units.gang(entry)
+        unit = found.unit if found is not None else None
+        if unit is None:
+            alone = () if entry.shape is None else (gang.Member(pod=entry.pod, shape=entry.shape),)
+            unit = gang.Unit(members=alone)
+        out = planner.barred_to(entry) | planner.handoff.closed_nodes(self._clock()).keys()
+        if only is not None:
+            out |= planner.ledger.states.keys() - only
+        crowd = self._occupants.crowd()
+        fork = planner.ledger.fork()
+        own = group_of(entry.pod)
+        steps = victims_for(fork, planner.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
+        return Question(steps, crowd)
+
+    def _go_on(self, search: _Search) -> None:
+        started_s = self._clock()
+        answer: Eviction | None = None
+        is_over = False
+        while not is_over and self._clock() < started_s + _SLICE_S:
+            try:
+                next(search.question.steps)
+            except StopIteration as end:
+                answer, is_over = end.value, True
+            else:
+                self._metrics.preemption_looked_at.inc()
+        search.worked_s += self._clock() - started_s
+        if is_over:
+            self._search = None
+            self._rests_until_s = self._clock() + _REST_PER_WORK * search.worked_s
+            self._answered(search, answer)
+
+    def _answered(self, search: _Search, answer: Eviction | None) -> None:
+        """Somebody may leave for who was searched for, or nobody."""
+        now_s, entry = self._clock(), self._planner.life.get(search.uid)
+        if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
+            return
+        who = search.ask, entry.pod.priority
+        if answer is None:
+            self._rests[who] = now_s + _NOBODY_S
+            if len(self._planner.ledger.states) > LOOKED_AT_MAX:
+                self._skipped += LOOKED_AT_MAX
+            return
+        # Meanwhile others may have come and gone.
+        nodes = frozenset(placement.node for placement in answer.placements)
+        again = ended(self.question(entry, only=nodes).steps) if answer.victims else None
+        if again is None or not again.victims or again.violations > answer.violations:
+            self._rests[who] = now_s + _NO_NEED_S
+            return
+        self._nominate(entry, again, now_s)
+
+    # ------------------------------------------------------------------ claiming
+
+    def _nominate(self, entry: Entry, found: Eviction, now_s: float) -> None:
+        """Have all victims asked to leave, and keep their room for *entry* or its gang."""
+        planner = self._planner
+        victims = tuple(target for uid in found.victims if (target := self._target(uid)) is not None)
+        nominated = tuple(
+            (target_of(one.pod), placement.node)
+            for placement in found.placements
+            if (one := planner.life.get(placement.pod)) is not None
+        )
+        nomination = Nomination(
+            uid=entry.pod.uid,
+            key=group_of(entry.pod) if isinstance(entry.parked, Together) else None,
+            order=entry.order,
+            nodes=frozenset(placement.node for placement in found.placements),
+            victims=found.victims,
+            nominated=tuple(pod for pod, _ in nominated),
+            until_s=now_s + planner.settings.preemption_wait_s,
+            quiet_s=now_s,
+            asking=True,
+        )
+        self._nominations.put(nomination)
+        planner.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
+        message = (
+            f"{_pods(len(victims))} of a lower priority {_are(len(victims))} asked to leave {_on(nomination.nodes)}"
+        )
+        planner.actions.append(
+            Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
+        )
+        self._tell(nomination)
+
+    def _target(self, uid: PodUid) -> tuple[Target, NodeName] | None:
+        ledger = self._planner.ledger
+        holding, node = ledger.holding(uid), ledger.node_of(uid)
+        if holding is None or node is None:
+            return None
+        namespace, _, name = holding.key.partition("/")
+        return Target(uid=uid, namespace=namespace, name=name), node
+
+    def _waiting(self, nomination: Nomination) -> list[Entry]:
+        """Who waits for the room."""
+        life = self._planner.life
+        return [one for pod in nomination.nominated if (one := life.get(pod.uid)) is not None]
+
+    def _tell(self, nomination: Nomination) -> None:
+        many = len(nomination.victims)
+        text = "pods of a lower priority were asked to leave"
+        if many:
+            text = f"{_pods(many)} of a lower priority {'was' if many == 1 else 'were'} asked to leave"
+        wait_s = self._planner.settings.preemption_wait_s
+        whose = "it" if nomination.key is None else "its group"
+        wait = Wait(
+            Cause.WAITING_FOR_EVICTED,
+            f"{text} {_on(nomination.nodes)}, and their room is kept for {whose}, {wait_s:g} s at most",
+        )
+        for entry in self._waiting(nomination):
+            if entry.stage is Stage.REFUSED and entry.wait != wait:
+                self._planner.life.hold_up(entry, wait)
+                self._planner.unreported[entry.pod.uid] = None
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def asked(self, uid: PodUid) -> None:
+        """All victims of a nomination were asked to leave, and may."""
+        self.trouble = ""
+        nomination = self._nominations.get(uid)
+        if nomination is not None:
+            nomination.asking, nomination.quiet_s = False, self._clock()
+
+    def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
+        """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
+        self.trouble = trouble
+        now_s, nomination = self._clock(), self._nominations.get(uid)
+        if victim is not None:
+            self._occupants.spare(victim, now_s + max(rest_s, _SPARED_S))
+        if trouble:
+            self._rests_until_s = now_s + _NOBODY_S
+        if nomination is not None:
+            self._end(nomination, End.REFUSED)
+
+    def _tend(self, nomination: Nomination, now_s: float) -> None:
+        """Look whether room is still to be made."""
+        entries = self._waiting(nomination)
+        if not any(one.shape is not None for one in entries):
+            is_placed = any(self._planner.ledger.node_of(pod.uid) is not None for pod in nomination.nominated)
+            self._end(nomination, End.PLACED if is_placed else End.GONE)
+        elif all(one.placement is not None for one in entries):
+            self._end(nomination, End.PLACED)
+        elif not self.is_on:
+            self._end(nomination, End.IN_VAIN)
+        elif now_s >= nomination.until_s:
+            for uid in self._leaving(nomination):
+                self._occupants.does_not_leave(uid)
+            self._end(nomination, End.IN_VAIN)
+        elif nomination.asking or self._leaving(nomination):
+            nomination.quiet_s = now_s
+            self._tell(nomination)
+        elif now_s >= nomination.quiet_s + _QUIET_S and all(one.stage is Stage.REFUSED for one in entries):
+            self._end(nomination, End.IN_VAIN)
+        else:
+            self._tell(nomination)
+
+    def _leaving(self, nomination: Nomination) -> list[PodUid]:
+        """Who is on its way off the nodes of a nomination."""
+        ledger, is_leaving = self._planner.ledger, self._occupants.is_leaving
+        return [uid for name in nomination.nodes for uid in ledger.holders(name) if is_leaving(uid)]
+
+    def _end(self, nomination: Nomination, how: End) -> None:
+        """Keep the room no more."""
+        planner = self._planner
+        self._nominations.drop(nomination)
+        self._metrics.preemptions.labels(how.value).inc()
+        planner.wakes.hear(nomination.nodes)
+        if how is End.PLACED:
+            return
+        for entry in self._waiting(nomination):
+            planner.actions.append(Unnominate(pod=target_of(entry.pod)))
+            if entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
+                planner.life.hold_up(entry, None)
+                planner.unreported[entry.pod.uid] = None
+
+
+def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
+    """What a search finds, without a pause: for one on few nodes."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # typeshed knows no better
+
+
+def _pods(many: int) -> str:
+    return "1 pod" if many == 1 else f"{many} pods"
+
+
+def _are(many: int) -> str:
+    return "is" if many == 1 else "are"
+
+
+def _on(nodes: frozenset[NodeName]) -> str:
+    names = sorted(nodes)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ("node " if len(names) == 1 else "nodes ") + ", ".join(names[:3]) + more

@@ -1,0 +1,254 @@
+"""Pods of a lower priority are asked to leave for who finds no room, and what becomes free is kept for it."""
+
+from typing import Any
+
+import pytest
+
+from controller.actions import Announce, Preempt, Unnominate
+from core.groups import GroupKey, GroupKind, GroupSpec
+from core.model import Phase, Requirement
+from core.wire.disruptions import DisruptionBudget
+from tests.support.worlds.world import World, node, pod
+
+MIB = 10_000
+GROUP = "scheduling.k8s.io/group-name"
+ON: dict[str, Any] = {"preemption": True, "preemption_delay_s": 30.0, "preemption_wait_s": 100.0}
+
+
+def placed(found):
+    """Who is placed, once a second has passed."""
+    found.passes(1.0)
+    return found.placed().keys()
+
+
+def world(*nodes, budgets=(), **settings):
+    found = World(*(nodes or (node("n1"),)), **{**ON, **settings})
+    found.has_no_kind()
+    found.owner.occupants.budgets_replaced(budgets)
+    return found
+
+
+def full(found, *names, **fields):
+    """Fill cards with pods of priority 0."""
+    for name in names:
+        found.adds(pod(name, memory=MIB, **fields))
+        found.placed()
+
+
+def asks(found):
+    """Who is asked to leave now, by who they leave for."""
+    asked = found.actions(Preempt)
+    return {one.nomination.removeprefix("uid-"): [target.name for target, _ in one.victims] for one in asked}
+
+
+def leaves(found, name):
+    found.shows(found.seen(name), deleting=True)
+
+
+def waits(found, seconds=31.0):
+    found.plan()
+    found.passes(seconds)
+
+
+def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    found.plan()
+    found.passes(29.0)
+    assert not found.actions(Preempt)
+    found.passes(2.0)
+    (action,) = found.actions(Preempt)
+    assert [(target.name, where) for target, where in action.nominated] == [("high", "n1")]
+    assert [(target.name, target.namespace, where) for target, where in action.victims] == [("low", "default", "n1")]
+    assert found.wait("high").message.startswith("CS515 1 pod of a lower priority was asked to leave node n1")
+    assert "Preempting" in {one.reason for one in found.announced()}
+    found.owner.preempting.asked(action.nomination)
+    leaves(found, "low")
+    found.passes(50.0)
+    # Nobody who comes after it takes the room; who comes before it does.
+    found.adds(pod("between", memory=MIB, priority=5))
+    found.gone("low")
+    assert placed(found) == {"high"}
+    found.passes(1.0)
+    assert not len(found.owner.planner.nominations)
+    assert found.metrics.preemptions.labels("placed")._value.get() == 1
+
+
+def test_a_pod_before_it_takes_the_room():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low")
+    found.adds(pod("higher", memory=MIB, priority=20))
+    found.plan()
+    found.gone("low")
+    assert placed(found) == {"higher"}
+    found.passes(6.0)
+    assert not len(found.owner.planner.nominations)
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
+
+
+def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
+    """Without the nomination, the room of the first victim would go to whoever asks for as little."""
+    found = world(node("n1", cards=2))
+    full(found, "low-0", "low-1")
+    found.adds(pod("high", memory=MIB, number=2, priority=10))
+    waits(found)
+    assert asks(found) == {"high": ["low-0", "low-1"]}
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low-0")
+    leaves(found, "low-1")
+    found.gone("low-0")
+    found.adds(pod("small", memory=MIB))
+    assert placed(found) == {"low-1"}
+    found.gone("low-1")
+    assert placed(found) == {"high"}
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "settings"),
+    [
+        ({"priority": 10}, {}, {"preemption": False}),
+        ({"priority": 10, "preempts": False}, {}, {}),
+        ({"priority": 0}, {}, {}),
+        ({"priority": 10}, {"priority": 10}, {}),
+        ({"priority": 2_000_000_001}, {"priority": 2_000_000_000}, {}),
+        ({"priority": 10}, {"namespace": "kube-system"}, {}),
+        ({"priority": 10}, {"annotations": {"kubernetes.io/config.mirror": "x"}}, {}),
+    ],
+)
+def test_who_does_not_leave(high, low, settings):
+    found = world(**settings)
+    full(found, "low", **low)
+    found.adds(pod("high", memory=MIB, **high))
+    waits(found)
+    found.passes(100.0)
+    assert not found.actions(Preempt)
+
+
+def test_nobody_leaves_before_disruption_budgets_are_known():
+    found = world()
+    found.owner.occupants.budgets = None
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert not found.actions(Preempt)
+    found.owner.occupants.budgets_replaced(())
+    found.passes(1.0)
+    assert asks(found) == {"high": ["low"]}
+
+
+def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
+    app = {"app": "x"}
+    selector = (Requirement(key="app", operator="In", values=("x",)),)
+    found = world(node("n1"), node("n2"), budgets=[DisruptionBudget("default", "b", selector)])
+    full(found, "guarded", labels=app)
+    full(found, "free", priority=1)
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert asks(found) == {"high": ["free"]}
+    # The API server knows of a budget that we do not.
+    found.owner.preempting.refused("uid-high", "uid-free", 0.0)
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
+    found.passes(1.0)
+    assert asks(found) == {"high": ["guarded"]}
+    found.owner.preempting.refused("uid-high", "uid-guarded", 0.0)
+    found.passes(10.0)
+    assert asks(found) == {}
+    found.passes(100.0)
+    assert asks(found) == {"high": ["free"]}
+
+
+def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():
+    found = world(node("n1"), node("n2"))
+    full(found, "a", "b")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    ((_, (victim,)),) = asks(found).items()
+    found.owner.preempting.asked("uid-high")
+    leaves(found, victim)
+    found.passes(99.0)
+    assert len(found.owner.planner.nominations) == 1
+    found.passes(10.0)
+    ((_, (other,)),) = asks(found).items()
+    assert {victim, other} == {"a", "b"}
+
+
+def test_who_is_gone_leaves_no_claim_behind():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low")
+    found.gone("high")
+    found.adds(pod("other", memory=MIB))
+    found.passes(1.0)
+    found.gone("low")
+    assert placed(found) == {"other"}
+
+
+def test_switched_off_nothing_is_kept():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    found.configures()
+    found.passes(1.0)
+    assert not len(found.owner.planner.nominations)
+
+
+def test_another_process_goes_on_keeping_the_room():
+    found = world()
+    held = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,10000,0:"}
+    found.adds(pod("low", memory=MIB, node_name="n1", annotations=held))
+    found.shows(found.seen("low"), deleting=True, phase=Phase.RUNNING, started=True)
+    found.adds(pod("high", memory=MIB, priority=10, nominated_node="n1"))
+    found.adds(pod("small", memory=1000))
+    found.plan()
+    found.passes(1.0)
+    assert found.wait("high").message.startswith("CS515 pods of a lower priority were asked to leave node n1")
+    found.passes(50.0)
+    found.gone("low")
+    assert placed(found) == {"high"}
+    assert not found.actions(Preempt)
+
+
+def test_a_claim_of_before_without_anybody_leaving_ends():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10, nominated_node="n1"))
+    found.plan()
+    for _ in range(7):
+        found.passes(1.0)
+    assert not len(found.owner.planner.nominations)
+    assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
+
+
+def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
+    found = world(node("n1"), node("n2"), node("n3"))
+    keys = [GroupKey(GroupKind.VOLCANO, "default", name) for name in ("old", "new")]
+    found.groups_are(*(GroupSpec(key=key, uid=key.name, resource_version="1", min_member=2) for key in keys))
+    found.adds(*(pod(f"old-{at}", memory=MIB, annotations={GROUP: "old"}) for at in range(2)))
+    found.placed()
+    found.adds(pod("one", memory=MIB, priority=1))
+    found.placed()
+    found.adds(*(pod(f"new-{at}", memory=MIB, priority=10, annotations={GROUP: "new"}) for at in range(2)))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert sorted(target.name for target, _ in action.victims) == ["old-0", "old-1"]
+    assert sorted(target.name for target, _ in action.nominated) == ["new-0", "new-1"]
+    assert {found.wait(f"new-{at}").cause.code for at in range(2)} == {"CS515"}
+    found.owner.preempting.asked(action.nomination)
+    for at in range(2):
+        leaves(found, f"old-{at}")
+    found.passes(1.0)
+    found.gone("old-0")
+    found.adds(pod("small", memory=MIB))
+    assert "small" not in placed(found)
+    found.gone("old-1")
+    assert {"new-0", "new-1"} <= placed(found)
+    assert [one for one in found.actions(Announce) if one.reason == "Preempting"]
