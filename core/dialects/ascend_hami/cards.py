@@ -9,7 +9,7 @@ from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_regi
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
-from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
+from core.port import Complaint, Offer, Reason
 from core.settings import AscendChip, DialectName, Tables
 from core.units import parse_amount, with_article
 
@@ -222,20 +222,6 @@ def _fault(record: Record, chip: AscendChip, whole: Cut | None) -> tuple[Reason 
     if not record.healthy:
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
     return None, ""
-
-
-def healed(card: Card) -> Card:
-    """*card* as it would be if it were well."""
-    if card.fixed.fault not in NOT_HEALTHY:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
-
-
-def unsteady(card: Card) -> Card:
-    """*card*, if it could be used, with nothing new for it because it becomes unhealthy again and again."""
-    if card.fixed.fault is not None:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))
 
 
 def unnamed(card: Card, at: int) -> Card:

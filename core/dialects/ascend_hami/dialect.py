@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
-from core import hami_lock
+from core import hami_lock, healing
 from core.dialects.ascend_hami import cards as _cards
 from core.dialects.ascend_hami import fit, handoff, keys, requests, usage, warnings
 from core.dialects.ascend_hami.cards import Card
@@ -95,19 +95,19 @@ class AscendHami(
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""
-        return tuple(_cards.healed(card) for card in cards)
+        return healing.healed(cards)
 
     def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
         """The uuids of those that are not said to be unhealthy."""
-        return frozenset(card.fixed.uuid for card in cards if card.fixed.fault is not Reason.UNHEALTHY)
+        return healing.well(cards)
 
     def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
         """*cards* with nothing new for those of *names*."""
-        return tuple(_cards.unsteady(card) if card.fixed.uuid in names else card for card in cards)
+        return healing.unsteady(cards, names)
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their places."""
-        return tuple(_cards.unnamed(_cards.healed(card), at) for at, card in enumerate(cards))
+        return tuple(_cards.unnamed(card, at) for at, card in enumerate(healing.healed(cards)))
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The chips that *request* gets under *policy*, or None."""

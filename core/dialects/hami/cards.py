@@ -8,7 +8,7 @@ from core.dialects.hami import keys, mig
 from core.dialects.hami.register import Record, decode_links, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
+from core.port import Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables
 from core.units import is_text, parse_amount
@@ -170,20 +170,6 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
         # Every word but mig changes nothing in the plugin (hami 1.7).
         return None, f"mode {quoted(record.mode)} is unknown and shared as {keys.HAMI_CORE} is"
     return None, ""
-
-
-def healed(card: Card) -> Card:
-    """*card* as it would be if it were well."""
-    if card.fixed.fault not in NOT_HEALTHY:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
-
-
-def unsteady(card: Card) -> Card:
-    """*card*, if it could be used, with nothing new for it because it becomes unhealthy again and again."""
-    if card.fixed.fault is not None:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))
 
 
 def at_best(card: Card, at: int) -> Card:

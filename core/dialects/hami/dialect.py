@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
-from core import hami_lock
+from core import hami_lock, healing
 from core.dialects.hami import cards as _cards
 from core.dialects.hami import fit, handoff, keys, requests, series, usage, warnings
 from core.dialects.hami.cards import Card
@@ -106,15 +106,15 @@ class Hami(
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""
-        return tuple(_cards.healed(card) for card in cards)
+        return healing.healed(cards)
 
     def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
         """The uuids of those that are not said to be unhealthy."""
-        return frozenset(card.fixed.uuid for card in cards if card.fixed.fault is not Reason.UNHEALTHY)
+        return healing.well(cards)
 
     def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
         """*cards* with nothing new for those of *names*."""
-        return tuple(_cards.unsteady(card) if card.fixed.uuid in names else card for card in cards)
+        return healing.unsteady(cards, names)
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well and in service, named by their places."""

@@ -6,7 +6,7 @@ from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import NOT_HEALTHY, UNSTEADY, Complaint, Offer, Reason
+from core.port import Complaint, Offer, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
 from core.units import is_text, parse_amount
@@ -182,20 +182,6 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
         # Plugin and scheduler alike take every word but mig for hami-core (nvidia 1.7, 2.6).
         return None, f"mode {quoted(record.mode)} is unknown and taken for {keys.HAMI_CORE}"
     return None, ""
-
-
-def healed(card: Card) -> Card:
-    """*card* as it would be if it were well."""
-    if card.fixed.fault not in NOT_HEALTHY:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=None, problem=""))
-
-
-def unsteady(card: Card) -> Card:
-    """*card*, if it could be used, with nothing new for it because it becomes unhealthy again and again."""
-    if card.fixed.fault is not None:
-        return card
-    return card._replace(fixed=card.fixed._replace(fault=Reason.UNSTEADY, problem=UNSTEADY))
 
 
 def unnamed(card: Card) -> Card:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from core import names
+from core import healing, names
 from core.dialects.vgpu import advice, fit, handoff, keys, requests, series, usage, warnings
 from core.dialects.vgpu import cards as _cards
 from core.dialects.vgpu import scale as _scale
@@ -145,19 +145,19 @@ class Vgpu(
 
     def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* as they would be if the unhealthy ones were well."""
-        return tuple(_cards.healed(card) for card in cards)
+        return healing.healed(cards)
 
     def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
         """The uuids of those that are not said to be unhealthy."""
-        return frozenset(card.fixed.uuid for card in cards if card.fixed.fault is not Reason.UNHEALTHY)
+        return healing.well(cards)
 
     def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
         """*cards* with nothing new for those of *names*."""
-        return tuple(_cards.unsteady(card) if card.fixed.uuid in names else card for card in cards)
+        return healing.unsteady(cards, names)
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their positions."""
-        return tuple(_cards.unnamed(_cards.healed(card)) for card in cards)
+        return tuple(_cards.unnamed(card) for card in healing.healed(cards))
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The cards that *request* gets under *policy*, or None."""
