@@ -1,4 +1,4 @@
-"""``kubectl cards get``, ``kubectl cards explain POD`` and ``kubectl cards doctor``."""
+"""``kubectl cards get``, ``explain POD``, ``doctor`` and ``shadow``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, text, view, watching
+from cli import cluster, controller, doctor, shadow, text, view, watching
 from cli.doctor_checks import Level
-from cli.options import Controller, Doctor, Explain, Get, Output, parse
+from cli.options import Controller, Doctor, Explain, Get, Output, Shadow, parse
 from core.errors import InvalidRequestError, escaped
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
@@ -30,13 +30,15 @@ _INTERRUPTED: Final = 128 + 2
 _USER_AGENT: Final = "kubectl-cards"
 
 
-async def run(options: Get | Explain | Doctor, environ: Mapping[str, str]) -> int:
+async def run(options: Get | Explain | Doctor | Shadow, environ: Mapping[str, str]) -> int:
     """Do what is asked.
 
     Returns:
         0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig; of
         ``doctor`` 3 if something is at risk or not known, 4 if something does not work.
     """
+    if isinstance(options, Shadow):
+        return await _shadow(options)
     kubeconfig = options.kubeconfig or _kubectls(environ)
     if mistake := mistake_in(kubeconfig=kubeconfig, context=options.context, environ=environ):
         return _failed(mistake, _WRONG)
@@ -132,6 +134,15 @@ async def _diagnose(transport: Transport, options: Doctor) -> int:
     if report.worst is None:
         return _OK
     return _FAULTY if report.worst is Level.PROBLEM else _AT_RISK
+
+
+async def _shadow(options: Shadow) -> int:
+    try:
+        found = await controller.ask_shadow(options.controller)
+    except controller.NoAnswerError as e:
+        return _failed(str(e), _NOT_TOLD)
+    print(shadow.told(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
+    return _OK
 
 
 async def _ask_controller(named: Controller | None, namespace: str, pod: str) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Asks the controller for a pod's full explanation, over TLS, with a token that was made for it."""
+"""Asks the controller over TLS, with a token that was made for it: why a pod waits, and what a shadow found."""
 
 from __future__ import annotations
 
@@ -31,10 +31,22 @@ async def ask(controller: Controller, namespace: str, pod: str) -> Mapping[str, 
     Raises:
         NoAnswerError: it does not tell.
     """
+    return await _ask(controller, f"/v1/explain/{quote(namespace, safe='')}/{quote(pod, safe='')}")
+
+
+async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
+    """What a controller that only looks on found.
+
+    Raises:
+        NoAnswerError: it does not tell, or is no shadow.
+    """
+    return await _ask(controller, "/v1/shadow")
+
+
+async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
     context, token = await asyncio.to_thread(_read, controller)
-    url = f"{controller.url}/v1/explain/{quote(namespace, safe='')}/{quote(pod, safe='')}"
     try:
-        status, body = await _get(url, token, context, controller.server_name)
+        status, body = await _get(f"{controller.url}{path}", token, context, controller.server_name)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
         why = "no answer in time" if isinstance(e, TimeoutError) else cause_of(e)
         raise NoAnswerError(f"the controller at {controller.url} does not answer: {why}") from e

@@ -20,6 +20,10 @@ _EXIT_STATUS: Final = (
     "2 the command or the kubeconfig is wrong. "
     "Of doctor: 3 something is at risk, or not known; 4 something does not work."
 )
+_VARIABLES: Final = (
+    "Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
+    "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME."
+)
 _NAMESPACE: Final = "cardshare-system"
 _NAME: Final = "cardshare"
 _EXAMPLES: Final = {
@@ -29,6 +33,7 @@ _EXAMPLES: Final = {
     "explain": "kubectl cards explain train\nkubectl cards explain pod/train -n team-a\n"
     "kubectl cards explain train --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
+    "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
 
 
@@ -96,6 +101,14 @@ class Doctor:
     output: Output = Output.TEXT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """Say what a controller that only looks on would do with the pods of another scheduler."""
+
+    controller: Controller
+    output: Output = Output.TEXT
+
+
 class Flag(NamedTuple):
     """A flag; metavar "" for one that takes no value."""
 
@@ -109,6 +122,13 @@ COMMON: Final = (
     Flag(("--kubeconfig",), "FILE", "kubeconfig file; default as kubectl: KUBECONFIG, ~/.kube/config"),
     Flag(("--context",), "NAME", "a context of it other than the current one"),
 )
+# Where the controller answers, and what proves it.
+_ASKING: Final = (
+    Flag(("--controller",), "URL", "https://host:port of its --preview-listen, for the reasons node by node"),
+    Flag(("--token-file",), "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
+    Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
+    Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
+)
 FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "get": (
         Flag(("-o", "--output"), "FORMAT", "wide: also protocol, mode and health; json, yaml: for scripts"),
@@ -119,25 +139,24 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "explain": (
         Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
         Flag(("-n", "--namespace"), "NAMESPACE", "its namespace; default that of the kubeconfig"),
-        Flag(("--controller",), "URL", "https://host:port of its --preview-listen, for the reasons node by node"),
-        Flag(("--token-file",), "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
-        Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
-        Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
+        *_ASKING,
     ),
     "doctor": (
         Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
         Flag(("-n", "--namespace"), "NAMESPACE", f"where cardshare is installed; default {_NAMESPACE}"),
         Flag(("--name",), "NAME", f"with which the names of its objects begin; default {_NAME}"),
     ),
+    "shadow": (Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"), *_ASKING),
 }
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
+    "shadow": (Output.TEXT, Output.JSON, Output.YAML),
 }
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Doctor:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Doctor | Shadow:
     """Read the command line.
 
     Raises:
@@ -161,6 +180,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Do
         return Doctor(
             namespace=found.namespace or _NAMESPACE, name=found.name or _NAME, output=Output(found.output), **reach
         )
+    if found.command == "shadow":
+        controller = _controller(command, found, environ)
+        if controller is None:
+            command.error("--controller: missing; name the https://host:port of the controller that runs with --shadow")
+        return Shadow(controller=controller, output=Output(found.output))
     return Explain(
         pod=_pod(command, found.pod),
         namespace=found.namespace,
@@ -219,11 +243,11 @@ def _parser() -> argparse.ArgumentParser:
         commands,
         "explain",
         "where a pod was put, or why it waits",
-        "Every flag of the controller's has a variable: CARDSHARE_CONTROLLER, CARDSHARE_TOKEN_FILE, "
-        "CARDSHARE_CONTROLLER_CA, CARDSHARE_TLS_SERVER_NAME.",
+        _VARIABLES,
     )
     explain.add_argument("pod", metavar="POD", help="name of the pod, or pod/NAME")
     _command(commands, "doctor", "what in this cluster would not work, or is at risk")
+    _command(commands, "shadow", "what a controller with --shadow would do with another scheduler's pods", _VARIABLES)
     return parser
 
 

@@ -53,7 +53,7 @@ class Config:
     configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
     believed. last_good: directory of the settings that were in force last, for a start with settings that are refused;
     keep_in: the ConfigMap in which they are kept, which is mounted there. lease: None = no other process can run;
-    timing: of the lease.
+    timing: of the lease. shadow: nothing is decided or written; it is told what would be.
     """
 
     listen: Address
@@ -71,6 +71,7 @@ class Config:
     keep_in: PodName | None = None
     lease: LeaseName | None = None
     timing: Timing = _TIMING
+    shadow: bool = False
 
     @property
     def files(self) -> Files:
@@ -102,6 +103,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
+    shadow = _shadow(given, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -120,6 +122,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         keep_in=keep_in,
         lease=lease,
         timing=timing,
+        shadow=shadow,
     )
 
 
@@ -164,6 +167,13 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     flag("--lease-renew-deadline", f"{_TIMING.renew_deadline_s:g}", "seconds after which it ends without a renewal")
     flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between tries to take or renew the lease")
+    parser.add_argument(
+        "--shadow",
+        nargs="?",
+        const="true",
+        default=environ.get(_variable("--shadow")) or "",
+        help="decide and write nothing: tell what would be done with the pods of another scheduler [CARDSHARE_SHADOW]",
+    )
     parser.add_argument(
         "--scheduler-name",
         action="append",
@@ -213,6 +223,12 @@ def _lease(text: str, problems: list[str]) -> LeaseName | None:
     if not (namespace and name and "/" not in name):
         problems.append(f"{_called('--lease')}: found {quoted(text, 256)}; write NAMESPACE/NAME, or '{NO_LEASE}'")
     return LeaseName(namespace, name)
+
+
+def _shadow(given: argparse.Namespace, problems: list[str]) -> bool:
+    if given.shadow not in ("", "true", "false"):
+        problems.append(f"{_called('--shadow')}: found {quoted(given.shadow, 256)}; write true or false")
+    return bool(given.shadow == "true")
 
 
 def _timing(given: argparse.Namespace, problems: list[str]) -> Timing:

@@ -135,6 +135,18 @@ class Metrics:
         self.documents_forbidden: Final = self._gauge(
             "documents_forbidden", "Places of MindCluster's ConfigMaps that this process may not read."
         )
+        self.shadow_rounds: Final = self._counter("shadow_rounds", "Times that a shadow judged the pods that wait.")
+        self.shadow_pods: Final = self._gauge(
+            "shadow_pods", "Pods that wait under another scheduler, by what a shadow would do with them.", ("verdict",)
+        )
+        self.shadow_needless: Final = self._gauge(
+            "shadow_pods_without_need", "Pods that wait although a shadow has had a place for them for 30 s."
+        )
+        self.shadow_bindings: Final = self._counter(
+            "shadow_bindings",
+            "Bindings of another scheduler that a shadow saw, by how they compare with what it would have done.",
+            ("outcome",),
+        )
         self.events_dropped: Final = self._counter("events_dropped", "Events for users that were given up.")
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:

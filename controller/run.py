@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -39,8 +39,10 @@ from controller.reporting.audit import Audit
 from controller.reporting.callers import Callers
 from controller.reporting.condition import OwnCondition, refusal, verdict
 from controller.reporting.events import Recorder
+from controller.reporting.onlooker import Onlooker
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from controller.reporting.shadow import Shadow
 from controller.reporting.status import StatusWriter
 from controller.scheduler_names import RIVALS, Rival, SchedulerName, SchedulerNames
 from controller.takeover import Kept, derive
@@ -104,7 +106,7 @@ class Controller:
         self._started_s = time.monotonic()
         self._inbox = Inbox(time.monotonic)
         self._names: Final = SchedulerNames(self._name_of(rival) for rival in RIVALS)
-        self._owner = Owner(
+        self._owner = (Onlooker if config.shadow else Owner)(
             standard_catalog(),
             self._active.tables,
             self._settings(),
@@ -122,6 +124,7 @@ class Controller:
         self._status_writer: StatusWriter | None = None
         self._group_writes: GroupWrites | None = None
         self._audit: Audit | None = None
+        self._shadow: Shadow | None = None
         self._transport: Transport | None = None
         self._callers: Callers | None = None
         self._plain = HttpListener(
@@ -136,6 +139,7 @@ class Controller:
                 explain=self._answer,
                 audit=self._audited,
                 packing=self._packed,
+                shadow=self._shadowed if config.shadow else None,
             ).answer,
             self._context,
             max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
@@ -250,6 +254,9 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._own(tasks, actor, status_writer, leading), name="own")
                 tasks.create_task(self._mirror(tasks, transport), name="mirror")
+                if isinstance(self._owner, Onlooker):
+                    # It stands by for ever: whoever stands by keeps everything warm, and its gate lets no write pass.
+                    await self._look_on(self._owner, status_writer)
                 tasks.create_task(self._lead(leading), name="lead")
                 await leading.began.wait()
                 await self._inbox.put_and_wait(self._derive)
@@ -272,11 +279,19 @@ class Controller:
                     keeping = LastGood(calls, self._config.keep_in, self._active.good)
                     tasks.create_task(keeping.run(), name="last good")
 
+    async def _look_on(self, owner: Onlooker, status_writer: StatusWriter) -> NoReturn:
+        """Tell what would be done, until cancelled."""
+        await self._synced.wait()
+        shadow = self._shadow = Shadow(
+            owner, self._inbox, status_writer.explain, self._metrics, is_current=self._watches.is_current
+        )
+        await shadow.run()
+
     def _may_lead(self, transport: Transport) -> Leading:
         """The gate before all that this process decides and writes."""
         config = self._config
         return Leading(
-            self._lease(transport, *config.lease) if config.lease is not None else None,
+            self._lease(transport, *config.lease) if config.lease is not None and not config.shadow else None,
             settle_s=config.start_delay_s,
             is_current=self._watches.is_current,
             catch_up=partial(self._watches.catch_up, Calls(transport)),
@@ -389,7 +404,8 @@ class Controller:
     def _settings(self) -> Settings:
         """Those in force, less the names that others place pods of."""
         settings, given_up = self._active.settings, self._names.given_up
-        if given_up.keys().isdisjoint(settings.scheduler_names):
+        # A shadow judges pods that another places; it is there for that.
+        if self._config.shadow or given_up.keys().isdisjoint(settings.scheduler_names):
             return settings
         return replace(settings, scheduler_names=tuple(one for one in settings.scheduler_names if one not in given_up))
 
@@ -478,7 +494,7 @@ class Controller:
                 key,
                 explain_unit=self._status_writer.explain_unit if self._status_writer is not None else None,
                 idle=self._idle(),
-                given_up=self._names.given_up.keys(),
+                given_up=() if self._config.shadow else self._names.given_up.keys(),
             )
             if self._synced.is_set() and explain_shape
             else None
@@ -486,6 +502,10 @@ class Controller:
 
     def _idle(self) -> Wait | None:
         """Why this process decides nothing at the moment; None if it does."""
+        if self._config.shadow:
+            return Wait(
+                Cause.NOT_LEADING, "waits for its scheduler; this process only looks on (--shadow), see /v1/shadow"
+            )
         leading = self._leading
         if leading is not None and leading.phase is Phase.LEADING and leading.may_decide():
             return None
@@ -501,6 +521,9 @@ class Controller:
 
     def _packed(self) -> dict[str, Any] | None:
         return packing.answer(self._owner.planner.learning) if self._synced.is_set() else None
+
+    def _shadowed(self) -> dict[str, Any] | None:
+        return self._shadow.report() if self._shadow is not None else None
 
     async def _serve_previews(self) -> None:
         """Serve them as soon as there is a pair to serve them with, and by the newest."""
@@ -566,6 +589,8 @@ class Controller:
         if self._audit is not None:
             for fault, count in self._audit.counts().items():
                 metrics.audit_findings.labels(fault.value).set(count)
+        if self._shadow is not None:
+            self._shadow.fill()
         metrics.stray_pods.set(len(owner.ledger.stray_pods()))
         metrics.documents_forbidden.set(self._watches.forbidden)
         for name, reflector in self._reflectors().items():

@@ -12,7 +12,7 @@ from controller.reporting.evictions import would_leave
 from core.errors import quoted
 from core.explaining import explain
 from core.explaining.explain import Refused
-from core.ledger import Placement
+from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing.choice import compared, packed
 from core.placing.decide import shape_of
@@ -81,7 +81,7 @@ async def _pending(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"pod": entry.pod.key, "uid": entry.pod.uid, "state": entry.stage.value}
     if entry.placement is not None:
-        found |= where(owner, entry.placement)
+        found |= where(owner.ledger, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
         keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
@@ -192,7 +192,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
         assignment=holding.assignment,
         amounts=holding.amounts,
     )
-    found |= where(owner, placement)
+    found |= where(owner.ledger, placement)
     if placement.node not in owner.ledger.states:
         gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or bring the node back"
         return found | {"text": gone}
@@ -216,13 +216,13 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     return found
 
 
-def where(owner: Owner, placement: Placement) -> dict[str, Any]:
+def where(ledger: Ledger, placement: Placement) -> dict[str, Any]:
     """The node and the cards of *placement*."""
     if placement.dialect is None:
         return {"node": placement.node, "cards": []}
-    state = owner.ledger.states.get(placement.node)
+    state = ledger.states.get(placement.node)
     cards = state.cards(placement.dialect) if state is not None else ()
-    described = owner.ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
+    described = ledger.catalog.dialects[placement.dialect].describe(placement.assignment, cards)
     return {
         "node": placement.node,
         "dialect": placement.dialect,

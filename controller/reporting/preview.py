@@ -62,7 +62,7 @@ async def _found(search: Generator[None, None, Placement | None]) -> Placement |
 async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:
     if placement is not None and placement.node in owner.ledger.states:
         found: dict[str, Any] = {"state": "fits", "text": explain.placed(owner.ledger, placement)}
-        return found | where(owner, placement)
+        return found | where(owner.ledger, placement)
     refused, _ = await explain_shape(shape)
     wait = coded(explain.wait(refused))
     return {"state": "refused", **refused_answer(refused), **wait, "text": explain.sentence(refused)}

@@ -25,6 +25,7 @@ PREVIEW: Final = "/v1/preview"
 EXPLAIN: Final = "/v1/explain"
 AUDIT: Final = "/v1/audit"
 PACKING: Final = "/v1/packing"
+SHADOW: Final = "/v1/shadow"
 # What the API server takes as an object.
 MAX_POD_BYTES: Final = 3 * 2**20
 BODY_S: Final = 2.0
@@ -54,7 +55,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """/v1/preview, /v1/explain, /v1/audit and /v1/packing."""
+    """/v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, and /v1/packing."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Trusted:
         explain: Callable[[str], Awaitable[dict[str, Any] | None]],
         audit: Callable[[], dict[str, Any] | None],
         packing: Callable[[], dict[str, Any] | None],
+        shadow: Callable[[], dict[str, Any] | None] | None = None,
     ) -> None:
         """Prepare.
 
@@ -73,29 +75,27 @@ class Trusted:
             explain: the answer for a pod by namespace/name; the same.
             audit: what the audit found; None where this process does not audit (yet).
             packing: what policy pack has learnt; None where nothing is known yet.
+            shadow: what would be done; None before that is known. None itself where this process is no shadow.
         """
         self._callers = callers
         self._preview = preview
         self._explain = explain
         self._previews: Counter[bytes] = Counter()
         self._turn = asyncio.Lock()
-        self._audit = audit
-        self._packing = packing
+        self._told = {PACKING: packing} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
 
     async def answer(self, call: Call) -> Reply:
         """See `runtime.calls.App`."""
         if call.path == PREVIEW:
             _expect(call, "POST")
             return await self._answered(call, lambda: self._previewed(call))
-        if call.path == AUDIT:
+        told = self._told.get(call.path)
+        if told is not None:
             _expect(call, "GET")
-            return await self._answered(call, self._audited)
-        if call.path == PACKING:
-            _expect(call, "GET")
-            return await self._answered(call, self._packed)
+            return await self._answered(call, lambda: _at_once(told))
         key = call.path.removeprefix(f"{EXPLAIN}/")
         if key == call.path or not all(key.partition("/")) or key.count("/") > 1:
-            known = f"{PREVIEW}, {EXPLAIN}/NAMESPACE/POD, {AUDIT} or {PACKING}"
+            known = f"{PREVIEW}, {EXPLAIN}/NAMESPACE/POD, {' or '.join(self._told)}"
             raise RefusedCallError(404, f"there is nothing here; ask {known}")
         _expect(call, "GET")
         return await self._answered(call, lambda: self._explain(key))
@@ -113,12 +113,6 @@ class Trusted:
             self._previews[caller] -= 1
             if not self._previews[caller]:
                 del self._previews[caller]
-
-    async def _audited(self) -> dict[str, Any] | None:
-        return self._audit()
-
-    async def _packed(self) -> dict[str, Any] | None:
-        return self._packing()
 
     async def _answered(self, call: Call, ask: Callable[[], Awaitable[dict[str, Any] | None]]) -> Reply:
         """The answer of *ask*, for a caller that may."""
@@ -139,6 +133,10 @@ class Trusted:
         if found is None:
             return _json({"text": "the cluster is not known yet; see /readyz"}, status=503)
         return _json(found, status=404 if found.get("state") == UNKNOWN else 200)
+
+
+async def _at_once(told: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    return told()
 
 
 def _expect(call: Call, method: str) -> None:

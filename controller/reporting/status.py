@@ -17,6 +17,7 @@ from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.conditions import Conditions, Saying, Why
 from controller.reporting.events import Recorder
+from controller.reporting.work import Work
 from core.explaining import explain
 from core.explaining.explain import Refused
 from core.explaining.refusal import NodeRefusal, refusal_on
@@ -32,7 +33,6 @@ from kube.calls import Calls
 
 # A shape that goes on being refused is explained again after this, not before.
 _AGAIN_S: Final = 5.0
-_STEP_S: Final = 0.005
 _STEP_NODES: Final = 16
 _SUMMED_AT_ONCE: Final = 500
 # What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
@@ -51,26 +51,6 @@ class _Explained:
 
     saying: Saying
     made_s: float
-
-
-class _Work:
-    """Work on the event loop in slices, between which others have it."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._worked_s, self._started_s = 0.0, clock()
-
-    async def give_way(self) -> None:
-        """Let others go on if this slice has lasted for long enough."""
-        if self._clock() - self._started_s > _STEP_S:
-            self._worked_s = self.worked_s
-            await asyncio.sleep(0)
-            self._started_s = self._clock()
-
-    @property
-    def worked_s(self) -> float:
-        """The seconds of work up to now, those of others not counted."""
-        return self._worked_s + self._clock() - self._started_s
 
 
 class StatusWriter:
@@ -222,7 +202,7 @@ class StatusWriter:
         refusal = self._owner.planner.units.refusal(asks)
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
-        answer, first, work = refusal.answer, refusal.answer.first, _Work(self._clock)
+        answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, str] = {}
@@ -255,7 +235,7 @@ class StatusWriter:
         helping = Helping(self._owner.planner.kinds, shape, policy)
         refusals: list[NodeRefusal] = []
         nodes = 0
-        work = _Work(self._clock)
+        work = Work(self._clock)
         for at, state in enumerate(states):
             is_there = state.facts.name in ledger.states
             nodes += is_there

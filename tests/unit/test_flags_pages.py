@@ -10,7 +10,7 @@ import yaml
 
 from controller import __main__ as controller_main
 from controller import config as controller_config
-from controller.reporting.serve import AUDIT, EXPLAIN, PACKING, PREVIEW
+from controller.reporting.serve import AUDIT, EXPLAIN, PACKING, PREVIEW, SHADOW
 from tests.support.servers import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
@@ -80,7 +80,7 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
 def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
     values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--start-delay": "3", "--lease": "a/b"}
-    values["--keep-last-good"] = "a/b"
+    values |= {"--keep-last-good": "a/b", "--shadow": "true"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
@@ -89,7 +89,7 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():
-    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, f"{EXPLAIN}/NAMESPACE/POD"}
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, SHADOW, f"{EXPLAIN}/NAMESPACE/POD"}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}
     # 1 is Python's own too, for what nothing caught.

@@ -14,7 +14,7 @@ from certs import options as certs_options
 from certs.options import EnsureInCluster, Run
 from controller import config as controller_config
 from controller.documents import places
-from controller.reporting.serve import EXPLAIN, PREVIEW
+from controller.reporting.serve import EXPLAIN, PREVIEW, SHADOW
 from controller.run import DRAIN_S, RELEASE_S
 from core import hami_lock, names
 from core.admission.mutate import judge_new
@@ -813,6 +813,33 @@ def test_who_evicts_for_others_may_do_that_and_no_more():
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     (subject,) = binding["subjects"]
     assert one(subject["kind"], subject["name"], subject["namespace"])
+
+
+def test_a_shadow_stands_apart_reads_alone_and_runs_restricted():
+    found = list(yaml.safe_load_all((DEPLOY / "shadow.yaml").read_text()))
+    apart = {obj["metadata"].get("namespace") for obj in found if "namespace" in obj["metadata"]}
+    assert apart == {"cardshare-shadow"}
+    (role,) = [obj for obj in found if obj["kind"] == "ClusterRole"]
+    stored = {(what, verb) for rule in role["rules"] for what in rule.get("resources", ()) for verb in rule["verbs"]}
+    writes = {(what, verb) for what, verb in stored if verb not in {"list", "watch"}}
+    assert writes == {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
+    (url,) = [rule for rule in role["rules"] if "nonResourceURLs" in rule]
+    assert (url["nonResourceURLs"], url["verbs"]) == ([SHADOW], ["get"])
+    pod = found[-1]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == role["metadata"]["name"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+    (container,) = pod["containers"]
+    config = controller_config.parse(container["args"], {})
+    assert (config.shadow, config.scheduler_names, config.settings_file) == (True, ("volcano",), "")
+    assert config.trusted == {"kube-system", "volcano-system"}
+    (certs,) = pod["initContainers"]
+    made = certs_options.parse(certs["args"], {})
+    assert isinstance(made, certs_options.Ensure)
+    assert str(made.directory) == config.cert_dir
+    assert "localhost" in made.wanted.dns_names
 
 
 # Whose configuration is believed

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_ACCOUNTS: Final = tuple(
-    f"system:serviceaccount:cardshare-system:{name}"
-    for name in ("cardshare-controller", "cardshare-certs", "cardshare-webhook")
+_ACCOUNTS: Final = (
+    *(
+        f"system:serviceaccount:cardshare-system:{name}"
+        for name in ("cardshare-controller", "cardshare-certs", "cardshare-webhook")
+    ),
+    "system:serviceaccount:cardshare-shadow:cardshare-shadow",
 )
 
 

@@ -115,8 +115,8 @@ class Rig(ABC):
         await apply(self.client, documents)
 
     @abstractmethod
-    async def used_rights(self):
-        """(verb, API group, resource or resource/subresource) of all that the controller's account asked for."""
+    async def used_rights(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE):
+        """(verb, API group, resource or resource/subresource) of all that an account asked for."""
 
     async def controller(self, *flags, kubeconfig=None, wait=True, name="controller", fail_at=""):
         """Start a controller; *kubeconfig* (a path) in place of its own account's way to the API server.

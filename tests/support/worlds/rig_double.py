@@ -32,9 +32,9 @@ class DoubleRig(Rig):
         )
         self._cluster = cluster
 
-    async def used_rights(self):
+    async def used_rights(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE):
         """See `Rig.used_rights`."""
-        used = self._cluster.api.recorder.used_by(service_account(NAMESPACE, CONTROLLER_ACCOUNT).name)
+        used = self._cluster.api.recorder.used_by(service_account(namespace, account).name)
         return {(verb, group, "/".join(filter(None, (kind, sub)))) for verb, group, kind, sub in used}
 
     async def _start_controller(self, name, module, flags):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes
-from sandbox.demo.product import CONTROLLER_ACCOUNT, TRUSTED_NAMESPACES
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, TRUSTED_NAMESPACES
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.records import Records
 from tests.support.servers import request_log
@@ -38,10 +38,10 @@ class RealRig(Rig):
         self._runner = runner
         self._asked_before = len(list(request_log.read(self._logs)))
 
-    async def used_rights(self):
+    async def used_rights(self, account=CONTROLLER_ACCOUNT, namespace=NAMESPACE):
         """See `Rig.used_rights`."""
         asked = list(request_log.read(self._logs))[self._asked_before :]
-        return {(each.verb, each.group, each.resource) for each in asked if each.account == CONTROLLER_ACCOUNT}
+        return {(each.verb, each.group, each.resource) for each in asked if each.account == account}
 
     async def _start_controller(self, name, module, flags):
         trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)

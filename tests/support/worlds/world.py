@@ -61,10 +61,12 @@ made: list["World"] = []
 class World:
     """An owner, its clock, and the API server's side of what it does."""
 
-    def __init__(self, *nodes: Node, catalog: Catalog | None = None, strict: bool = True, **settings) -> None:
+    def __init__(
+        self, *nodes: Node, catalog: Catalog | None = None, strict: bool = True, owner: type[Owner] = Owner, **settings
+    ) -> None:
         self.now_s = 1000.0
         self.metrics = Metrics()
-        self.owner = Owner(
+        self.owner: Owner = owner(
             catalog or standard_catalog(),
             Tables(),
             Settings(**settings),

@@ -16,7 +16,7 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["doctor", "explain", "get"]),
+        ([""], ["doctor", "explain", "get", "shadow"]),
         (["e"], ["explain"]),
         (["get", ""], ["cpu-1", "gpu-1", "gpu-2"]),
         (["get", "gpu-1", "g"], ["gpu-2"]),

@@ -70,6 +70,7 @@ def test_what_is_not_understood_ends_with_usage(words, capsys):
 
 def test_the_context_may_stand_in_front_of_the_command_as_with_kubectl():
     found = parse(["--context", "c", "--kubeconfig", "f", "get", "--kubeconfig", "g"], {})
+    assert isinstance(found, Get)
     assert (found.context, found.kubeconfig) == ("c", "g")
 
 

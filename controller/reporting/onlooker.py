@@ -1,0 +1,138 @@
+"""An owner beside another scheduler: whenever that one binds a pod, what this controller would have done instead.
+
+It is asked at the moment the Binding is seen, of the cluster as it was right before: with all pods where others bound
+them. Then the pod is counted as it was bound, like any other.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from controller.deciding.lifecycle import Entry
+from controller.deciding.owner import Owner
+from controller.reporting.answers import coded, where
+from core.errors import NodeInvariantError
+from core.explaining.refusal import refusal_on
+from core.ledger import Placement
+from core.model import NodeName, Pod
+from core.placing.decide import decide
+from core.placing.shape import Shape
+
+DIFFERENCES_MAX: Final = 200
+
+
+class Outcome(StrEnum):
+    """How a Binding of another compares with what would have been done here; also the words of the metric.
+
+    SAME: the same node and cards. CARDS: the same node, other cards. NODE: another node. REFUSED: nowhere, or not yet.
+    UNKNOWN: it cannot be told.
+    """
+
+    SAME = "same"
+    CARDS = "other-cards"
+    NODE = "other-node"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A pod that another bound otherwise: where that did, when (Unix seconds), and what would have been done here."""
+
+    pod: str
+    outcome: Outcome
+    at_s: float
+    bound: dict[str, Any]
+    instead: dict[str, Any]
+
+    def told(self) -> dict[str, Any]:
+        """The same for /v1/shadow."""
+        at = datetime.fromtimestamp(self.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"pod": self.pod, "at": at, "outcome": self.outcome.value, "bound": self.bound, "instead": self.instead}
+
+
+class Onlooker(Owner):
+    """An owner that decides nothing, and remembers how others decided.
+
+    Attributes:
+        outcomes_seen: how many Bindings of others there were, by how they compare.
+        differences: the last of those that were not the same, oldest first.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See `Owner`."""
+        super().__init__(*args, **kwargs)
+        self.outcomes_seen: Final[Counter[Outcome]] = Counter()
+        self.differences: Final[deque[Difference]] = deque(maxlen=DIFFERENCES_MAX)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod appeared or changed; see `Owner.pod_changed`."""
+        entry = self.life.get(pod.uid)
+        if entry is None or not pod.node_name:
+            super().pod_changed(pod)
+            return
+        instead = self._decided(entry, NodeName(pod.node_name))
+        super().pod_changed(pod)
+        if self.life.get(pod.uid) is None:
+            self._compare(pod, instead)
+
+    def _decided(self, entry: Entry, node: NodeName) -> dict[str, Any] | None:
+        """Where the pod of *entry* would go now, or why not to *node* if nowhere; None if that cannot be told."""
+        if entry.shape is None:
+            return coded(entry.wait) if entry.wait is not None else None
+        try:
+            placement = decide(self.planner.candidates, entry.pod, entry.shape)
+        except NodeInvariantError:
+            return None
+        return where(self.ledger, placement) if placement is not None else self._refused(entry.shape, node)
+
+    def _refused(self, shape: Shape, name: NodeName) -> dict[str, Any]:
+        state = self.ledger.states.get(name)
+        if state is None:
+            return {"text": f"no node fits, and node {name} does not exist"}
+        refusal = refusal_on(self.ledger, shape, state, self.planner.policy.cards)
+        why = (
+            ": ".join(filter(None, (refusal.key, refusal.detail))) if refusal is not None else "other pods keep it off"
+        )
+        return {"text": f"no node fits; {name}: {why}"}
+
+    def _compare(self, pod: Pod, instead: dict[str, Any] | None) -> None:
+        bound = self._bound(pod)
+        outcome = _outcome(bound, instead)
+        self.outcomes_seen[outcome] += 1
+        if outcome is Outcome.SAME:
+            return
+        told = instead if instead is not None else {"text": "what would have been done cannot be told"}
+        self.differences.append(Difference(pod=pod.key, outcome=outcome, at_s=self._wall(), bound=bound, instead=told))
+
+    def _bound(self, pod: Pod) -> dict[str, Any]:
+        """Where *pod* is, as it is counted."""
+        holding = self.ledger.holding(pod.uid)
+        if holding is None or holding.dialect is None or holding.assignment is None:
+            told = {"node": pod.node_name, "cards": []}
+            return told | ({"text": holding.reason} if holding is not None and holding.reason else {})
+        placement = Placement(
+            pod=pod.uid,
+            pod_key=pod.key,
+            node=NodeName(pod.node_name),
+            dialect=holding.dialect,
+            assignment=holding.assignment,
+            amounts=holding.amounts,
+        )
+        return where(self.ledger, placement)
+
+
+def _outcome(bound: dict[str, Any], instead: dict[str, Any] | None) -> Outcome:
+    if instead is None:
+        return Outcome.UNKNOWN
+    if "node" not in instead:
+        return Outcome.REFUSED
+    if bound["node"] != instead["node"]:
+        return Outcome.NODE
+    return Outcome.SAME if _cards(bound) == _cards(instead) else Outcome.CARDS
+
+
+def _cards(told: dict[str, Any]) -> list[str]:
+    return sorted(one["card"] for one in told["cards"])

@@ -1,0 +1,231 @@
+"""What would become of the pods that wait, if this controller decided: all of them once, on a fork of the ledger.
+
+Pods that others bound are counted as they were bound. Those that wait are placed one after the other, in the order of
+queues, priority and age, so that what is said of all of them could be had at once. Nothing of it is kept, and hand-off
+to device plugins has no part in it: it delays a Binding, and changes no place.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from controller.deciding.owner import Owner
+from controller.deciding.units import Gang
+from controller.grouping.books import over_wait
+from controller.reporting.answers import coded, where
+from controller.reporting.work import Work
+from core.errors import NodeInvariantError
+from core.explaining import explain
+from core.explaining.explain import Refused
+from core.explaining.shortage import shortage
+from core.groups import GroupKey, group_of
+from core.ledger import Ledger, Placement
+from core.model import NodeName, Pod
+from core.placing import gang
+from core.placing.candidates import Candidates
+from core.placing.decide import decide
+from core.placing.fairness import Budget, taken
+from core.placing.shape import Shape
+from core.waiting import Wait
+
+# So many pods are judged in a round, and for so many shapes it is worked out why no node takes them, which costs more
+# than all else; what was worked out is good for so many rounds.
+JUDGED_MAX: Final = 1000
+EXPLAINED_MAX: Final = 10
+_GOOD_FOR: Final = 12
+_UNEXPLAINED: Final = "no node fits; why is being worked out, for some kinds of pods after the other"
+_NOWHERE: Final = frozenset[NodeName]()
+
+# Why no node of a ledger takes a shape, leaving out some; and the seconds of work that it was.
+ExplainOn = Callable[[Shape, Ledger, frozenset[NodeName]], Awaitable[tuple[Refused, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What would become of one pod: it fits with *answer* as its node and cards, or waits with its code and reason."""
+
+    pod: Pod
+    fits: bool
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """All that were judged, first come first; and how many there were no room to judge.
+
+    number: of the round. reasons: why no node takes a shape, and in which round that was worked out.
+    """
+
+    number: int = 0
+    judged: tuple[Judged, ...] = ()
+    left_out: int = 0
+    reasons: Mapping[Shape, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Who is judged next, as the pods were when the round began: one pod, or the members of a gang."""
+
+    pod: Pod
+    shape: Shape | None
+    wait: Wait | None
+    gang: Gang | None = None
+
+
+async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Round, most: int = JUDGED_MAX) -> Round:
+    """Judge the first *most* of those that wait, after the round *before*; others have the loop between two of them."""
+    turns, left_out = _turns(owner, most)
+    if not turns:
+        return Round(number=before.number + 1, left_out=left_out)
+    trial = _Trial(owner, explain_shape, work, before)
+    judged: list[Judged] = []
+    for turn in turns:
+        judged += await trial.judged(turn)
+        await work.give_way()
+    return Round(number=trial.number, judged=tuple(judged), left_out=left_out, reasons=trial.reasons)
+
+
+def _turns(owner: Owner, most: int) -> tuple[list[_Turn], int]:
+    """In which order pods are judged, gangs where their first member stands; and how many are left out."""
+    planner = owner.planner
+    ranks = {line: planner.lines.rank(line) for line in {one.line for one in owner.life}}
+    entries = sorted(owner.life, key=lambda one: (ranks[one.line], one.order))
+    turns: list[_Turn] = []
+    begun: set[GroupKey] = set()
+    for entry in entries[:most]:
+        found = planner.units.gang(entry) if entry.shape is not None else None
+        if found is None:
+            turns.append(_Turn(pod=entry.pod, shape=entry.shape, wait=entry.wait))
+        elif found.key not in begun:
+            begun.add(found.key)
+            turns.append(_Turn(pod=entry.pod, shape=entry.shape, wait=None, gang=found))
+    return turns, max(len(entries) - most, 0)
+
+
+class _Trial:
+    """A fork of the ledger in which pods are placed as if they were bound.
+
+    Attributes:
+        number: of the round.
+        reasons: why no node takes a shape, of those that were refused in it, and in which round that was worked out.
+    """
+
+    def __init__(self, owner: Owner, explain_shape: ExplainOn, work: Work, before: Round) -> None:
+        self.number: Final = before.number + 1
+        self.reasons: Final[dict[Shape, tuple[int, Mapping[str, Any]]]] = {}
+        self._before: Final = before.reasons
+        self._owner: Final = owner
+        self._explain: Final = explain_shape
+        self._work: Final = work
+        self._ledger: Final[Ledger] = owner.ledger.fork()
+        self._candidates: Final = Candidates(self._ledger, owner.planner.policy)
+        # What was taken of queues in this round, beside what is bound.
+        self._spent: Final[dict[tuple[str, str], int]] = {}
+        # Shapes that no node takes any more: there is less room with every pod of the round.
+        self._refused: Final[dict[Shape, Mapping[str, Any]]] = {}
+        self._explained = 0
+
+    async def judged(self, turn: _Turn) -> list[Judged]:
+        """What would become of those whose turn it is."""
+        if turn.gang is not None:
+            return await self._gang(turn.gang)
+        if turn.shape is None:
+            return [_waits(turn.pod, turn.wait)]
+        return [await self._pod(turn.pod, turn.shape)]
+
+    async def _pod(self, pod: Pod, shape: Shape) -> Judged:
+        known = self._refused.get(shape)
+        if known is not None:
+            return Judged(pod=pod, fits=False, answer=known)
+        await self._prepare(shape)
+        try:
+            placement = decide(self._candidates, pod, shape)
+        except NodeInvariantError as e:
+            return self._contradicted(pod, e)
+        if placement is None:
+            answer = await self._why(shape)
+            if shape.peers is None:
+                self._refused[shape] = answer
+            return Judged(pod=pod, fits=False, answer=answer)
+        key = group_of(pod)
+        budget = self._budget(key) if key is not None else None
+        amounts = taken(self._ledger, pod, placement.dialect, placement.assignment)
+        over = budget.lacks(amounts) if budget is not None else ()
+        if over:
+            return _waits(pod, over_wait(over))
+        self._ledger.reserve(placement)
+        self._spend(budget, amounts)
+        return self._fits(pod, placement)
+
+    async def _gang(self, found: Gang) -> list[Judged]:
+        """All members of a gang, of which enough are placed or none."""
+        pods = [one.pod for one in found.unit.members]
+        if not found.is_complete:
+            return [_waits(pod, found.incomplete_wait()) for pod in pods]
+        for shape in dict.fromkeys(one.shape for one in found.unit.members):
+            await self._prepare(shape)
+        budget = self._budget(found.key)
+        try:
+            with self._ledger.trial() as trial:
+                answer = gang.place(self._ledger, self._candidates, found.unit, lambda _: _NOWHERE, budget)
+                if not isinstance(answer, gang.Refused):
+                    trial.keep()
+        except NodeInvariantError as e:
+            return [self._contradicted(pod, e) for pod in pods]
+        if isinstance(answer, gang.Refused):
+            wait = over_wait(answer.over) if answer.over else shortage(answer)
+            return [_waits(pod, wait) for pod in pods]
+        placed = {one.pod: one for one in answer}
+        judged: list[Judged] = []
+        for one in found.unit.members:
+            placement = placed.get(one.pod.uid)
+            if placement is None:
+                judged.append(Judged(pod=one.pod, fits=False, answer=await self._why(one.shape)))
+            else:
+                self._spend(budget, taken(self._ledger, one.pod, placement.dialect, placement.assignment))
+                judged.append(self._fits(one.pod, placement))
+        return judged
+
+    async def _prepare(self, shape: Shape) -> None:
+        for _ in self._candidates.prepare(shape):
+            await self._work.give_way()
+
+    def _contradicted(self, pod: Pod, error: NodeInvariantError) -> Judged:
+        """Nothing more is placed on a node about which we are wrong; all others go on."""
+        name = NodeName(error.node)
+        if name in self._ledger.states and name not in self._ledger.aside:
+            self._ledger.set_aside(name, error.problem)
+        return Judged(pod=pod, fits=False, answer={"code": "", "text": f"cannot be told: {error}"})
+
+    def _fits(self, pod: Pod, placement: Placement) -> Judged:
+        text = f"would go to {explain.placed(self._ledger, placement)}"
+        return Judged(pod=pod, fits=True, answer={**where(self._ledger, placement), "text": text})
+
+    async def _why(self, shape: Shape) -> Mapping[str, Any]:
+        """Why no node takes *shape*, with those in place that come first."""
+        known = self._before.get(shape)
+        is_good = known is not None and known[0] + _GOOD_FOR > self.number
+        if not is_good and self._explained < EXPLAINED_MAX:
+            self._explained += 1
+            refused, _ = await self._explain(shape, self._ledger, _NOWHERE)
+            known = self.number, coded(explain.wait(refused))
+        if known is None:
+            return {"code": "", "text": _UNEXPLAINED}
+        self.reasons[shape] = known
+        return known[1]
+
+    def _budget(self, key: GroupKey) -> Budget | None:
+        found = self._owner.planner.books.budget(key)
+        if found is None:
+            return None
+        left = {at: (left - self._spent.get(at, 0), limit) for at, (left, limit) in found.left.items()}
+        return Budget(left)
+
+    def _spend(self, budget: Budget | None, amounts: Mapping[str, int]) -> None:
+        for at in budget.left if budget is not None else ():
+            self._spent[at] = self._spent.get(at, 0) + amounts.get(at[1], 0)
+
+
+def _waits(pod: Pod, wait: Wait | None) -> Judged:
+    answer = coded(wait) if wait is not None else {"code": "", "text": "is being read"}
+    return Judged(pod=pod, fits=False, answer=answer)
