@@ -290,6 +290,9 @@ SELDOM_USED = {
     ("scheduling.volcano.sh", "queues/status", "patch"),
     ("scheduling.x-k8s.io", "podgroups", "watch"),
     ("", "secrets", "patch"),
+    # Both are shipped; this brings them back where somebody deletes them.
+    ("", "secrets", "create"),
+    ("coordination.k8s.io", "leases", "create"),
 }
 # What the webhook tells of service accounts that try to write assignments.
 SELDOM_USED_BY_WEBHOOK = {("", "events", "create")}

@@ -3,12 +3,13 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.support.servers import go_tools
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/monitoring"
@@ -111,9 +112,11 @@ def test_what_is_scraped_are_ports_of_the_pods_that_run():
 
 
 def test_prometheus_itself_takes_the_rules(tmp_path):
-    promtool = os.environ.get("CARDSHARE_PROMTOOL") or shutil.which("promtool")
+    promtool = go_tools.find(go_tools.PROMTOOL, os.environ)
     if promtool is None:
-        pytest.skip("promtool is not here; name one with CARDSHARE_PROMTOOL")
+        pytest.skip(
+            "promtool is not here; name one with CARDSHARE_PROMTOOL, or build it: tests.support.servers.go_tools"
+        )
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump({"groups": GROUPS}), encoding="utf-8")
     ended = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True, check=False)

@@ -1,13 +1,12 @@
 """Renders the chart: by helm, where there is one, or by `tests/helm`, which does with templates what helm does.
 
-Who names helm is obeyed (`CARDSHARE_HELM`, then the `PATH`). To build helm itself takes minutes; `tests/helm` is a
-small Go module, built once into a cache outside the tree. It knows nothing of values.schema.json.
+Helm itself is `tests.support.servers.go_tools`', and takes minutes to build; `tests/helm` is a small Go module, built
+once into a cache outside the tree. It knows nothing of values.schema.json.
 """
 
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from tests.support.servers import go_tools
 
 MODULE: Final = Path(__file__).resolve().parents[2] / "helm"
 CHART: Final = MODULE.parents[1] / "deploy" / "chart"
@@ -69,9 +70,9 @@ def find_or_build(environ: Mapping[str, str]) -> Renderer:
     Raises:
         UnavailableError: there is no helm, and no Go that builds the other.
     """
-    named = environ.get("CARDSHARE_HELM") or shutil.which("helm", path=environ.get("PATH"))
-    if named:
-        return Renderer(program=Path(named), is_helm=True)
+    named = go_tools.find(go_tools.HELM, environ)
+    if named is not None:
+        return Renderer(program=named, is_helm=True)
     path = _cached(environ)
     if not os.access(path, os.X_OK):
         _build(path, environ)

@@ -89,6 +89,13 @@ async def restored(admin: ApiClient) -> AsyncIterator[None]:
             await _restore(admin, kind, before[kind])
 
 
+async def everything(admin: ApiClient) -> Set[str]:
+    """The paths of all objects of the kinds that the product and its tests make."""
+    more = ((_ADMISSION, "validatingadmissionpolicies"), (_ADMISSION, "validatingadmissionpolicybindings"))
+    others = (("/api/v1", "services"), ("/apis/policy/v1", "poddisruptionbudgets"))
+    return {path for kind in (*_KINDS, *more, *others) for path in await _objects(admin, kind)}
+
+
 def _path(kind: tuple[str, str], namespace: str = "") -> str:
     root, plural = kind
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"

@@ -1,0 +1,191 @@
+"""The chart by helm itself on a real API server: installed, tested, upgraded and uninstalled, also under other names.
+
+No kubelet and no controller of Jobs runs here: the test does with hooks what they do, as the processes that they name.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from base64 import b64decode
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from sandbox.client import ApiClient
+from sandbox.demo.processes import Processes
+from tests.support.servers import go_tools
+from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.helm import CHART
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.restored import everything
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+REGISTERED = "volcano.sh/node-vgpu-register"
+CARDS = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": CARDS}}]}}
+
+
+class Helm:
+    """helm on one server, with somebody who runs its hooks."""
+
+    def __init__(self, program, api, admin, processes, folder):
+        self.program, self.api, self.admin = program, api, admin
+        self.processes, self.folder = processes, folder
+        self.said = {}
+
+    async def __call__(self, *words, fails=False):
+        home = {name: str(self.folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+        process = await asyncio.create_subprocess_exec(
+            self.program,
+            *words,
+            env={"KUBECONFIG": str(self.api.kubeconfig), "HOME": str(self.folder), "PATH": "", **home},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(90):
+            out, _ = await process.communicate()
+        assert bool(process.returncode) is fails, f"{out.decode()}\n{self.said}"
+        return out.decode()
+
+    async def run(self, name, spec, namespace):
+        """The exit code of a container, run as its account."""
+        (container,) = spec["containers"]
+        _, _, module = container["command"]
+        token = await self.api.token_for(spec["serviceAccountName"], namespace)
+        kubeconfig = self.api.write_kubeconfig(self.folder / f"{name}.kubeconfig", token)
+        running = await self.processes.start(name, module, (*container["args"], f"--kubeconfig={kubeconfig}"))
+        async with asyncio.timeout(60):
+            code = await running.process.wait()
+        self.said[name] = running.log_tail()
+        return code
+
+    @asynccontextmanager
+    async def hooks(self, namespace):
+        """Jobs and the pods of tests are run as they come."""
+        running = asyncio.create_task(self._run_hooks(namespace), name="hooks")
+        try:
+            yield
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    async def _run_hooks(self, namespace):
+        jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        seen = set()
+        while True:
+            for path, objects in ((jobs, await self.admin.list(jobs)), (pods, await self.admin.list(pods))):
+                for one in objects:
+                    uid, name = one["metadata"]["uid"], one["metadata"]["name"]
+                    is_hook = "helm.sh/hook" in one["metadata"].get("annotations", {})
+                    if uid in seen or not is_hook or one["metadata"].get("deletionTimestamp"):
+                        continue
+                    seen.add(uid)
+                    spec = one["spec"]["template"]["spec"] if path == jobs else one["spec"]
+                    code = await self.run(f"{name}-{len(seen)}", spec, namespace)
+                    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                    if path == jobs:
+                        assert code == 0
+                        conditions = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+                        times = {"startTime": now, "completionTime": now}
+                        status = {"succeeded": 1, "conditions": conditions, **times}
+                    else:
+                        status = {"phase": "Failed" if code else "Succeeded"}
+                    await self.admin.patch(f"{path}/{name}/status", {"status": status})
+            await asyncio.sleep(0.1)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def helm(tmp_path_factory):
+    program = go_tools.find(go_tools.HELM, os.environ)
+    if program is None:
+        pytest.skip("helm is not here; name one with CARDSHARE_HELM, or build it: tests.support.servers.go_tools")
+    async with RealApi(binaries_or_skip(), logs=logs_folder("helm", tmp_path_factory)) as api:
+        ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
+        async with (
+            Processes(api.logs, os.environ) as processes,
+            ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin,
+        ):
+            yield Helm(program, api, admin, processes, tmp_path_factory.mktemp("helm"))
+
+
+async def make_ready(helm, namespace, name):
+    """What the cluster and the processes bring about: a node with a card, ready pods, a holder of the Lease."""
+    have = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "10000", "volcano.sh/vgpu-cores": "100"}
+    have |= {"pods": "10", "cpu": "8", "memory": "8Gi"}
+    register = {REGISTERED: "n-0,10,10000,NVIDIA-T4,true,hami-core:"}
+    status = {"allocatable": have, "capacity": have, "conditions": [{"type": "Ready", "status": "True"}]}
+    await helm.admin.create("/api/v1/nodes", {"metadata": {"name": "n", "annotations": register}, "status": status})
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    for component in ("webhook", "controller"):
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}-{component}"
+        template = (await helm.admin.get(path))["spec"]["template"]
+        for at in range(2):
+            pod = f"{name}-{component}-{at}"
+            metadata = {"name": pod, "labels": template["metadata"]["labels"]}
+            await helm.admin.create(pods, {"metadata": metadata, "spec": {**template["spec"], "nodeName": "n"}})
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            await helm.admin.patch(f"{pods}/{pod}/status", {"status": ready})
+    held = {"holderIdentity": f"{name}-controller-0", "leaseDurationSeconds": 3600}
+    held["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}-controller"
+    await helm.admin.patch(lease, {"spec": held})
+    return [f"{pods}/{name}-{component}-{at}" for component in ("webhook", "controller") for at in range(2)]
+
+
+def later(folder):
+    """The chart of a later version."""
+    chart = folder / "chart"
+    shutil.copytree(CHART, chart)
+    about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "99.0.0"}), encoding="utf-8")
+    return chart
+
+
+async def trusted(helm, name):
+    """What the API server trusts of the webhook, entry by entry."""
+    kinds = (f"{ADMISSION}/{kind}webhookconfigurations/{name}" for kind in ("mutating", "validating"))
+    found = [await helm.admin.get(path) for path in kinds]
+    return [entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"]]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("namespace", "name"), [("cardshare-system", "cardshare"), ("elsewhere", "shares")])
+async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, tmp_path, namespace, name):
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
+    await helm.admin.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    before = await everything(helm.admin)
+    release = ("release", "-n", namespace)
+    values = ("--set", f"name={name}", "--set", "image.repository=host/cardshare")
+    async with helm.hooks(namespace):
+        assert "STATUS: deployed" in await helm("install", release[0], str(CHART), *release[1:], *values)
+        secret = await helm.admin.get(f"/api/v1/namespaces/{namespace}/secrets/{name}-webhook-tls")
+        assert b64decode(secret["data"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+        bundles = await trusted(helm, name)
+        assert all(bundles)
+        # Nobody serves it yet: doctor says so, and so does helm.
+        assert "failed" in (await helm("test", *release, fails=True)).lower()
+        own = await make_ready(helm, namespace, name)
+        assert "Phase:          Succeeded" in await helm("test", *release)
+        said = await helm("upgrade", release[0], str(later(tmp_path)), *release[1:], *values, "--set", "replicas=3")
+        assert "REVISION: 2" in said
+        deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+        assert (await helm.admin.get(f"{deployments}/{name}-webhook"))["spec"]["replicas"] == 3
+        # The pair that is served stays, and is trusted still.
+        after = await helm.admin.get(f"/api/v1/namespaces/{namespace}/secrets/{name}-webhook-tls")
+        assert after["data"] == secret["data"]
+        assert await trusted(helm, name) == bundles
+        for path in own:
+            await helm.admin.delete(path, grace_s=0)
+        await helm.admin.delete("/api/v1/nodes/n")
+        await helm("uninstall", *release)
+    left = await everything(helm.admin)
+    assert {path for path in left if path not in before and "/events/" not in path} == set()
+    await helm.admin.create("/api/v1/namespaces/default/pods", POD, {"dryRun": "All"})
