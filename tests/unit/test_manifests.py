@@ -823,6 +823,9 @@ def test_a_shadow_stands_apart_reads_alone_and_runs_restricted():
     stored = {(what, verb) for rule in role["rules"] for what in rule.get("resources", ()) for verb in rule["verbs"]}
     writes = {(what, verb) for what, verb in stored if verb not in {"list", "watch"}}
     assert writes == {("tokenreviews", "create"), ("subjectaccessreviews", "create")}
+    controllers = [rule for _, rule in rules_of("cardshare-controller")]
+    reads = {(what, verb) for rule in controllers for what in rule["resources"] for verb in rule["verbs"]}
+    assert stored - writes == {(what, verb) for what, verb in reads if verb in {"list", "watch"}}
     (url,) = [rule for rule in role["rules"] if "nonResourceURLs" in rule]
     assert (url["nonResourceURLs"], url["verbs"]) == ([SHADOW], ["get"])
     pod = found[-1]["spec"]["template"]["spec"]
