@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.claims import Claim, Volume
 from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName
 from core.waiting import Wait
@@ -95,6 +96,24 @@ class Unnominate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelectNode:
+    """Say on which node the volume of a claim is to be made, "" for none, by compare-and-swap."""
+
+    claim: Claim
+    node: str
+    pod: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveVolume:
+    """Reserve a volume for a claim, by compare-and-swap; Kubernetes' volume controller binds the two."""
+
+    claim: Claim
+    volume: Volume
+    pod: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """The object that an event is about."""
 
@@ -115,7 +134,7 @@ class Announce:
     warning: bool = True
 
 
-Action = Bind | Lock | ReadPod | Fence | Clear | Preempt | Unnominate | Announce
+Action = Bind | Lock | ReadPod | Fence | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
 
 
 def target_of(pod: Pod) -> Target:

@@ -17,6 +17,8 @@ class Point(StrEnum):
     AFTER_FENCE = "after-fence"
     BEFORE_LOCK = "before-lock"
     AFTER_LOCK = "after-lock"
+    BEFORE_VOLUME = "before-volume"
+    AFTER_VOLUME = "after-volume"
     BEFORE_CLEAR = "before-clear"
     AFTER_CLEAR = "after-clear"
 

@@ -204,14 +204,15 @@ def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
     for key, value in constraints.selector:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"
-    if constraints.affinity is not None and not _is_any(constraints.affinity, facts):
+    if constraints.affinity is not None and not is_any(constraints.affinity, facts):
         return "required node affinity"
-    if not all(_is_any(one, facts) for one in constraints.volumes):
+    if not all(is_any(one, facts) for one in constraints.volumes):
         return VOLUME_AFFINITY
     return None
 
 
-def _is_any(terms: Alternatives, facts: NodeFacts) -> bool:
+def is_any(terms: Alternatives, facts: NodeFacts) -> bool:
+    """Whether the node meets one of *terms*."""
     return any(term and all(_selects(requirement, facts) for requirement in term) for term in terms)
 
 

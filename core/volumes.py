@@ -8,14 +8,18 @@ Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, product
 from typing import Final, NamedTuple, TypeVar
 
 from core import names
 from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
 from core.errors import quoted
 from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
+from core.nodefit import NodeFacts, is_any, satisfies
 from core.waiting import Cause, Wait
 
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_NAME: Final = "metadata.name"
 _K = TypeVar("_K", str, NodeName)
 
 _NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key in names.ZONES])
@@ -44,6 +48,13 @@ class Needs(NamedTuple):
 
 
 NO_NEEDS: Final = Needs()
+
+
+class Binding(NamedTuple):
+    """How a claim that waits for a node gets its volume there: it is given *volume*; if that is "", one is made."""
+
+    claim: Claim
+    volume: str = ""
 
 
 class Obstacle(NamedTuple):
@@ -95,6 +106,8 @@ class Storage:
         self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
         self.drivers: Final[dict[str, Driver]] = {}
         self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
+        # Claims that are to be provisioned on a node, and are not bound yet.
+        self.selected: Final[dict[str, None]] = {}
         # By driver, on how many nodes it has a limit; and volumes by class.
         self.limited: Final[dict[str, int]] = {}
         self.by_class: Final[dict[str, dict[str, None]]] = {}
@@ -105,6 +118,10 @@ class Storage:
         """A claim appeared or changed; whether anything but its version did."""
         before = self.claims.get(claim.key)
         self.claims[claim.key] = claim
+        if claim.selected_node and not claim.bound:
+            self.selected[claim.key] = None
+        else:
+            self.selected.pop(claim.key, None)
         if before is not None and before._replace(version=claim.version) == claim:
             return False
         self.changed[StorageKind.CLAIMS, claim.key] = None
@@ -113,6 +130,7 @@ class Storage:
     def remove_claim(self, key: str) -> bool:
         """A claim is gone."""
         self.changed[StorageKind.CLAIMS, key] = None
+        self.selected.pop(key, None)
         return self.claims.pop(key, None) is not None
 
     def set_volume(self, volume: Volume) -> None:
@@ -147,6 +165,15 @@ class Storage:
         if not volume.claim_uid:
             # Any claim of its class may be bound to it.
             self.changed[StorageKind.CLASSES, volume.storage_class] = None
+
+    def promise(self, name: str, claim: str) -> None:
+        """A volume is promised to a claim, or, if that is "", to none any more."""
+        if claim:
+            self.promised[name] = claim
+        elif self.promised.pop(name, None) is None:
+            return
+        if name in self.volumes:
+            self.changed[StorageKind.CLASSES, self.volumes[name].storage_class] = None
 
     def set_class(self, found: StorageClass) -> None:
         """A class appeared or changed."""
@@ -310,8 +337,8 @@ class Volumes:
             if claim.bound:
                 nodes += reach(storage.volumes[claim.volume])
             else:
-                text = f"volume claim {quoted(key)} is bound only once its pod has a node (WaitForFirstConsumer)"
-                return Wait(Cause.NOT_JUDGED, f"{text}, which cardshare does not choose yet")
+                unbound.append(key)
+                nodes += self._where(claim)
         return Needs(tuple(dict.fromkeys(nodes)), tuple(unbound))
 
     def _wait(self, pod: Pod, claim: Claim, *, placed: bool) -> Wait | None:
@@ -352,7 +379,67 @@ class Volumes:
         if not found.waits:
             text = f"{told} is not bound yet; its storage class {quoted(found.name)} binds it at once: see its events"
             return Wait(Cause.CLAIM_NOT_BOUND, text)
+        if not _makes(found) and not self._candidates(claim):
+            text = f"no volume of storage class {quoted(found.name)} is free for {told}, and that class makes none"
+            return Wait(Cause.CLAIM_NOT_BOUND, text)
         return None
+
+    # ------------------------------------------------------------------ claims that wait for a node
+
+    def _where(self, claim: Claim) -> Iterator[Alternatives]:
+        """Which nodes a claim can be bound on: those that reach a volume for it, or where its class makes one."""
+        made = list(self._made(claim)) if _makes(self.storage.classes[claim.storage_class]) else None
+        if claim.selected_node:
+            yield ((Requirement(key=_NAME, operator="In", values=(claim.selected_node,), of_field=True),),)
+            yield from made or ()
+            return
+        found = [volume.affinity for volume in self._candidates(claim)]
+        if not found:
+            yield from made or ()
+            return
+        if made == [] or any(one is None for one in found):
+            return  # any node will do
+        anywhere = dict.fromkeys(term for one in found for term in one or ())
+        for both in product(*made) if made else ():
+            anywhere[tuple(chain.from_iterable(both))] = None
+        yield tuple(anywhere)
+
+    def _made(self, claim: Claim) -> Iterator[Alternatives]:
+        """On which nodes the class of a claim makes volumes, one of each alternatives; none: on all."""
+        found = self.storage.classes[claim.storage_class]
+        if found.topologies is not None:
+            yield found.topologies
+        driver = self.storage.drivers.get(found.provisioner)
+        if driver is not None and driver.tells_capacity:
+            there = tuple(self.storage.capacities.get(found.name, {}).values())
+            enough = [one.nodes for one in there if one.nodes is not None and one.most_bytes >= claim.request_bytes]
+            if () not in enough:
+                yield _together(enough)
+
+    def _candidates(self, claim: Claim) -> list[Volume]:
+        """The volumes that could be given to *claim* on some node, the smallest first; or those meant for it alone."""
+        volumes, promised = self.storage.volumes, self.storage.promised
+        there = [volumes[name] for name in tuple(self.storage.by_class.get(claim.storage_class, ()))]
+        found = [one for one in there if promised.get(one.name, claim.key) == claim.key and _could_hold(one, claim)]
+        meant = [one for one in found if one.claim]
+        return meant or sorted(found, key=lambda one: (one.capacity_bytes, one.name))
+
+    def choose(self, pod: Pod, facts: NodeFacts) -> tuple[Binding, ...] | None:
+        """How the claims of *pod* that wait for a node get their volumes on this one; None: not all of them can."""
+        claims = [self.storage.claims.get(key) for key in claims_of(pod)]
+        unbound = [one for one in claims if one is not None and not one.bound]
+        found: list[Binding] = []
+        for claim in sorted(unbound, key=lambda one: (one.request_bytes, one.key)):
+            taken = {one.volume for one in found}
+            free = [one for one in self._candidates(claim) if one.name not in taken and _is_near(one, facts)]
+            if free and not claim.selected_node:
+                found.append(Binding(claim, free[0].name))
+                continue
+            makes = claim.storage_class in self.storage.classes and _makes(self.storage.classes[claim.storage_class])
+            if not makes or not all(is_any(one, facts) for one in self._made(claim)):
+                return None
+            found.append(Binding(claim))
+        return tuple(found)
 
     def uses(self, pod: Pod, *, placed: bool) -> Uses | None:
         """What of the volumes of *pod* others may stand against, as they are now; *placed*: it is counted itself."""
@@ -447,6 +534,42 @@ def mounted_by(pod: Pod) -> Mounted:
 
 def _ephemeral(pod: Pod) -> tuple[str, ...]:
     return tuple([f"{pod.namespace}/{pod.name}-{volume}" for volume in pod.volumes.ephemeral])
+
+
+def _makes(found: StorageClass) -> bool:
+    """Whether volumes of a class are made when they are needed."""
+    return found.provisioner not in ("", _NO_PROVISIONER)
+
+
+def _could_hold(volume: Volume, claim: Claim) -> bool:
+    """Whether *claim* could be bound to *volume*. Source: Kubernetes' volume controller, FindMatchingVolume."""
+    if volume.claim:
+        return volume.claim == claim.key and volume.claim_uid in ("", claim.uid)
+    return (
+        volume.available
+        and not volume.deleting
+        and volume.block == claim.block
+        and volume.capacity_bytes >= claim.request_bytes
+        and claim.modes <= volume.modes
+        and all(satisfies(volume.labels, one) for one in claim.selector or ())
+    )
+
+
+def _is_near(volume: Volume, facts: NodeFacts) -> bool:
+    return volume.affinity is None or is_any(volume.affinity, facts)
+
+
+def _together(selectors: Sequence[tuple[Requirement, ...]]) -> Alternatives:
+    """One of *selectors* is met; those that name one value of the same label are one requirement."""
+    values: dict[str, dict[str, None]] = {}
+    others: list[tuple[Requirement, ...]] = []
+    for one in selectors:
+        if len(one) == 1 and one[0].operator == "In":
+            values.setdefault(one[0].key, {}).update(dict.fromkeys(one[0].values))
+        else:
+            others.append(one)
+    same = [(Requirement(key=key, operator="In", values=tuple(found)),) for key, found in values.items()]
+    return (*same, *others)
 
 
 def _missing(pod: Pod, key: str) -> Wait:

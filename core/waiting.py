@@ -174,6 +174,18 @@ class Cause(Enum):
         "a volume claim of the pod is for one pod at a time (`ReadWriteOncePod`), and another one uses it",
         "wait until that pod ends, or give this one a claim of its own",
     )
+    WAITING_FOR_VOLUMES = Row(
+        "CS548",
+        "WaitingForVolumes",
+        "the pod has its place; its volume claims are bound there first (`WaitForFirstConsumer`)",
+        "nothing: see the claims' events; after `volume_wait_max_s` the place is given up",
+    )
+    VOLUMES_NOT_BOUND = Row(
+        "CS549",
+        "VolumesNotBound",
+        "a volume claim of the pod was not bound on the node that was chosen for it: in time, or at all",
+        "see the claim's events and its provisioner; the pod is tried again, later each time",
+    )
     # ------------------------------------------------------------------ the API server, and this process
     SCHEDULER_ERROR = Row(
         "CS550",

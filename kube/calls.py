@@ -368,6 +368,16 @@ def pod_path(namespace: str, name: str) -> str:
     return f"{namespace_path(namespace)}/pods/{_quoted(name)}"
 
 
+def claim_path(namespace: str, name: str) -> str:
+    """Where a PersistentVolumeClaim is."""
+    return f"{namespace_path(namespace)}/persistentvolumeclaims/{_quoted(name)}"
+
+
+def volume_path(name: str) -> str:
+    """Where a PersistentVolume is."""
+    return f"/api/v1/persistentvolumes/{_quoted(name)}"
+
+
 def node_path(name: str) -> str:
     """Where a node is."""
     return f"/api/v1/nodes/{_quoted(name)}"

@@ -15,19 +15,33 @@ from weakref import WeakValueDictionary
 import structlog
 
 from controller.acting.evicting import Evicting
-from controller.actions import Action, Announce, Bind, Clear, Fence, Lock, Preempt, ReadPod, Unnominate, about_pod
+from controller.actions import (
+    Action,
+    Announce,
+    Bind,
+    Clear,
+    Fence,
+    GiveVolume,
+    Lock,
+    Preempt,
+    ReadPod,
+    SelectNode,
+    Unnominate,
+    about_pod,
+)
 from controller.deciding.owner import Owner
 from controller.failpoints import Point, Reached, go_on
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
+from core import names
 from core.errors import InvalidRequestError, escaped
 from core.model import NodeName, Pod
 from core.port import LockStep, LockWait
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import STRATEGIC_PATCH, Calls, pod_path
+from kube.calls import STRATEGIC_PATCH, Calls, claim_path, pod_path, volume_path
 from kube.errors import (
     ApiConflictError,
     ApiError,
@@ -109,6 +123,8 @@ class Actor:
                 tasks.create_task(self._evicting.preempt(action), name=f"preempt for {action.nomination}")
             case Unnominate():
                 tasks.create_task(self._evicting.unnominate(action), name=f"nominate {action.pod.key} no more")
+            case SelectNode() | GiveVolume():
+                tasks.create_task(self._prepare_volume(action), name=f"bind claim {action.claim.key}")
             case Announce():
                 self._recorder.note(action)
             case _:
@@ -258,6 +274,21 @@ class Actor:
         self._inbox.put(lambda: answer.set_result(question()))
         return await answer
 
+    # ------------------------------------------------------------------ volumes
+
+    async def _prepare_volume(self, action: SelectNode | GiveVolume) -> None:
+        """Write what binds a claim; what came of it the mirror shows, and a write that failed is told."""
+        try:
+            async with self._others:
+                self._reached(Point.BEFORE_VOLUME)
+                await self._calls.patch(*_volume_write(action))
+                self._reached(Point.AFTER_VOLUME)
+        except ApiError as e:
+            self._metrics.api_errors.labels("bind claim").inc()
+            _log.warning("a volume claim cannot be written", claim=action.claim.key, pod=action.pod.key, error=str(e))
+            problem = "it changed meanwhile" if isinstance(e, ApiConflictError) else str(e)
+            self._inbox.put(partial(self._owner.prebind.failed, action, problem))
+
     # ------------------------------------------------------------------ other calls
 
     async def _read_pod(self, action: ReadPod) -> None:
@@ -323,6 +354,24 @@ class Actor:
             _log.info("assignment of a dead pod cleared", pod=pod.key)
             self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
             return
+
+
+def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]:
+    """The path and the merge patch, which names the version that was seen."""
+    namespace, _, name = action.claim.key.partition("/")
+    if isinstance(action, SelectNode):
+        meta = {"resourceVersion": action.claim.version, "uid": action.claim.uid}
+        return claim_path(namespace, name), {
+            "metadata": {**meta, "annotations": {names.SELECTED_NODE: action.node or None}}
+        }
+    told = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": namespace, "name": name}
+    return volume_path(action.volume.name), {
+        "metadata": {
+            "resourceVersion": action.volume.version,
+            "annotations": {names.BOUND_BY_CONTROLLER: "yes"},
+        },
+        "spec": {"claimRef": {**told, "uid": action.claim.uid}},
+    }
 
 
 def _fence(action: Fence, now_s: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
+from controller.deciding.prebind import PreBind
 from controller.deciding.wake import Happening, storage_happening
 from core.claims import Claim, NodeDrivers, StorageKind, Volume
 from core.volumes import Storage, Volumes
@@ -31,8 +32,9 @@ class Follow(NamedTuple):
 class Claims:
     """Takes what the mirror shows of storage; a chore, which lets those in who wait for it."""
 
-    def __init__(self, planner: Planner, pending: Pending) -> None:
+    def __init__(self, planner: Planner, pending: Pending, prebind: PreBind) -> None:
         self._planner: Final = planner
+        self._prebind: Final = prebind
         self._pending: Final = pending
         storage = self.storage
         self.kinds: Final[Mapping[StorageKind, Follow]] = {
@@ -143,6 +145,8 @@ class Claims:
                     self._pending.reconsider(entry, entry.pod)
                 case Stage.RESTING:
                     life.asks(entry, None, entry.wait)  # it is read when it has rested
+                case Stage.PREPARING:
+                    self._prebind.look_at(entry)
                 case _:
                     pass  # what was sent for it is settled first, and then it is read
 

@@ -27,6 +27,7 @@ class Stage(StrEnum):
     REFUSED = "refused"
     HELD = "held"
     RESTING = "resting"
+    PREPARING = "preparing"
     TURN = "turn"
     LOCKING = "locking"
     BINDING = "binding"
@@ -42,6 +43,7 @@ class Event(StrEnum):
     REFUSE = "refuse"
     HOLD = "hold"
     BACK_OFF = "back off"
+    PREPARE = "prepare"
     LINE_UP = "line up"
     LOCK = "lock"
     BIND = "bind"
@@ -51,7 +53,7 @@ class Event(StrEnum):
     MISTRUST = "mistrust"
 
 
-_UNSENT: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN)
+_UNSENT: Final = (Stage.READY, Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.PREPARING, Stage.TURN)
 _ANSWERED: Final = (Stage.LOCKING, Stage.BINDING, Stage.SETTLING)
 
 # (stage, event) -> stage; None is a pod that is not in the queue.
@@ -61,6 +63,10 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
     **{(stage, Event.HOLD): Stage.HELD for stage in (*_UNSENT, *_ANSWERED)},
     **{(stage, Event.BACK_OFF): Stage.RESTING for stage in (*_UNSENT, *_ANSWERED)},
     (Stage.READY, Event.REFUSE): Stage.REFUSED,
+    (Stage.READY, Event.PREPARE): Stage.PREPARING,
+    (Stage.PREPARING, Event.LINE_UP): Stage.TURN,
+    (Stage.PREPARING, Event.LOCK): Stage.LOCKING,
+    (Stage.PREPARING, Event.BIND): Stage.BINDING,
     (Stage.READY, Event.LINE_UP): Stage.TURN,
     (Stage.TURN, Event.LINE_UP): Stage.TURN,
     (Stage.READY, Event.LOCK): Stage.LOCKING,
@@ -79,7 +85,7 @@ UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
 # Stages in which a call is under way that `bind_in_flight_max` counts.
 _IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
 # Stages in which a pod's turn has not come, or is found to be another's.
-_BEFORE_TURN: Final = (Stage.READY, Stage.TURN, Stage.LOCKING)
+_BEFORE_TURN: Final = (Stage.READY, Stage.PREPARING, Stage.TURN, Stage.LOCKING)
 # A condition that stood for so long does not change again and again.
 _CALM_S: Final = 600.0
 
@@ -237,6 +243,11 @@ class Lifecycle:
     def hold(self, entry: Entry) -> None:
         """Keep *entry* until it changes."""
         self._move(entry, Event.HOLD)
+
+    def prepare(self, entry: Entry, wait: Wait) -> None:
+        """What *entry* needs on the node where it is reserved is made ready first; *wait* says what."""
+        self._move(entry, Event.PREPARE)
+        entry.wait = wait
 
     def line_up(self, entry: Entry, now_s: float) -> None:
         """*entry* waits its turn on the node where it is reserved."""

@@ -18,6 +18,7 @@ from controller.deciding.occupants import Occupants
 from controller.deciding.outcomes import Outcomes
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
+from controller.deciding.prebind import PreBind
 from controller.deciding.preempting import Preempting
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
@@ -49,6 +50,7 @@ class Owner:
         locks: the locks of nodes.
         outcomes: what became of Bindings.
         nodes: the nodes, as the mirror shows them.
+        prebind: what pods need before their Bindings.
         claims: storage, as the mirror shows it.
         occupants: the pods on nodes, as far as it decides whether they leave for others.
         preempting: has them leave.
@@ -89,7 +91,9 @@ class Owner:
         self.occupants: Final = Occupants(self.groups, clock)
         self.preempting: Final = Preempting(self.planner, self.occupants, metrics, clock)
         self.planner.chores.append(self.nodes)
-        self.claims: Final = Claims(self.planner, self.pending)
+        self.prebind: Final = PreBind(self.planner, self.pending, clock)
+        self.planner.chores.append(self.prebind)
+        self.claims: Final = Claims(self.planner, self.pending, self.prebind)
         self.planner.chores.append(self.claims)
         self.planner.chores.append(self.preempting)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))

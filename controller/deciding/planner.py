@@ -82,6 +82,10 @@ def _is_among(shape: Shape, freed: Set[Peers] | None) -> bool:
     return shape.peers is not None and (freed is None or shape.peers in freed)
 
 
+def _needs_nothing(entry: Entry, placement: Placement) -> bool:
+    return False
+
+
 class Planner:
     """Ledger, queue and hand-off, and what is decided on them.
 
@@ -91,6 +95,7 @@ class Planner:
         wakes: who waits for what.
         life: the pending pods.
         sent: the Bindings of which the outcome is not known.
+        prepares: begins what a reserved pod needs before its Binding; False if that is nothing.
     """
 
     def __init__(
@@ -140,6 +145,7 @@ class Planner:
         self.kinds = Kinds(self.ledger)
         self.learning = Learning(self.ledger)
         self.sent: Final[Attempts[PodUid]] = Attempts()
+        self.prepares: Callable[[Entry, Placement], bool] = _needs_nothing
         self.catalog: Final = catalog
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -287,10 +293,12 @@ class Planner:
         match step:
             case steps.BindNow(placement=placement):
                 self.reserve(entry, placement)
-                self.send(entry, placement, keys)
+                if not self.prepares(entry, placement):
+                    self.send(entry, placement, keys)
             case steps.WaitTurn(placement=placement):
                 self.reserve(entry, placement)
-                self._line_up(entry, placement, keys, now_s)
+                if not self.prepares(entry, placement):
+                    self._line_up(entry, placement, keys, now_s)
             case steps.RefusePod(silent=silent):
                 self._refuse(entry, shape, silent)
 
@@ -377,7 +385,8 @@ class Planner:
             placement = placements.get(entry.pod.uid)
             if placement is not None and entry.shape is not None:
                 self.reserve(entry, placement)
-                self._go(entry, placement, self.keys(entry.shape), now_s)
+                if not self.prepares(entry, placement):
+                    self._go(entry, placement, self.keys(entry.shape), now_s)
         self._let_out(found, now_s)
         if not passes_on and self.life.refuses(found.asks):
             self.life.wake(found.asks)  # another that asks the same may fit as well
@@ -412,6 +421,16 @@ class Planner:
             self.send(entry, placement, keys)
         else:
             self._line_up(entry, placement, keys, now_s)
+
+    def go_on(self, entry: Entry) -> None:
+        """What a reserved pod needed before its Binding is there: it goes where it has its place, if that stands."""
+        if entry.placement is None or entry.shape is None:
+            return
+        if still_fits(self.ledger, self.policy, entry.shape, entry.placement):
+            self._go(entry, entry.placement, self.keys(entry.shape), self._clock())
+            return
+        self.take_back(entry)
+        self.life.ready(entry)
 
     def _let_out(self, found: Gang, now_s: float) -> None:
         """Where others stand in long lines so that idle nodes stay whole, let members of a gang go to such nodes."""

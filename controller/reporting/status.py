@@ -42,7 +42,7 @@ _SAID_MAX: Final = 4096
 # Of nodes that are kept free so many are named.
 _NAMED: Final = 5
 _SENTENCE_MAX: Final = 1000
-_TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.TURN})
+_TOLD_STAGES: Final = frozenset({Stage.REFUSED, Stage.HELD, Stage.RESTING, Stage.PREPARING, Stage.TURN})
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ _FLAT: Final = (
     "preemption",
     "preemption_delay_s",
     "preemption_wait_s",
+    "volume_wait_max_s",
     "audit_round_s",
     "node_lock",
     "mode_preference",
@@ -116,6 +117,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         "preemption": checks.switch,
         "preemption_delay_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.preemption_delay_s),
         "preemption_wait_s": lambda value, key: checks.seconds(value, key, 10, _DAY_S, _DEFAULT.preemption_wait_s),
+        "volume_wait_max_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.volume_wait_max_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))

@@ -151,6 +151,9 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
     _of("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", namespaced=False),
     _of("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False),
     _of("storage.k8s.io", "v1", "StorageClass", "storageclasses", "sc", namespaced=False),
+    _of("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
+    _of("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
+    _of("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
     _of(
         "apiextensions.k8s.io",
         "v1",

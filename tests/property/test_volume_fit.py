@@ -18,7 +18,14 @@ from core.topology.counting import Topology
 from core.waiting import Wait
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
-from core.wire.storage import claim_from_object, class_from_object, csi_node_from_object, volume_from_object
+from core.wire.storage import (
+    capacity_from_object,
+    claim_from_object,
+    class_from_object,
+    csi_node_from_object,
+    driver_from_object,
+    volume_from_object,
+)
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.judging.volumes_by_the_book import ZONES, StorageCluster
@@ -41,13 +48,26 @@ class World:
         self.storage = self.volumes.storage
         self.storage.unread.clear()
         self.candidates = Candidates(self.ledger, RULE)
-        for name, driver in (("class-0", "one.csi"), ("class-1", "two.csi")):
-            manifest = {"metadata": {"name": name}, "provisioner": driver}
+        later = {"volumeBindingMode": "WaitForFirstConsumer"}
+        topology = {"matchLabelExpressions": [{"key": ZONE, "values": ["1"]}]}
+        for name, fields in (
+            ("class-0", {"provisioner": "one.csi"}),
+            ("class-1", {"provisioner": "two.csi"}),
+            ("later-0", {"provisioner": "kubernetes.io/no-provisioner", **later}),
+            ("later-1", {"provisioner": "one.csi", **later}),
+            ("later-2", {"provisioner": "two.csi", "allowedTopologies": [topology], **later}),
+        ):
+            manifest: dict[str, Any] = {"metadata": {"name": name}, **fields}
             self.book.classes[name] = manifest
             self.storage.set_class(class_from_object(manifest))
         for number in range(6):
             self.set_volume(f"v{number}")
             self.set_claim(f"c{number}")
+        for number in range(6, 9):
+            self.set_free_volume(f"v{number}")
+            self.set_waiting_claim(f"c{number}")
+        for name in ("here", "there"):
+            self.set_capacity(name)
         for number in range(3):
             self.set_node(f"n{number}")
             self.set_limits(f"n{number}")
@@ -122,11 +142,62 @@ class World:
         if self.storage.set_claim(claim_from_object(manifest)):
             self.volumes.touch_claim(f"a/{name}")
 
+    def set_free_volume(self, name):
+        chance = self.chance
+        spec: dict[str, Any] = {
+            "storageClassName": chance.choice(("later-0", "later-1")),
+            "accessModes": ["ReadWriteOnce"],
+        }
+        spec["capacity"] = {"storage": f"{chance.randint(1, 3)}Gi"}
+        if chance.random() < 0.7:
+            near = {"key": "kubernetes.io/hostname", "operator": "In", "values": [chance.choice(("n0", "n1"))]}
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [near]}]}}
+        labels = {"tier": chance.choice("ab")}
+        phase = "Available" if chance.random() < 0.8 else "Released"
+        manifest = {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"phase": phase}}
+        self.book.volumes[name] = manifest
+        self.storage.set_volume(volume_from_object(manifest))
+
+    def set_waiting_claim(self, name):
+        chance = self.chance
+        meta: dict[str, Any] = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
+        if chance.random() < 0.2:
+            meta["annotations"] = {"volume.kubernetes.io/selected-node": chance.choice(("n0", "n1"))}
+        spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"]}
+        spec["storageClassName"] = chance.choice(("later-0", "later-0", "later-1", "later-2"))
+        spec["resources"] = {"requests": {"storage": f"{chance.randint(1, 3)}Gi"}}
+        if chance.random() < 0.2:
+            spec["selector"] = {"matchLabels": {"tier": "a"}}
+        manifest = {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+        self.book.claims[f"a/{name}"] = manifest
+        if self.storage.set_claim(claim_from_object(manifest)):
+            self.volumes.touch_claim(f"a/{name}")
+
+    def set_capacity(self, name):
+        chance = self.chance
+        driver = {"metadata": {"name": "one.csi"}, "spec": {"storageCapacity": chance.random() < 0.5}}
+        self.book.drivers["one.csi"] = driver
+        self.storage.set_driver(driver_from_object(driver))
+        manifest: dict[str, Any] = {
+            "metadata": {"name": name, "namespace": "a"},
+            "storageClassName": chance.choice(("later-1", "later-2")),
+            "capacity": f"{chance.randint(1, 3)}Gi",
+        }
+        before = self.book.capacities.get(name)
+        if before is not None:
+            self.storage.remove_capacity(capacity_from_object(before))
+        if chance.random() < 0.8:
+            manifest["nodeTopology"] = {"matchLabels": {ZONE: chance.choice("12")} if chance.random() < 0.7 else {}}
+        if chance.random() < 0.3:
+            manifest["maximumVolumeSize"] = "2Gi"
+        self.book.capacities[name] = manifest
+        self.storage.set_capacity(capacity_from_object(manifest))
+
     def pod(self, name):
         chance = self.chance
         volumes = [
             {"name": f"x{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}}
-            for number in chance.sample(range(7), chance.choice((0, 1, 1, 2)))
+            for number in chance.sample(range(10), chance.choice((0, 1, 1, 2, 3)))
         ]
         if chance.random() < 0.4:
             read = {"readOnly": True} if chance.random() < 0.5 else {}
@@ -168,8 +239,14 @@ class World:
             self.volumes.touch_volume(name)
             self.book.volumes.pop(name, None)
             self.storage.remove_volume(name)
-        elif draw < 0.95:
+        elif draw < 0.89:
             self.set_claim(f"c{chance.randint(0, 5)}")
+        elif draw < 0.92:
+            self.set_waiting_claim(f"c{chance.randint(6, 8)}")
+        elif draw < 0.95:
+            self.set_free_volume(f"v{chance.randint(6, 8)}")
+        elif draw < 0.97:
+            self.set_capacity(chance.choice(("here", "there")))
         else:
             key = f"a/c{chance.randint(0, 5)}"
             self.book.claims.pop(key, None)
@@ -187,7 +264,10 @@ class World:
                 assert refusals, (shape, manifest, self.book.claims)
                 continue
             assert isinstance(shape, Shape)
-            taken = better(ledger, RULE, shape, ledger.states[NodeName(name)], None) is not None
+            state = ledger.states[NodeName(name)]
+            taken = better(ledger, RULE, shape, state, None) is not None
+            # Several claims may want one volume; that is found when the pod has its place.
+            taken = taken and ledger.topology.volumes.choose(shown, state.facts) is not None
             assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
         return shown, shape if isinstance(shape, Shape) else None
 

@@ -401,6 +401,7 @@ EXPECTED_RIGHTS = {
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
         ("", "namespaces", "list"), ("", "namespaces", "watch"),
         ("", "persistentvolumeclaims", "list"), ("", "persistentvolumeclaims", "watch"),
+        ("", "persistentvolumeclaims", "patch"), ("", "persistentvolumes", "patch"),
         ("", "persistentvolumes", "list"), ("", "persistentvolumes", "watch"),
         *(("storage.k8s.io", kind, verb) for kind in STORAGE for verb in ("list", "watch")),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),

@@ -30,12 +30,16 @@ class StorageCluster(Cluster):
         self.volumes: dict[str, Object] = {}
         self.classes: dict[str, Object] = {}
         self.csi_nodes: dict[str, Object] = {}
+        # CSIDrivers and CSIStorageCapacity by name.
+        self.drivers: dict[str, Object] = {}
+        self.capacities: dict[str, Object] = {}
 
     def refusals(self, pod: Object, node: Object) -> list[str]:
         rules = {
             "claims": self._claims_are_bound(pod),
             "once": not self._is_used_already(pod),
             "reach": self._reaches(pod, node),
+            "waiting claims": self._can_be_bound(pod, node),
             "limits": self._can_attach(pod, node),
             "disks": not self._disk_conflicts(pod, node),
         }
@@ -62,9 +66,71 @@ class StorageCluster(Cluster):
             owners = [one["uid"] for one in claim["metadata"].get("ownerReferences", ()) if one.get("controller")]
             if key in ephemeral and pod["metadata"]["uid"] not in owners:
                 return False
-            if not _is_bound(claim) or claim["spec"]["volumeName"] not in self.volumes:
+            if _is_bound(claim) and claim["spec"]["volumeName"] not in self.volumes:
+                return False
+            if not _is_bound(claim) and not self._waits_for_its_pod(claim):
                 return False
         return True
+
+    def _waits_for_its_pod(self, claim: Object) -> bool:
+        found = self.classes.get(claim["spec"].get("storageClassName", ""), {})
+        return found.get("volumeBindingMode") == "WaitForFirstConsumer" and not claim["spec"].get("volumeName")
+
+    def _can_be_bound(self, pod: Object, node: Object) -> bool:
+        """Whether all claims that wait for the pod find a volume here: the smallest that is free, or a new one."""
+        claims = [self.claims[key] for key in self._claims_of(pod) if key in self.claims]
+        waiting = [one for one in claims if not _is_bound(one) and self._waits_for_its_pod(one)]
+        taken: set[str] = set()
+        for claim in sorted(waiting, key=lambda one: _gib(one["spec"]["resources"]["requests"]["storage"])):
+            selected = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
+            if selected is not None and selected != node["metadata"]["name"]:
+                return False
+            found = None if selected is not None else self._free_volume(claim, node, taken)
+            if found is not None:
+                taken.add(found)
+            elif not self._is_made(claim, node):
+                return False
+        return True
+
+    def _free_volume(self, claim: Object, node: Object, taken: set[str]) -> str | None:
+        spec = claim["spec"]
+        found = [
+            (_gib(one["spec"]["capacity"]["storage"]), name)
+            for name, one in self.volumes.items()
+            if one["status"]["phase"] == "Available"
+            and "claimRef" not in one["spec"]
+            and name not in taken
+            and one["spec"]["storageClassName"] == spec["storageClassName"]
+            and set(spec["accessModes"]) <= set(one["spec"]["accessModes"])
+            and _gib(one["spec"]["capacity"]["storage"]) >= _gib(spec["resources"]["requests"]["storage"])
+            and all(
+                one["metadata"].get("labels", {}).get(key) == value
+                for key, value in spec.get("selector", {}).get("matchLabels", {}).items()
+            )
+            and _meets_terms(one, node)
+        ]
+        return min(found)[1] if found else None
+
+    def _is_made(self, claim: Object, node: Object) -> bool:
+        found, labels = self.classes[claim["spec"]["storageClassName"]], node["metadata"]["labels"]
+        if found["provisioner"] == "kubernetes.io/no-provisioner":
+            return False
+        terms = found.get("allowedTopologies")
+        if terms and not any(
+            all(labels.get(e["key"]) in e["values"] for e in one["matchLabelExpressions"]) for one in terms
+        ):
+            return False
+        driver = self.drivers.get(found["provisioner"])
+        if driver is None or not driver["spec"].get("storageCapacity"):
+            return True
+        return any(
+            one["storageClassName"] == found["metadata"]["name"]
+            and "nodeTopology" in one
+            and all(labels.get(k) == v for k, v in one["nodeTopology"].get("matchLabels", {}).items())
+            and _gib(one.get("maximumVolumeSize", one.get("capacity", "-1Gi")))
+            >= _gib(claim["spec"]["resources"]["requests"]["storage"])
+            for one in self.capacities.values()
+        )
 
     def _is_used_already(self, pod: Object) -> bool:
         used = {key for other, _ in self._everywhere() if other is not pod for key in self._claims_of(other)}
@@ -85,11 +151,7 @@ class StorageCluster(Cluster):
             volume = self.volumes.get(self.claims.get(key, {"spec": {}})["spec"].get("volumeName", ""))
             if volume is None:
                 continue
-            terms = volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms")
-            if terms is not None and not any(
-                one["matchExpressions"] and all(labels.get(e["key"]) in e["values"] for e in one["matchExpressions"])
-                for one in terms
-            ):
+            if not _meets_terms(volume, node):
                 return False
             if not any(label in labels for label in ZONES):
                 continue
@@ -130,6 +192,21 @@ class StorageCluster(Cluster):
     def _disk_conflicts(self, pod: Object, node: Object) -> bool:
         others = [one for other, where in self.there() if where is node for one in other["spec"].get("volumes", ())]
         return any(_conflict(mine, its) for mine in pod["spec"].get("volumes", ()) for its in others)
+
+
+def _meets_terms(volume: Object, node: Object) -> bool:
+    terms, labels = (
+        volume["spec"].get("nodeAffinity", {}).get("required", {}).get("nodeSelectorTerms"),
+        node["metadata"],
+    )
+    return terms is None or any(
+        one["matchExpressions"] and all(labels["labels"].get(e["key"]) in e["values"] for e in one["matchExpressions"])
+        for one in terms
+    )
+
+
+def _gib(quantity: str) -> int:
+    return int(quantity.removesuffix("Gi"))
 
 
 def _is_bound(claim: Object) -> bool:

@@ -1,12 +1,20 @@
 """Pods with volumes: where they go, what they are told, and what has them tried again."""
 
+from controller.actions import GiveVolume, SelectNode
 from core.claims import StorageKind
 from core.explaining import explain
 from core.groups import GroupKey, GroupKind, GroupSpec
 from core.model import Disk, PodVolumes
 from core.settings import Policy
 from core.waiting import Cause
-from core.wire.storage import claim_from_object, class_from_object, csi_node_from_object, volume_from_object
+from core.wire.storage import (
+    capacity_from_object,
+    claim_from_object,
+    class_from_object,
+    csi_node_from_object,
+    driver_from_object,
+    volume_from_object,
+)
 from tests.support.worlds.world import World, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
@@ -202,3 +210,213 @@ def test_without_storage_that_can_be_read_pods_with_claims_wait_and_others_do_no
     storage(world, claims=[claim("data", "v")], volumes=[volume("v")])
     world.passes(0.1)
     assert "p" in world.placed()
+
+
+# Claims that are bound once their pod has a node
+
+
+def later(**fields):
+    return class_from_object(
+        {
+            "metadata": {"name": "later"},
+            "provisioner": "p",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            **fields,
+        }
+    )
+
+
+def waiting_claim(name="data", node_name="", version="7"):
+    told = {"volume.kubernetes.io/selected-node": node_name} if node_name else {}
+    return claim(name, storage_class="later", annotations=told, resourceVersion=version)
+
+
+def later_world(*names, storage_class=None, claims=None, settings=None, **objects):
+    world = World(*[node(name, labels={ZONE: name[0]}) for name in names], **(settings or {}))
+    claims = [waiting_claim()] if claims is None else claims
+    storage(world, classes=[storage_class or later()], claims=claims, **objects)
+    return world
+
+
+def provisions(world, key="data", zone="", name="made"):
+    """The volume is made and the claim bound to it, as the provisioner and the volume controller do it."""
+    shows(world, StorageKind.VOLUMES, volume(name, zone=zone))
+    shows(world, StorageKind.CLAIMS, claim(key, name, storage_class="later"))
+    world.passes(0.1)
+
+
+def test_a_claim_is_told_the_node_and_the_pod_is_bound_once_it_is():
+    world = later_world("a1")
+    world.adds(mounting("p", "data"))
+    assert not world.binds()
+    (told,) = world.actions(SelectNode)
+    assert (told.claim.key, told.node, told.claim.version) == ("default/data", "a1", "7")
+    assert waits(world, "p").cause is Cause.WAITING_FOR_VOLUMES
+    assert world.holders("a1") == {"uid-p"}
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name="a1", version="8"))
+    assert not world.binds()
+    provisions(world, zone="a")
+    assert world.placed() == {"p": "a1"}
+
+
+def test_a_provisioner_that_gives_up_has_the_pod_decided_anew():
+    world = later_world("a1")
+    world.adds(mounting("p", "data"))
+    world.plan()
+    world.actions(SelectNode)
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name="a1", version="8"))
+    world.passes(0.6)
+    shows(world, StorageKind.CLAIMS, waiting_claim(version="9"))
+    wait = waits(world, "p")
+    assert wait.cause is Cause.VOLUMES_NOT_BOUND
+    assert "its provisioner gave up" in wait.text
+    assert not world.holders("a1")
+    world.passes(2.0)
+    (again,) = world.actions(SelectNode)
+    assert (again.node, again.claim.version) == ("a1", "9")
+
+
+def test_a_provisioner_that_is_silent_is_waited_for_no_longer_than_is_set():
+    world = later_world("a1", settings={"volume_wait_max_s": 10.0})
+    world.adds(mounting("p", "data"))
+    world.plan()
+    world.actions(SelectNode)
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name="a1", version="8"))
+    world.passes(9.0)
+    assert waits(world, "p").cause is Cause.WAITING_FOR_VOLUMES
+    world.passes(1.0)
+    assert "was not bound on a1 within 10 s" in waits(world, "p").text
+    (undone,) = world.actions(SelectNode)
+    assert (undone.node, undone.claim.version) == ("", "8")
+    assert not world.holders("a1")
+
+
+def test_a_pod_that_goes_meanwhile_leaves_no_node_on_its_claim():
+    world = later_world("a1")
+    world.adds(mounting("p", "data"))
+    world.plan()
+    world.actions(SelectNode)
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name="a1", version="8"))
+    world.gone("p")
+    world.passes(0.6)
+    assert [one.node for one in world.actions(SelectNode)] == [""]
+
+
+def test_a_process_that_begins_goes_on_with_the_node_that_a_claim_has():
+    world = later_world("a1", "b1", claims=[waiting_claim(node_name="b1")])
+    world.adds(mounting("p", "data"))
+    world.plan()
+    assert not world.actions(SelectNode)
+    assert world.holders("b1") == {"uid-p"}
+    provisions(world, zone="b")
+    assert world.placed() == {"p": "b1"}
+
+
+def test_a_node_that_does_not_take_the_pod_any_more_is_taken_back_from_its_claim():
+    world = later_world("a1", claims=[waiting_claim(node_name="b1")], settings={"volume_wait_max_s": 10.0})
+    world.adds(mounting("p", "data"))
+    world.passes(1.0)
+    assert not world.actions(SelectNode)
+    world.passes(10.0)
+    (undone,) = world.actions(SelectNode)
+    assert undone.node == ""
+    shows(world, StorageKind.CLAIMS, waiting_claim(version="9"))
+    world.passes(0.6)
+    assert [one.node for one in world.actions(SelectNode)] == ["a1"]
+
+
+def test_a_write_that_is_refused_has_the_pod_decided_anew():
+    world = later_world("a1")
+    world.adds(mounting("p", "data"))
+    world.plan()
+    (told,) = world.actions(SelectNode)
+    world.owner.prebind.failed(told, "it changed meanwhile")
+    assert "could not be written: it changed meanwhile" in waits(world, "p").text
+    world.passes(2.0)
+    assert [one.node for one in world.actions(SelectNode)] == ["a1"]
+
+
+def test_a_volume_that_is_made_elsewhere_takes_the_pod_along():
+    world = later_world("a1", "b1")
+    world.adds(mounting("p", "data"))
+    world.plan()
+    (told,) = world.actions(SelectNode)
+    other = "b" if told.node == "a1" else "a"
+    provisions(world, zone=other)
+    assert world.placed() == {"p": f"{other}1"}
+
+
+def test_a_class_is_heeded_where_it_makes_volumes_and_how_large_they_may_be():
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b", "c"]}]}]
+    world = later_world(
+        "a1",
+        "b1",
+        "c1",
+        storage_class=later(allowedTopologies=topologies),
+        drivers=[driver_from_object({"metadata": {"name": "p"}, "spec": {"storageCapacity": True}})],
+        capacities=[capacity("in-b", "b", "512Mi"), capacity("in-c", "c", "2Gi"), capacity("in-a", "a", "2Gi")],
+    )
+    world.adds(mounting("p", "data"))
+    world.plan()
+    assert [one.node for one in world.actions(SelectNode)] == ["c1"]
+
+
+def capacity(name, zone, size):
+    return capacity_from_object(
+        {
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "storageClassName": "later",
+            "nodeTopology": {"matchLabels": {ZONE: zone}},
+            "capacity": size,
+        }
+    )
+
+
+def local(name, zone, size="1Gi"):
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+    return volume_from_object(
+        {
+            "metadata": {"name": name, "resourceVersion": "3"},
+            "spec": {
+                "storageClassName": "later",
+                "capacity": {"storage": size},
+                "accessModes": ["ReadWriteOnce"],
+                "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            },
+            "status": {"phase": "Available"},
+        }
+    )
+
+
+def test_a_volume_that_is_there_is_given_to_the_claim_the_smallest_that_does():
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    volumes = [local("big", "b", "3Gi"), local("right", "b", "2Gi"), local("small", "a", "512Mi")]
+    world = later_world("a1", "b1", storage_class=none, volumes=volumes)
+    world.adds(mounting("p", "data"))
+    world.plan()
+    assert not world.actions(SelectNode)
+    (given,) = world.actions(GiveVolume)
+    assert (given.volume.name, given.volume.version, given.claim.key) == ("right", "3", "default/data")
+    shows(world, StorageKind.CLAIMS, claim("data", "right", storage_class="later"))
+    world.passes(0.1)
+    assert world.placed() == {"p": "b1"}
+
+
+def test_two_pods_are_not_promised_the_same_volume():
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    world = later_world(
+        "a1", storage_class=none, volumes=[local("v", "a")], claims=[waiting_claim(), waiting_claim("d2")]
+    )
+    world.adds(mounting("p", "data"), mounting("q", "d2"))
+    world.plan()
+    assert [one.claim.key for one in world.actions(GiveVolume)] == ["default/data"]
+    assert "no volume of storage class 'later' is free" in waits(world, "q").text
+
+
+def test_without_a_volume_or_a_provisioner_a_claim_is_told_to_be_unbound():
+    world = later_world("a1", storage_class=later(provisioner="kubernetes.io/no-provisioner"))
+    world.adds(mounting("p", "data"))
+    assert waits(world, "p").cause is Cause.CLAIM_NOT_BOUND
+    shows(world, StorageKind.VOLUMES, local("v", "a"))
+    world.passes(0.1)
+    assert [one.volume.name for one in world.actions(GiveVolume)] == ["v"]

@@ -1,0 +1,148 @@
+"""Pods whose volumes decide where they go: claims that are bound, and those that are once their pod has a node."""
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sandbox.players.provisioner import NAME, SELECTED_NODE, Mood, Provisioner
+from tests.support.worlds.controller_rig import PODS, pod, share
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+NODES = tuple(
+    {"name": name, "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
+    for name in ("t4-a", "t4-b")
+)
+SETTINGS = "volume_wait_max_s: 3\n"
+
+
+def claim(name, storage_class="later"):
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def mounting(name, claim_name, memory_mib=1000):
+    made = pod(name, share(memory_mib))
+    made["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name}}]
+    return made
+
+
+@asynccontextmanager
+async def storage(world, mood=Mood.MAKES):
+    """Classes, and a provisioner that serves them as long as this lasts."""
+    provisioner = Provisioner(world.client, mood)
+    playing = asyncio.create_task(provisioner.run())
+    for name, mode in (("now", "Immediate"), ("later", "WaitForFirstConsumer")):
+        await world.client.create(CLASSES, {"metadata": {"name": name}, "provisioner": NAME, "volumeBindingMode": mode})
+    try:
+        yield provisioner
+    finally:
+        # Claims in use are kept by what the provisioner plays too.
+        provisioner.mood = Mood.MAKES
+        for path in (PODS, CLAIMS, VOLUMES, CLASSES):
+            for one in await world.client.list(path):
+                await world.client.delete(f"{path}/{one['metadata']['name']}", grace_s=0)
+        async with asyncio.timeout(20.0):
+            while await world.client.list(CLAIMS) or await world.client.list(VOLUMES):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        playing.cancel()
+
+
+async def told(world, name, words):
+    """The message of a pod's condition, once it has *words*."""
+    async with asyncio.timeout(30.0):
+        while True:
+            found = await world.client.get(f"{PODS}/{name}")
+            for one in found["status"].get("conditions") or ():
+                if one["type"] == "PodScheduled" and words in one.get("message", ""):
+                    return one["message"]
+            await asyncio.sleep(0.02)
+
+
+async def test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place(rig):
+    async with rig(nodes=NODES) as world, storage(world):
+        await world.controller()
+        await world.client.create(CLAIMS, claim("data"))
+        await world.add(mounting("train", "data"))
+        await world.phase("train")
+        node = (await world.client.get(f"{PODS}/train"))["spec"]["nodeName"]
+        bound = await world.client.get(f"{CLAIMS}/data")
+        assert bound["metadata"]["annotations"][SELECTED_NODE] == node
+        # The next pod of the claim follows its volume, also to where less is free.
+        await world.add(mounting("next", "data", 2000))
+        await world.phase("next")
+        assert (await world.client.get(f"{PODS}/next"))["spec"]["nodeName"] == node
+
+
+async def test_a_claim_that_is_missing_or_not_bound_is_waited_for_by_name(rig):
+    async with rig(nodes=NODES) as world, storage(world, Mood.SILENT) as provisioner:
+        await world.controller()
+        await world.add(mounting("train", "data"))
+        assert "'default/data' does not exist" in await told(world, "train", "CS545")
+        await world.client.create(CLAIMS, claim("data", "now"))
+        await told(world, "train", "CS546")
+        provisioner.mood = Mood.MAKES
+        await world.phase("train")
+
+
+async def test_a_provisioner_that_is_silent_or_fails_gives_the_place_back(rig):
+    async with rig(nodes=NODES) as world, storage(world, Mood.SILENT) as provisioner:
+        settings = world.folder / "cardshare.yaml"
+        settings.write_text(SETTINGS)
+        await world.controller("--settings", str(settings))
+        await world.client.create(CLAIMS, claim("data"))
+        await world.add(mounting("train", "data"))
+        assert "volume_wait_max_s" in await told(world, "train", "CS549")
+        provisioner.mood = Mood.FAILS
+        await told(world, "train", "gave up")
+        provisioner.mood = Mood.MAKES
+        await world.phase("train")
+
+
+@pytest.mark.parametrize("point", ["before-volume", "after-volume"])
+async def test_a_controller_that_dies_while_a_claim_is_told_its_node_is_followed_by_one_that_goes_on(rig, point):
+    async with rig(nodes=NODES) as world, storage(world, Mood.SILENT) as provisioner:
+        first = await world.controller(fail_at=f"{point}:kill")
+        await world.client.create(CLAIMS, claim("data"))
+        await world.add(mounting("train", "data"))
+        async with asyncio.timeout(20):
+            assert await first.process.wait() == -signal.SIGKILL
+        told = (await world.client.get(f"{CLAIMS}/data"))["metadata"].get("annotations", {}).get(SELECTED_NODE)
+        assert bool(told) == (point == "after-volume")
+        provisioner.mood = Mood.MAKES
+        await world.controller(name="second")
+        await world.phase("train")
+        node = (await world.client.get(f"{PODS}/train"))["spec"]["nodeName"]
+        assert told in (None, node)
+
+
+async def test_a_volume_that_is_there_is_given_to_the_claim_on_its_node(rig):
+    near = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["t4-b"]}]}]
+    async with rig(nodes=NODES) as world, storage(world):
+        await world.controller()
+        none = "kubernetes.io/no-provisioner"
+        mode = "WaitForFirstConsumer"
+        await world.client.create(
+            CLASSES, {"metadata": {"name": "local"}, "provisioner": none, "volumeBindingMode": mode}
+        )
+        await world.client.create(CLAIMS, claim("data", "local"))
+        await world.add(mounting("train", "data"))
+        await told(world, "train", "CS546")
+        spec = {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": near}},
+        }
+        await world.client.create(VOLUMES, {"metadata": {"name": "disk"}, "spec": spec})
+        await world.phase("train")
+        assert (await world.client.get(f"{PODS}/train"))["spec"]["nodeName"] == "t4-b"
+        assert (await world.client.get(f"{CLAIMS}/data"))["spec"]["volumeName"] == "disk"
