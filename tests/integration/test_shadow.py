@@ -165,9 +165,13 @@ async def test_from_volcanos_scheduler_to_this_one_and_back_without_a_restart(ri
         # 3. Switch: while Volcano's scheduler is there, its pods are left alone.
         assert await world.processes.stop(shadow) == 0
         ours = await world.controller(*NAMES)
-        status, ready = await world.http("/readyz", "text/plain")
-        assert status == 200
-        assert "volcano-scheduler-0" in ready
+
+        async def left_alone():
+            status, text = await world.http("/readyz", "text/plain")
+            return status == 200 and "volcano-scheduler-0" in text
+
+        # A process that is ready does not lead yet.
+        await world.until(left_alone)
         await world.client.delete(f"{SCHEDULERS}/volcano-scheduler-0")
         ((card, memory_mib),) = promised(await world.phase("waits"))
         assert (card, memory_mib) == ("GPU-t4-a-0", 5000)
