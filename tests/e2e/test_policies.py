@@ -55,6 +55,10 @@ class Cluster:
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.node = node
 
+    def cpu_s(self) -> float:
+        """CPU seconds of the API server until now."""
+        return self._api.apiserver.cpu_s()
+
     @asynccontextmanager
     async def user(
         self, name: str, *, node: str = "", groups: Sequence[str] = (), extra: Mapping[str, str] | None = None
@@ -490,6 +494,56 @@ async def test_of_a_node_with_hundreds_of_annotations_a_device_plugin_changes_no
         assert (told.status, "CS318" in " ".join(told.warnings)) == (200, True), told
         plain = await own.patch(f"{path}/status", OWN_NODE_WRITES[PLUGIN][-1], STRATEGIC_PATCH)
         assert (plain.status, plain.warnings) == (200, ()), plain
+
+
+@asynccontextmanager
+async def nodes_unjudged(admin: Rest, probe: Any) -> AsyncIterator[None]:
+    """The policy for Nodes matches nothing meanwhile; probe: writes what it tells of."""
+    path = f"{PLURALS['ValidatingAdmissionPolicy']}/nodes.cardshare.io"
+    before = (await admin.get(path)).body["spec"]["matchConditions"]
+    await admin.patch(path, {"spec": {"matchConditions": [{"name": "never", "expression": "false"}]}})
+    try:
+        await eventually(probe, lambda answer: not answer.warnings)
+        yield
+    finally:
+        await admin.patch(path, {"spec": {"matchConditions": before}})
+        await eventually(probe, lambda answer: bool(answer.warnings))
+
+
+# 256 KiB hold so many keys. Of a kubelet only the name is looked at; what a plugin writes is compared as a whole beyond
+# 256 keys: 60 to 80 ms where a loop over them would cost 900.
+@pytest.mark.parametrize(("writer", "more_at_most_ms", "more_at_most"), [("kubelet", 50, 0.5), ("plugin", 100, 1.0)])
+async def test_a_write_of_a_large_node_costs_the_api_server_hardly_more_for_being_judged(
+    cluster: Cluster, writer: str, more_at_most_ms: float, more_at_most: float
+):
+    path = f"{node_path(cluster, {})}/status?dryRun=All"
+    many = {"metadata": {"annotations": {f"k{i}": "v" for i in range(20_000)}}}
+    async with (
+        cluster.user(USER) as admin,
+        cluster.user(PLUGIN, node=cluster.node) as own,
+        cluster.user(PLUGIN, node="another") as other,
+        cluster.kubelet() as kubelet,
+    ):
+        assert (await admin.patch(node_path(cluster, {}), many)).status == 200
+
+        async def probe() -> Any:
+            return await other.patch(f"{node_path(cluster, {})}?dryRun=All", annotated("k0", "w"), STRATEGIC_PATCH)
+
+        async def least_ms() -> float:
+            """CPU of the quietest of some writes: what else the server does only ever adds to it."""
+            one, costs = {"plugin": own, "kubelet": kubelet}[writer], []
+            for i in range(8):
+                before_s = cluster.cpu_s()
+                body = {"status": {"capacity": {"volcano.sh/vgpu-number": str(i)}}}
+                assert (await one.patch(path, body, STRATEGIC_PATCH)).status == 200
+                costs.append((cluster.cpu_s() - before_s) * 1000)
+            return min(costs)
+
+        judged_ms = await least_ms()
+        async with nodes_unjudged(admin, probe):
+            unjudged_ms = await least_ms()
+        judged_ms = min(judged_ms, await least_ms())
+    assert judged_ms - unjudged_ms <= max(more_at_most_ms, more_at_most * unjudged_ms), (judged_ms, unjudged_ms)
 
 
 async def test_an_account_that_the_parameters_name_is_trusted_within_moments(cluster: Cluster):
