@@ -35,7 +35,7 @@ from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Tolera
 from core.nodefit import Amounts
 from core.placing import gang, keeping_free
 from core.placing.candidates import Candidates
-from core.placing.decide import shape_of, still_fits
+from core.placing.decide import preferred_shapes, shape_of, still_fits
 from core.placing.fairness import Budget, Over, also_taken, taken
 from core.placing.gang import Together
 from core.placing.kinds import Kinds
@@ -322,11 +322,14 @@ class Planner:
 
     def _prepare(self, shape: Shape) -> Iterator[None]:
         """Order the cluster for pods like none before; the first of them is decided when that is done."""
-        yield from self.candidates.prepare(shape)
+        for wished in (*preferred_shapes(self.ledger, shape), shape):
+            yield from self.candidates.prepare(wished)
         self._prepared.add(shape)
 
     def _is_prepared(self, shape: Shape) -> bool:
-        return shape in self._prepared or self.candidates.is_prepared(shape)
+        return shape in self._prepared or all(
+            map(self.candidates.is_prepared, (*preferred_shapes(self.ledger, shape), shape))
+        )
 
     # ------------------------------------------------------------------ learning
 

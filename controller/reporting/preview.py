@@ -5,13 +5,15 @@ make pods of any shape, and what is kept for a shape of the cluster's own would 
 """
 
 import asyncio
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from controller.deciding.owner import Owner
 from controller.deciding.plan import read_wish
 from controller.inbox import Inbox
 from controller.reporting.answers import Explain, coded, refused_answer, where
+from controller.reporting.work import Work
 from core.explaining import explain
 from core.ledger import Placement
 from core.placing.decide import look_around
@@ -24,8 +26,10 @@ LIMIT_S: Final = 0.4
 LATE: Final = "late"
 
 
-async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: bytes) -> dict[str, Any]:
-    """The decision on the pod in *text*, JSON, were it created now.
+async def preview(
+    owner: Owner, inbox: Inbox, explain_shape: Explain, text: bytes, *, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
+    """The decision on the pod in *text*, JSON, were it created now; *clock*: monotonic seconds.
 
     Raises:
         InvalidRequestError: *text* is no pod.
@@ -41,7 +45,7 @@ async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: byte
                 return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
             kept = owner.planner.barred_to_new(pod.priority)
-            placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape, kept))
+            placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape, kept), Work(clock))
             await inbox.settled()
             if owner.ledger.tables is not tables:
                 return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}
@@ -50,13 +54,13 @@ async def preview(owner: Owner, inbox: Inbox, explain_shape: Explain, text: byte
         return {"state": LATE, "text": f"not every node could be looked at within {LIMIT_S} s; create the pod to see"}
 
 
-async def _found(search: Generator[None, None, Placement | None]) -> Placement | None:
+async def _found(search: Generator[None, None, Placement | None], work: Work) -> Placement | None:
     while True:
         try:
             next(search)
         except StopIteration as found:
             return found.value  # type: ignore[no-any-return]  # typeshed knows no better
-        await asyncio.sleep(0)
+        await work.give_way()
 
 
 async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:

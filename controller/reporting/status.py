@@ -33,7 +33,6 @@ from kube.calls import Calls
 
 # A shape that goes on being refused is explained again after this, not before.
 _AGAIN_S: Final = 5.0
-_STEP_NODES: Final = 16
 _SUMMED_AT_ONCE: Final = 500
 # What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
 _REST_PER_WORK: Final = 19.0
@@ -209,10 +208,9 @@ class StatusWriter:
         for shape in dict.fromkeys(part.shape for part in answer.parts):
             if shape != first.shape:
                 helping = Helping(self._owner.planner.kinds, shape, policy.cards)
-                for at, name in enumerate(ledger.states):
+                for name in ledger.states:
                     helping.look(name)
-                    if at % _STEP_NODES == 0:
-                        await work.give_way()
+                    await work.give_way()
                 news[shape] = helping.told()
         worked_s = work.worked_s
         one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barred(asks))
@@ -236,7 +234,7 @@ class StatusWriter:
         refusals: list[NodeRefusal] = []
         nodes = 0
         work = Work(self._clock)
-        for at, state in enumerate(states):
+        for state in states:
             is_there = state.facts.name in ledger.states
             nodes += is_there
             helping.look(state.facts.name)
@@ -245,8 +243,7 @@ class StatusWriter:
                 refusal = _kept_free(state.facts.name)
             if refusal is not None:
                 refusals.append(refusal)
-            if at % _STEP_NODES == 0:
-                await work.give_way()
+            await work.give_way()
         new = helping.told()
         worked_s = work.worked_s
         if len(refusals) <= _SUMMED_AT_ONCE:

@@ -105,24 +105,19 @@ def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Pl
     return None
 
 
-# How many nodes are judged between two pauses of `look_around`.
-_SLICE: Final = 32
-
-
 def look_around(
     ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
 ) -> Generator[None, None, Placement | None]:
-    """The same answer in slices of a millisecond or so, as all nodes are now; between them anything may happen.
+    """The same answer node by node, as all nodes are now; between them anything may happen.
 
     For questions from outside: nothing is ordered, and nothing remembered.
     """
     preferences = (*preferred_shapes(ledger, shape), shape)
     best: list[Found | None] = [None] * len(preferences)
-    for at, state in enumerate(tuple(ledger.states.values()), start=1):
+    for state in tuple(ledger.states.values()):
         for number, wished in enumerate(preferences if state.facts.name not in passed_over else ()):
             best[number] = better(ledger, policy, wished, state, best[number])
-        if at % _SLICE == 0:
-            yield
+        yield
     found = next((one for one in best if one is not None), None)
     return None if found is None else _promise(pod, shape, found)
 

@@ -141,7 +141,7 @@ def _pick(cards: Sequence[Card], ask: Ask, request: Request, rank: Ranking) -> l
             if entries is not None:
                 return entries
         elif len(group) >= ask.number:
-            found = orders.linked(cards, group, ask.number)
+            found = orders.linked(cards, group, ask.number, len(request.asks))
             if best_links is None or found.quality > best_links.quality:
                 best_links = found
     return None if best_links is None else [_entry(cards[slot], ask) for slot in best_links.slots]

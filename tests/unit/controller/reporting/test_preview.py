@@ -1,5 +1,6 @@
 import asyncio
 import json
+from itertools import count
 
 import pytest
 
@@ -56,7 +57,10 @@ async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():
 async def test_a_preview_that_another_configuration_overtakes_says_so():
     world = World(*[node(f"n{i}") for i in range(100)])
     inbox = Inbox(asyncio.get_running_loop().time)
-    previewing = asyncio.create_task(preview(world.owner, inbox, unasked, json.dumps(ASKED).encode()))
+    ticks = count()
+    previewing = asyncio.create_task(
+        preview(world.owner, inbox, unasked, json.dumps(ASKED).encode(), clock=lambda: float(next(ticks)))
+    )
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     inbox.put(lambda: world.owner.configure(Tables(version=7), Settings()))
