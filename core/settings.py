@@ -203,13 +203,15 @@ class HamiTable:
 
     memory_factor is MiB per unit of gpumem. default_memory in MiB and default_cores in percent are those of containers
     that give none, 0 for all memory and no cores. runtime_class: that pods with shares are given, "" for none.
-    installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all of these.
+    installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all by which
+    shares are asked; by the priority none are.
     """
 
     count_resource: str = "nvidia.com/gpu"
     memory_resource: str = "nvidia.com/gpumem"
     percentage_resource: str = "nvidia.com/gpumem-percentage"
     cores_resource: str = "nvidia.com/gpucores"
+    priority_resource: str = "nvidia.com/priority"
     default_memory: int = 0
     default_cores: int = 0
     memory_factor: int = 1

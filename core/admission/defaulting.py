@@ -158,7 +158,14 @@ def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tupl
     if dialect is None:
         return pod, _NONE
     found, warnings = dialect.completed(pod.as_pod(), asked.request, rules.tables)
-    return pod._replace(labels=found.labels, annotations=found.annotations, runtime_class=found.runtime_class), warnings
+    completed = pod._replace(
+        labels=found.labels,
+        annotations=found.annotations,
+        runtime_class=found.runtime_class,
+        containers=found.containers,
+        init_containers=found.init_containers,
+    )
+    return completed, warnings
 
 
 def plain(text: str) -> str:

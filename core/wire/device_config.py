@@ -116,6 +116,7 @@ def _hami(checks: Checks, found: object) -> HamiTable:
         memory_resource=resource("resourceMemoryName", default.memory_resource),
         percentage_resource=resource("resourceMemoryPercentageName", default.percentage_resource),
         cores_resource=resource("resourceCoreName", default.cores_resource),
+        priority_resource=resource("resourcePriorityName", default.priority_resource),
         default_memory=whole("defaultMemory"),
         default_cores=whole("defaultCores", 100),
         memory_factor=max(whole("memoryFactor", _MAX_FACTOR), 1),

@@ -19,6 +19,7 @@ from core.nodefit import amounts_of
 from core.selection import decode_types, type_words
 from core.settings import Settings, Tables
 from core.waiting import Cause
+from core.wire.patches import Appended
 from core.wire.pods import decode_pod
 from sandbox.demo.examples import find
 from tests.support.devices.reviewed import reviewed
@@ -208,14 +209,16 @@ def test_every_word_that_is_read_is_in_these_tables():
     assert told == resources | annotations | LABELS | {GPU_INDEX, GPU_UNHEALTHY}
 
 
-def test_hamis_priority_is_counted_as_a_resource_of_nodes_and_its_variable_is_admitted():
+def test_of_hamis_priority_the_variable_is_made_and_no_node_has_to_offer_it():
+    (priority, variable) = re.findall(r"^Of `(\S+)` the variable `(\S+)`", MIGRATING, re.MULTILINE)[0]
     shares = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
-    (priority,) = set(re.findall(r"^Not read: `(\S+)`", MIGRATING, re.MULTILINE))
     counted = amounts_of(pod_of({}, {**shares, priority: 1}), CATALOG.uncounted(TABLES))
-    assert {name for name, _ in counted} == {"nvidia.com/gpu", priority, "pods"}
+    assert {name for name, _ in counted} == {"nvidia.com/gpu", "pods"}
     for value in ("0", "1"):
         assert f"`{value}`" in MIGRATING
-        assert judged({}, shares, env=[{"name": "CUDA_TASK_PRIORITY", "value": value}]).verdict.allowed
+        answer = judged({}, {**shares, priority: value})
+        assert Appended(("spec", "containers", "0", "env"), {variable: value}) in answer.verdict.edits
+    assert [one.code for one in judged({}, {**shares, priority: "2"}).verdict.violations] == ["CS304"]
 
 
 def test_parts_of_the_answer_are_in_the_answer_and_codes_are_those_of_causes():

@@ -68,12 +68,16 @@ class Hami(
         return frozenset() if tables.hami.count_resource in tables.vgpu.resources else tables.hami.resources
 
     def uncounted(self, tables: Tables) -> frozenset[str]:
-        """Memory, percentage and cores: no node advertises them."""
-        return self.resources(tables) - {tables.hami.count_resource}
+        """Memory, percentage, cores and priority: no node advertises them."""
+        return self._shares(tables) | {tables.hami.priority_resource} if self.resources(tables) else frozenset()
 
     def counts(self, tables: Tables) -> dict[str, str]:
         """The number of cards, for all others."""
-        return dict.fromkeys(self.uncounted(tables), tables.hami.count_resource)
+        return dict.fromkeys(self._shares(tables), tables.hami.count_resource)
+
+    def _shares(self, tables: Tables) -> frozenset[str]:
+        """All of a share but how many cards it is of."""
+        return self.resources(tables) - {tables.hami.count_resource}
 
     def memories(self, tables: Tables) -> dict[str, str]:
         """The memory, for the number of cards."""

@@ -266,6 +266,10 @@ def _unservable(pod: AnyPod, table: HamiTable) -> Iterator[Violation]:
         *(("container", one) for one in pod.containers),
     )
     for role, one in containers:
+        priority = one.amount(table.priority_resource)
+        if priority not in (None, "0", "1"):
+            field = f'{role} "{one.name}": limit {table.priority_resource}'
+            yield Violation(code="CS304", field=field, found=quoted(priority or ""), remedy="write 0 (high) or 1 (low)")
         given = [key for key in shares if (text := one.amount(key)) is not None and text.strip("0")]
         field = f'{role} "{one.name}": limit {table.count_resource}'
         count = one.limits.get(table.count_resource)

@@ -13,13 +13,14 @@ from core.errors import quoted
 from core.model import Container, Pod
 from core.settings import HamiTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
+from core.watched import TASK_PRIORITY
 
 PREFERENCES: Final[frozenset[str]] = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
 _ALL_CORES: Final = "100"
 
 
 def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
-    """CS117: with HAMi's runtime class; and all cores for whoever gets all memory, as HAMi's webhook has it."""
+    """CS117: with HAMi's runtime class; all cores for whoever gets all memory, and the variable for a priority."""
     pod = replace(
         pod,
         containers=tuple([_completed(one, table) for one in pod.containers]),
@@ -32,6 +33,18 @@ def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, 
 
 
 def _completed(one: Container, table: HamiTable) -> Container:
+    return _with_priority(_with_cores(one, table), table)
+
+
+def _with_priority(one: Container, table: HamiTable) -> Container:
+    """With the variable by which the container's tasks have their priority; its own stands."""
+    priority = one.amount(table.priority_resource)
+    if priority is None or any(name == TASK_PRIORITY for name, _ in one.reach.env):
+        return one
+    return one._replace(reach=one.reach._replace(env=(*one.reach.env, (TASK_PRIORITY, priority))))
+
+
+def _with_cores(one: Container, table: HamiTable) -> Container:
     if one.amount(table.count_resource) in (None, "0") or one.amount(table.cores_resource) is not None:
         return one
     if table.default_memory or table.default_cores:

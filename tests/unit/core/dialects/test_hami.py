@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from core import hami_lock
+from core.admission.mutate import judge_new
+from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.dialects.hami import keys
 from core.dialects.hami.dialect import DIALECT
@@ -16,6 +18,8 @@ from core.holding import Reader
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Complaint, Offer, Placed, Progress, Reason, Stamp
 from core.settings import DialectName, HamiTable, Policy, Settings, Tables
+from core.wire.patches import Edit
+from tests.support.devices.reviewed import reviewed
 
 PORT: Any = DIALECT.port
 TABLES = Tables()
@@ -218,6 +222,31 @@ def test_words_that_hami_would_not_understand_are_refused(annotations, code):
 def test_shares_of_no_card_are_refused():
     limits = {"nvidia.com/gpumem": "100"}
     assert [one.code for one in PORT.request(pod(Container("c", limits=limits)), TABLES)] == ["CS203"]
+
+
+def test_what_is_completed_is_what_admission_writes():
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    edits = judge_new(reviewed(pod(ask(), inits=(ask()._replace(name="init"),))), "dana", book).verdict.edits
+    cores = {"nvidia.com/gpucores": "100"}
+    for where in ("containers", "initContainers"):
+        assert Edit(("spec", where, "0", "resources", "limits"), cores) in edits
+        assert Edit(("spec", where, "0", "resources", "requests"), {"nvidia.com/gpu": "1", **cores}) in edits
+
+
+def test_a_priority_becomes_the_variable_that_the_plugin_reads_and_is_no_resource_of_nodes():
+    asking = ask(memory=1000)._replace(limits={**ask(memory=1000).limits, "nvidia.com/priority": "1"})
+    asked = PORT.request(pod(asking), TABLES)
+    assert isinstance(asked, Request)
+    (container,) = PORT.completed(pod(asking), asked, TABLES)[0].containers
+    assert container.reach.env == (("CUDA_TASK_PRIORITY", "1"),)
+    # What the pod says itself stands.
+    own = asking._replace(reach=asking.reach._replace(env=(("CUDA_TASK_PRIORITY", "0"),)))
+    assert PORT.completed(pod(own), asked, TABLES)[0].containers == (own,)
+    assert "nvidia.com/priority" in CATALOG.uncounted(TABLES)
+    (refused,) = PORT.request(pod(asking._replace(limits={**asking.limits, "nvidia.com/priority": "2"})), TABLES)
+    assert (refused.code, refused.field) == ("CS304", 'container "main": limit nvidia.com/priority')
+    # By the priority alone no card is asked for.
+    assert PORT.request(pod(Container("main", limits={"nvidia.com/priority": "1"})), TABLES) is None
 
 
 def test_only_all_of_the_memory_is_completed_by_all_cores():
