@@ -198,24 +198,30 @@ class Catalog:
         """(cards by dialect, complaints) of *node*: which protocols it offers, so that no card is sold twice."""
         offers: dict[DialectName, tuple[Any, ...]] = {}
         complaints: list[Complaint] = []
-        unread: set[DialectName] = set()
+        # Who sells shares by a name by which another dialect would sell whole cards.
+        served: list[tuple[DialectName, DialectName]] = []
         for name, dialect in self.dialects.items():
-            if not settings.has_on(name):
+            is_on = settings.has_on(name)
+            other = self.stands_in.get(name)
+            if not is_on and other is None:
                 continue
-            match dialect.offer(node, tables):
-                case Offer(cards=cards, complaints=some):
-                    if cards or name not in self.stands_in:
-                        offers[name] = cards
-                    complaints.extend(some)
-                case Complaint() as complaint:
-                    complaints.append(complaint)
-                    unread.add(name)
-                case None:
-                    pass
-        for name, other in self.stands_in.items():
-            # Where its register cannot be read, what is allocatable may be shares, and is sold by nobody.
-            if name in offers or name in unread:
-                offers.pop(other, None)
+            found = dialect.offer(node, tables)
+            if is_on:
+                match found:
+                    case Offer(cards=cards, complaints=some):
+                        if cards or other is None:
+                            offers[name] = cards
+                        complaints.extend(some)
+                    case Complaint() as complaint:
+                        complaints.append(complaint)
+                    case None:
+                        pass
+            # Where its register cannot be read, what is allocatable may be shares too.
+            if other is not None and (isinstance(found, Complaint) or (found is not None and found.cards)):
+                served.append((name, other))
+        for name, other in served:
+            if offers.pop(other, None) and not settings.has_on(name):
+                complaints.append(_sold_in_shares(name, other, node))
         return offers, tuple(complaints)
 
     def problems_of_kinds(self, tables: Tables, settings: Settings) -> tuple[str, ...]:
@@ -228,6 +234,11 @@ class Catalog:
             if not offers and not complaints:
                 found.append(f"{place}: it has no cards; copy labels, annotations and capacity of a node that has")
         return tuple(found)
+
+
+def _sold_in_shares(name: DialectName, other: DialectName, node: Node) -> Complaint:
+    problem = f"its cards are sold in shares by {name}, which is switched off, and none of them whole; switch {name} on"
+    return Complaint(dialect=other, field=f"node {node.name}", problem=problem)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

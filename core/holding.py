@@ -74,6 +74,10 @@ class Reader:
         self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
+        # Who sells by a name that another sells by too: the annotations that only its own pods have.
+        self._held_by: Final = {
+            name: catalog.dialects[name].assignment_keys(tables) - catalog.marks() for name in catalog.stands_in
+        }
         self.resources_of: Final = {name: one.resources(tables) for name, one in catalog.dialects.items()}
         self.resources: Final = frozenset[str]().union(*self.resources_of.values())
         self.card_resources: Final = self.resources | catalog.resources(Tables())
@@ -133,7 +137,8 @@ class Reader:
                 closes = f"pod {pod.key} asks for {named}, and nothing says which cards it uses; delete the pod"
                 found.append(Part(name, None, closes))
         for name, other in self.catalog.stands_in.items():
-            found = _one_of_a_name(found, name, other, is_served=name in empty)
+            meant = name in empty or not self._held_by[name].isdisjoint(pod.annotations)
+            found = _one_of_a_name(found, name, other, meant=meant)
         if not found:
             return Holding(pod.key, None, None, amounts, ports=nodefit.ports_of(pod))
         scale = self._scale(pod, found, there, before)
@@ -162,15 +167,15 @@ class Reader:
         return {name: one.scale(node, empty.get(name, ()), self._tables) for name, one in self.scaled.items()}
 
 
-def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, is_served: bool) -> list[Part]:
+def _one_of_a_name(found: list[Part], name: DialectName, other: DialectName, *, meant: bool) -> list[Part]:
     """*found*, of two dialects that sell by one resource only the one that gave the pod its cards.
 
-    Of *name* annotations say which cards; without them they are those of the dialect that serves the node.
+    *meant*: it is *name*, whether or not which cards can be read: annotations of its are there, or it serves the node.
     """
     parts = {part.dialect: part for part in found}
     if name not in parts or other not in parts:
         return found
-    left = other if is_served or parts[name].assignment is not None else name
+    left = other if meant or parts[name].assignment is not None else name
     return [part for part in found if part.dialect != left]
 
 

@@ -23,7 +23,7 @@ ASCEND: Final = frozenset({HAMI, MIND})
 # Every name that the vGPU plugin of these machines ever registered for its count of devices.
 VGPU_NUMBERS: Final = ("volcano.sh/vgpu-number", "acme.example/vgpu-number")
 GPU_MEMORY, GPU_NUMBER, GPU = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "nvidia.com/gpu"
-# What makes of a pod with GPU one of HAMi's (hami 1.1, 5.1).
+# By what a pod asks shares of HAMi's, and by what it holds them (hami 1.1, 5.1).
 SHARE_MEMORY, SHARE_HELD = "nvidia.com/gpumem", "hami.io/vgpu-devices-allocated"
 NPU_CORE: Final = "huawei.com/npu-core"
 WORDS: Final = ("Ascend310P", "Ascend910B3")
@@ -151,7 +151,8 @@ def _claims(pod: Pod, machine: Machine, factor: int) -> Iterator[tuple[str, str,
     if number:
         yield NUMBER, GPU_NUMBER, tuple(Share(at, whole=True) for at in indices)
     whole = _total(pod, GPU)
-    if whole and (SHARE_HELD in notes or _total(pod, SHARE_MEMORY)):
+    # Without an assignment HAMi's plugin gives nothing, and NVIDIA's what kubelet asks for: whole cards.
+    if whole and SHARE_HELD in notes:
         yield SHARES, GPU, _vgpu(notes.get(SHARE_HELD, ""), machine, 1)
     elif whole:
         yield WHOLE, GPU, tuple(Share("any", whole=True) for _ in range(whole))

@@ -164,6 +164,14 @@ def test_a_node_is_served_by_one_plugin(found, offered):
     assert bool(complaints) is (offered != {HAMI})
 
 
+@pytest.mark.parametrize("register", [json.dumps([card("GPU-a")]), "what"], ids=["shares", "unreadable"])
+def test_shares_of_hamis_are_sold_by_nobody_where_its_dialect_is_switched_off(register):
+    off = Settings(dialects=frozenset(CATALOG.dialects) - {HAMI})
+    offers, complaints = CATALOG.offers(node(allocatable=10, **{keys.REGISTER: register}), TABLES, off)
+    assert offers == {}
+    assert [(one.dialect, "switch hami on" in one.problem) for one in complaints] == [(WHOLE, True)]
+
+
 @pytest.mark.parametrize(
     ("asking", "tables", "dialect"),
     [
@@ -197,6 +205,7 @@ class There:
         pytest.param(
             node(card("GPU-a"), allocatable=1), {keys.ALLOCATED: "GPU-a,NVIDIA,1,0:;"}, HAMI, False, id="left over"
         ),
+        pytest.param(node(card("GPU-a"), allocatable=1), {keys.ALLOCATED: ""}, HAMI, True, id="an empty one"),
     ],
 )
 def test_what_a_bound_pod_holds_is_counted_once(found, annotations, dialect, closes):
