@@ -1,16 +1,16 @@
 """Who would have to leave so that a pod that waits fits: told beforehand, whether or not anybody is to be evicted."""
 
-import asyncio
+import time
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
+from controller.reporting.work import Work
 from core.placing.preemption import Eviction
 
 # So many are named.
 _NAMED: Final = 5
-_STEPS: Final = 8
 
 
 async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
@@ -26,40 +26,45 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     if ask is None or ask in owner.planner.wakes.silent or (refusal is not None and refusal.over):
         return {}
     question = owner.preempting.question(entry)
-    found = await _found(question.steps)
+    found = await _found(question.steps, Work(time.monotonic))
     if found is None or not found.victims or entry.wait is not wait:
         return {}
     holdings = [owner.ledger.holding(uid) for uid in found.victims]
-    keys = [one.key for one in holdings if one is not None]
+    # Whoever asks may not read pods of other namespaces.
+    own = f"{entry.pod.namespace}/"
+    keys = [one.key for one in holdings if one is not None and one.key.startswith(own)]
+    others = len(found.victims) - len(keys)
     settings = owner.planner.settings
     nodes = sorted({one.node for one in found.placements})
-    told = {"pods": keys, "nodes": nodes, "breaks_budgets": found.violations}
+    told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
     state, when = "off", "preemption is off"
     if not entry.pod.preempts:
         state, when = "never", "its preemptionPolicy is Never"
     elif settings.preemption:
         state = "on"
         when = f"they are asked to leave once it was refused for {settings.preemption_delay_s:g} s"
-    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, nodes, found)}; {when}."}
+    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found)}; {when}."}
 
 
-async def _found(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
-    at = 0
+async def _found(steps: Generator[None, None, Eviction | None], work: Work) -> Eviction | None:
     while True:
         try:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # typeshed knows no better
-        at += 1
-        if at % _STEPS == 0:
-            await asyncio.sleep(0)
+        await work.give_way()
 
 
-def _sentence(keys: Sequence[str], nodes: Sequence[str], found: Eviction) -> str:
-    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
-    pods = "1 pod of a lower priority holds" if len(keys) == 1 else f"{len(keys)} pods of a lower priority hold"
-    text = f"{pods} its room on {', '.join(nodes[:_NAMED])}: {named}"
+def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction) -> str:
+    many = len(keys) + others
+    named = list(keys[:_NAMED])
+    if len(keys) > _NAMED:
+        named.append(f"{len(keys) - _NAMED} more")
+    if others:
+        named.append(f"{others} of other namespaces")
+    listed = " and ".join((*filter(None, [", ".join(named[:-1])]), named[-1]))
+    pods = "1 pod of a lower priority holds" if many == 1 else f"{many} pods of a lower priority hold"
+    text = f"{pods} its room on {', '.join(nodes[:_NAMED])}: {listed}"
     if found.violations:
-        many = found.violations
-        text += f" ({many} of them against a disruption budget, which may forbid it)"
+        text += f" ({found.violations} of them against a disruption budget, which may forbid it)"
     return text

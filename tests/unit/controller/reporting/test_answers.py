@@ -107,9 +107,23 @@ async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, fields, st
     world.adds(pod("high", memory=10_000, priority=1, **fields))
     world.plan()
     found = await answer(world.owner, Inbox(float), refused_by_all, "default/high")
-    assert found["preemption"] == {"state": state, "pods": ["default/low"], "nodes": ["n1"], "breaks_budgets": 0}
+    pods = {"pods": ["default/low"], "pods_of_others": 0}
+    assert found["preemption"] == {"state": state, **pods, "nodes": ["n1"], "breaks_budgets": 0}
     assert found["text"].endswith(f"\n1 pod of a lower priority holds its room on n1: default/low; {when}")
     # Of nobody who would leave, nothing is told.
     world.adds(pod("equal", memory=10_000))
     world.plan()
     assert "preemption" not in await answer(world.owner, Inbox(float), refused_by_all, "default/equal")
+
+
+async def test_pods_of_other_namespaces_that_would_leave_are_counted_and_not_named():
+    world = World(node("n1", cards=2))
+    for name, namespace, card in (("secret", "tenant", 0), ("low", "default", 1)):
+        held = {"volcano.sh/vgpu-ids-new": f"n1-{card},NVIDIA,10000,0:"}
+        world.adds(pod(name, memory=10_000, node_name="n1", annotations=held, namespace=namespace))
+    world.adds(pod("high", memory=10_000, number=2, priority=1))
+    world.plan()
+    found = await answer(world.owner, Inbox(float), refused_by_all, "default/high")
+    assert (found["preemption"]["pods"], found["preemption"]["pods_of_others"]) == (["default/low"], 1)
+    assert "hold its room on n1: default/low and 1 of other namespaces; preemption is off." in found["text"]
+    assert "secret" not in str(found)
