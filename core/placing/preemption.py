@@ -122,6 +122,7 @@ def victims_for(
     own: Hashable = None,
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
+    looked_at_max: int = LOOKED_AT_MAX,
 ) -> Generator[None, None, Eviction | None]:
     """Who has to leave so that the minimum of *unit* fits; None if nobody's leaving would let it in.
 
@@ -134,13 +135,23 @@ def victims_for(
         crowd: who is on the nodes.
         own: the block of *unit* itself.
         passed_over: nodes that are left out.
-        skipped: how many nodes to begin behind; no more than `LOOKED_AT_MAX` of them are looked at for a shape.
+        skipped: how many nodes to begin behind.
+        looked_at_max: no more nodes than these are looked at for a shape.
     """
     wanted = unit.wanted()
     if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
     priority = min(one.pod.priority for one in wanted)
-    search = _Search(ledger, policy, crowd, priority, own=own, passed_over=passed_over, skipped=skipped)
+    search = _Search(
+        ledger,
+        policy,
+        crowd,
+        priority,
+        own=own,
+        passed_over=passed_over,
+        skipped=skipped,
+        looked_at_max=looked_at_max,
+    )
     with ledger.trial():
         for member in wanted:
             best = yield from search.best(member)
@@ -165,12 +176,14 @@ class _Search:
         own: Hashable,
         passed_over: Set[NodeName],
         skipped: int,
+        looked_at_max: int,
     ) -> None:
         self._ledger: Final = ledger
         self._policy: Final = policy
         self._crowd: Final = crowd
         self._priority: Final = priority
         self._own: Final = own
+        self._looked_at_max: Final = looked_at_max
         names = [name for name in ledger.states if name not in passed_over]
         first = skipped % len(names) if names else 0
         self._names: Final = (*names[first:], *names[:first])
@@ -217,7 +230,7 @@ class _Search:
             name = next(iter(pool.again))
             del pool.again[name]
             return name
-        if len(pool.found) >= self._compared or pool.looked_at >= LOOKED_AT_MAX:
+        if len(pool.found) >= self._compared or pool.looked_at >= self._looked_at_max:
             return None
         pool.looked_at += 1
         return next(pool.names, None)

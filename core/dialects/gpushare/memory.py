@@ -10,12 +10,12 @@ from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port import CardShare, DialectSpec, Hole, NodeRoom, Packing, Placed, Reason, Room, Shortfall, Tally, Want
+from core.port import CardShare, DialectSpec, Hole, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
-class GpuMemory(Mode, Packing[Card, Request, Assignment]):
+class GpuMemory(Mode):
     """`core.port.Dialect` for the share plugin's memory mode."""
 
     name = DialectName("gpu_memory")

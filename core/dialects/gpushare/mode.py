@@ -123,6 +123,11 @@ class Mode:
         """The cards after *assignment* is given back."""
         return _cards.give_back(cards, assignment)
 
+    def packs(self, request: Request) -> bool:
+        """Always: a pod has no order of nodes of its own."""
+        del request
+        return True
+
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
         del tables

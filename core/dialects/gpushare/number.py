@@ -18,7 +18,6 @@ from core.port import (
     DialectSpec,
     Hole,
     NodeRoom,
-    Packing,
     Placed,
     Reason,
     Room,
@@ -31,7 +30,7 @@ from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
-class GpuNumber(Mode, Packing[Card, Request, Assignment]):
+class GpuNumber(Mode):
     """`core.port.Dialect` for the share plugin's number mode."""
 
     name = DialectName("gpu_number")
@@ -98,6 +97,20 @@ class GpuNumber(Mode, Packing[Card, Request, Assignment]):
     def holes(self, cards: Sequence[Card]) -> tuple[Hole, ...]:
         """All of each idle card."""
         return tuple(Hole(card.kind, int(card.fault is None and not card.pods), 1) for card in cards)
+
+    def by_card(self, request: Request) -> bool:
+        """Never: cards that are given whole are alike."""
+        del request
+        return False
+
+    def left(self, cards: Sequence[Card], request: Request, slot: int) -> Hole | None:
+        """Not asked."""
+        del cards, request, slot
+        return None
+
+    def alone(self, cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
+        """The card at *slot*."""
+        return Placed(Assignment((cards[slot].position,), 0, len(request.amounts)), 0.0)
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         """The cards that more than one pod holds."""

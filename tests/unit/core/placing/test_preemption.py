@@ -5,7 +5,6 @@ import pytest
 from core.errors import InvariantError
 from core.ledger import Ledger
 from core.model import Container, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
-from core.placing import preemption
 from core.placing.decide import shape_of
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
@@ -101,17 +100,16 @@ def test_who_forbids_the_pod_beside_it_leaves():
     assert names(answer) == ["guard"]
 
 
-def test_nodes_are_left_out_and_no_more_are_looked_at_than_told(monkeypatch):
+def test_nodes_are_left_out_and_no_more_are_looked_at_than_told():
     nodes = tuple(f"n{at}" for at in range(6))
     ledger = ledger_of(*(cpu_pod(f"p{at}", node_name=name) for at, name in enumerate(nodes)), nodes=nodes)
     unit = alone(ledger, cpu_pod("high", priority=10))
     occupants = {f"p{at}": Occupant(priority=5 - at) for at in range(6)}
     assert names(search(ledger, unit, occupants)[0]) == ["p5"]
     assert names(search(ledger, unit, occupants, passed_over={NodeName("n5")})[0]) == ["p4"]
-    monkeypatch.setattr(preemption, "LOOKED_AT_MAX", 2)
-    answer, looks = search(ledger, unit, occupants, skipped=2)
+    answer, looks = search(ledger, unit, occupants, skipped=2, looked_at_max=2)
     assert (names(answer), looks) == (["p3"], 2)
-    assert names(search(ledger, unit, occupants, skipped=5)[0]) == ["p5"]
+    assert names(search(ledger, unit, occupants, skipped=5, looked_at_max=2)[0]) == ["p5"]
 
 
 def test_a_unit_of_which_members_are_placed_is_not_searched_for():
