@@ -11,11 +11,11 @@ from tests.support.devices.texts import WORDS
 from tests.support.devices.twin import Machine, Twin
 from tests.support.devices.twin_world import World
 
-OPERATIONS = 6000
+OPERATIONS = 20_000
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", ["a", "b", "c", "d"])
+@pytest.mark.parametrize("seed", ["a", "b", "c", "d", "e", "f"])
 def test_a_twin_that_reads_the_objects_alone_finds_no_card_sold_twice(seed):
     world = World(seed)
     for _ in range(OPERATIONS):
