@@ -290,6 +290,9 @@ SELDOM_USED = {
     ("scheduling.volcano.sh", "queues/status", "patch"),
     ("scheduling.x-k8s.io", "podgroups", "watch"),
     ("", "secrets", "patch"),
+    # For claims that wait for their pod: the scenarios of volumes use them.
+    ("", "persistentvolumeclaims", "patch"),
+    ("", "persistentvolumes", "patch"),
     # Both are shipped; this brings them back where somebody deletes them.
     ("", "secrets", "create"),
     ("coordination.k8s.io", "leases", "create"),
