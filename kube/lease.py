@@ -72,8 +72,8 @@ class Timing:
 class How(StrEnum):
     """In what state a Lease was when it was taken.
 
-    NEW: there was none, which says nothing about who may still be at work. EXPIRED: its holder let its time pass.
-    RELEASED: its holder had ended its work.
+    NEW: there was none, or one that nobody ever held, which says nothing about who may still be at work.
+    EXPIRED: its holder let its time pass. RELEASED: its holder had ended its work.
     """
 
     NEW = "new"
@@ -283,7 +283,7 @@ class Lease:
             return How.NEW  # how it was before is not known any more
         if not self._is_over():
             return None
-        how = How.RELEASED if _is_released(seen) else How.EXPIRED
+        how = How.NEW if self._seen is None else How.RELEASED if _is_released(seen) else How.EXPIRED
         spec = self._claim(before, (seen.lease_transitions or 0) + 1)
         try:
             await self._write(spec, lambda: self._patch(spec))
@@ -373,7 +373,8 @@ class Lease:
 
     def _note(self, found: _Lease) -> _Spec:
         spec = found.spec or _Spec()
-        if spec != self._seen:
+        # One that is applied together with everything else has no holder yet: like none, as long as none was seen in it.
+        if spec != self._seen and not (self._seen is None and _is_unheld(spec)):
             self._seen, self._seen_at = spec, self._clocks()
         self.is_known = self.is_there = True
         self._version = found.metadata.resource_version
@@ -422,6 +423,11 @@ def quoted_identity(text: str) -> str:
 
 def _is_released(spec: _Spec) -> bool:
     return not spec.holder_identity and spec.lease_duration_seconds == _RELEASED_S
+
+
+def _is_unheld(spec: _Spec) -> bool:
+    """Whether nothing in it says that anybody ever held it."""
+    return not any((spec.holder_identity, spec.lease_duration_seconds, spec.acquire_time, spec.renew_time))
 
 
 def _time_text(now: Instant) -> str:

@@ -29,6 +29,11 @@ class FakeLeases:
         self.spec |= spec
         self.version += 1
 
+    def apply(self, spec: dict[str, Any]) -> None:
+        """Somebody makes it, or replaces it."""
+        self.spec = spec
+        self.version += 1
+
     def delete(self) -> None:
         """Somebody deletes it."""
         self.spec = None

@@ -103,6 +103,23 @@ async def test_the_first_candidate_takes_a_lease_that_is_not_there_and_keeps_it(
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
 
 
+@pytest.mark.parametrize("spec", [{}, {"holderIdentity": "", "leaseTransitions": 0}])
+async def test_a_lease_that_was_applied_and_never_held_is_taken_like_one_that_is_not_there(candidates, spec):
+    candidates.leases.apply(dict(spec))
+    both = candidates("a"), candidates("b")
+    await asyncio.sleep(LOOK_S)
+    assert sorted(one.leads for one in both) == [False, True]
+    assert {one.how for one in both if one.leads} == {How.NEW}
+
+
+async def test_a_lease_that_is_emptied_under_its_holder_is_left_alone_while_that_one_may_still_believe_in_it(candidates):
+    first, second = await two(candidates)
+    first.way.swallow()
+    candidates.leases.apply({})
+    await until(lambda: second.leads, lambda: not (first.leads and second.leads))
+    assert second.how is How.EXPIRED
+
+
 async def test_of_two_that_start_together_one_takes_it(candidates):
     both = candidates("a"), candidates("b")
     await asyncio.sleep(60.0)
