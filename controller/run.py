@@ -386,7 +386,7 @@ class Controller:
                 actor.perform(now, tasks)
         if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
             self._kept_up_s = time.monotonic()
-            self._owner.planner.keep_up()
+            self._owner.planner.search.keep_up()
             self._owner.handoff.seconds.clear()
         return self._kept_up_s + _KEEP_UP_S
 
@@ -520,7 +520,7 @@ class Controller:
         return self._audit.report() if self._audit is not None else None
 
     def _packed(self) -> dict[str, Any] | None:
-        return packing.answer(self._owner.planner.learning) if self._synced.is_set() else None
+        return packing.answer(self._owner.planner.search.learning) if self._synced.is_set() else None
 
     def _shadowed(self) -> dict[str, Any] | None:
         return self._shadow.report() if self._shadow is not None else None
@@ -566,9 +566,9 @@ class Controller:
             aside[dialect] += 1
         for dialect, count in aside.items():
             metrics.nodes_set_aside.labels(dialect).set(count)
-        kept = owner.planner.keeping_free.kept
+        kept = owner.planner.barring.keeping_free.kept
         metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
-        metrics.nodes_claimed.set(len(owner.planner.nominations.barred(None)))
+        metrics.nodes_claimed.set(len(owner.planner.barring.nominations.barred(None)))
         metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
         metrics.in_flight.set(owner.handoff.in_flight)
         metrics.ghosts.set(len(owner.handoff.ghosts))
@@ -579,10 +579,10 @@ class Controller:
         metrics.nodes_avoided.set(sum(1 for _ in owner.handoff.rests.avoidances()))
         metrics.nodes.set(len(owner.ledger.states))
         metrics.tasks.set(len(asyncio.all_tasks()))
-        remembered = owner.planner.candidates.remembered
+        remembered = owner.planner.search.candidates.remembered
         metrics.index_bytes.set(remembered.index_bytes)
         metrics.verdicts.set(remembered.verdicts)
-        packing.show(metrics, owner.planner.learning)
+        packing.show(metrics, owner.planner.search.learning)
         metrics.configuration_refused.set(bool(self._active.refused))
         metrics.settings_from_before.set(self._active.from_before)
         metrics.configuration_notes.set(len(self._active.notes))

@@ -373,7 +373,7 @@ class Lease:
 
     def _note(self, found: _Lease) -> _Spec:
         spec = found.spec or _Spec()
-        # One that is applied together with everything else has no holder yet: like none, as long as none was seen in it.
+        # One that is applied with everything else has no holder yet: it is like none, as long as none was seen in it.
         if spec != self._seen and not (self._seen is None and _is_unheld(spec)):
             self._seen, self._seen_at = spec, self._clocks()
         self.is_known = self.is_there = True

@@ -79,16 +79,16 @@ class NodeLocks:
         """*node* is in another version than what was sent to its lock names: one of that was written, or nothing."""
         if self._sent.state(key) is not State.UNKNOWN:
             return
-        lock, steps = self._planner.locks.of(key[1]), self._steps.pop(key)
+        lock, steps = self._planner.promises.locks.of(key[1]), self._steps.pop(key)
         says = node.annotations.get(lock.lock_key) if lock is not None else None
         ours = next((step for step in steps if step.value == says), None)
         self._sent.hear(key, News.FOUND if ours is not None else News.PASSED)
         if ours is not None:
-            self._planner.locks.written(key[1], node.name, ours)
+            self._planner.promises.locks.written(key[1], node.name, ours)
 
     def owner_of(self, action: Lock, node: Node) -> str:
         """namespace/name of the pod that the lock of *node* names, or ""."""
-        lock = self._planner.locks.of(action.dialect)
+        lock = self._planner.promises.locks.of(action.dialect)
         return lock.lock_owner(node) if lock is not None else ""
 
     def written(self, action: Lock, step: LockStep) -> None:
@@ -96,7 +96,7 @@ class NodeLocks:
         key = action.node, action.dialect
         self._sent.hear(key, News.ACCEPTED if self._sent.state(key) is State.SENT else News.PASSED)
         self._steps.pop(key, None)
-        self._planner.locks.written(action.dialect, action.node, step)
+        self._planner.promises.locks.written(action.dialect, action.node, step)
 
     def refused(self, action: Lock) -> None:
         """The step that was sent last was certainly not written."""
@@ -129,10 +129,10 @@ class NodeLocks:
         elif entry.newest is not None or not self._pending.is_ours(entry.pod):
             # A Binding would name a version that is past, or is not ours to send any more.
             self.withdraw(entry)
-            self._planner.take_back(entry)
+            self._planner.promises.take_back(entry)
             self._pending.settled(entry)
         else:
-            self._planner.bind(entry, entry.placement)
+            self._planner.promises.bind(entry, entry.placement)
 
     def not_locked(self, action: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
         """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""
@@ -144,8 +144,8 @@ class NodeLocks:
             self.tend(action.node)
             return
         self.withdraw(entry)
-        self._planner.take_back(entry)
-        self._planner.handoff.crowds.add(action.node, self._planner.keys(entry.shape), inf)
+        self._planner.promises.take_back(entry)
+        self._planner.handoff.crowds.add(action.node, self._planner.state.keys(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
@@ -161,7 +161,7 @@ class NodeLocks:
         return entry
 
     def _step(self, name: DialectName, node: Node, wanted: Pod | None, named: Pod | None) -> LockStep | LockWait | None:
-        lock = self._planner.locks.of(name)
+        lock = self._planner.promises.locks.of(name)
         if lock is None:
             return None
         pods: dict[PodUid, Pod] = {}
@@ -198,7 +198,7 @@ class NodeLocks:
         state, node = self._planner.ledger.states.get(name), self._planner.ledger.node(name)
         if state is None or node is None:
             return
-        for dialect in self._planner.locks.among(state.offers):
+        for dialect in self._planner.promises.locks.among(state.offers):
             if is_newer(node.resource_version, self._sent.version((name, dialect))):
                 self._settle((name, dialect), node)
             if (name, dialect) in self._tending:

@@ -33,9 +33,9 @@ class Nodes:
         self.flaps: Final = Flaps()
         self._planner: Final = planner
         self._locks: Final = locks
-        self._documents: Final = Documents(planner.catalog)
+        self._documents: Final = Documents(planner.ledger.catalog)
         self._clock: Final = clock
-        self._beats: Final = Beats(planner.catalog, planner.handoff.set_blind)
+        self._beats: Final = Beats(planner.ledger.catalog, planner.handoff.set_blind)
         self._looked_s = clock()
         # The cards of a node that ever were well, by protocol.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
@@ -45,7 +45,7 @@ class Nodes:
         for at, node in enumerate(nodes):
             self.changed(node)
             if at % SLICE == 0:
-                self._planner.keep_up()
+                self._planner.search.keep_up()
                 yield
         names = {node.name for node in nodes}
         for at, name in enumerate([name for name in self._planner.ledger.states if name not in names]):
@@ -94,7 +94,7 @@ class Nodes:
         """The cards that are there and well, by protocol."""
         found = {}
         for which, cards in offers.items():
-            dialect = self._planner.catalog.dialects[which]
+            dialect = self._planner.ledger.catalog.dialects[which]
             alike = frozenset(str(at) for at in range(len(cards)))
             found[which] = dialect.well(cards) if isinstance(dialect, Healing) else alike
         return found
@@ -111,7 +111,7 @@ class Nodes:
             back = (cards & known.get(which, frozenset())) - before.get(which, frozenset())
             known[which] = known.get(which, frozenset()) | cards
             if back:
-                single = bool(offers.get(which)) and isinstance(self._planner.catalog.dialects[which], Healing)
+                single = bool(offers.get(which)) and isinstance(self._planner.ledger.catalog.dialects[which], Healing)
                 self._planner.handoff.rests.returned(name, which, now_s, longer=not single)
                 if single:
                     self.flaps.returned(name, which, back, now_s)

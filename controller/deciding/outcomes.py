@@ -28,7 +28,7 @@ class Outcomes:
         self._locks: Final = locks
         self._clock: Final = clock
         self._life: Final = planner.life
-        self._sent: Final = planner.sent
+        self._sent: Final = planner.state.sent
 
     # ------------------------------------------------------------------ answers
 
@@ -173,5 +173,5 @@ class Outcomes:
     def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
         """Free what was promised for an attempt that is dead, and go on with the pod as it is now."""
         self._locks.withdraw(entry)
-        self._planner.take_back(entry)
+        self._planner.promises.take_back(entry)
         self._pending.settled(entry, rest_s=rest_s, wait=wait)

@@ -145,7 +145,7 @@ class Owner:
         for at, pod in enumerate(pods):
             self._guarded(self.pod_changed, pod)
             if at % SLICE == 0:
-                self.planner.keep_up()
+                self.planner.search.keep_up()
                 yield
         uids = {pod.uid for pod in pods}
         yield
@@ -197,13 +197,13 @@ class Owner:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
         self.groups.pod_gone(uid)
-        self.planner.learning.gone(uid)
+        self.planner.search.learning.gone(uid)
         self._on_nodes.discard(uid)
         self.occupants.drop(uid)
         self._started.discard(uid)
         self.carded.pop(uid, None)
         self.pending.forget(uid)
-        self.planner.books.drop(uid)
+        self.planner.state.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
         self.ledger.release(uid)
@@ -224,7 +224,7 @@ class Owner:
         if known is not None and entry is None and holds_the_same(known, pod, self._marks):
             return
         if pod.finished:
-            self.planner.books.drop(pod.uid)
+            self.planner.state.books.drop(pod.uid)
             self.carded.pop(pod.uid, None)
             self.ledger.release(pod.uid)
             return
@@ -232,9 +232,9 @@ class Owner:
         as_bound = self.ledger.count(pod)
         after = self.ledger.holding(pod.uid)
         if after is not None:
-            self.planner.book(pod, after.dialect, after.assignment, after.amounts)
+            self.planner.promises.book(pod, after.dialect, after.assignment, after.amounts)
             if after.dialect is not None or pod.scheduler_name in self.planner.settings.scheduler_names:
-                self.planner.learn_of(pod)
+                self.planner.search.learn_of(pod)
         if after is None or after.dialect is None:
             self.carded.pop(pod.uid, None)
             return
@@ -340,8 +340,8 @@ class Owner:
             self._guarded(self._reread, entry)
             if at % SLICE == 0:
                 yield
-        for at, pod in enumerate(list(self.carded.values()) if self.planner.learns else (), start=1):
-            self.planner.learn_of(pod)
+        for at, pod in enumerate(list(self.carded.values()) if self.planner.search.learns else (), start=1):
+            self.planner.search.learn_of(pod)
             if at % SLICE == 0:
                 yield
         for at, pod in enumerate(self.pending.named(), start=1):
@@ -354,7 +354,7 @@ class Owner:
         if entry.pod.scheduler_name not in self.planner.settings.scheduler_names:
             self.pending.drop(entry, entry.pod)
         else:
-            self.planner.take_back(entry)
+            self.planner.promises.take_back(entry)
             self.pending.read(entry)
 
     def _guarded(self, step: Callable[[_T], None], what: _T) -> None:

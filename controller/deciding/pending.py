@@ -36,7 +36,7 @@ class Pending:
         self._take(pod)
         entry = self._planner.life.get(pod.uid)
         if pod.nominated_node and entry is not None and self._planner.settings.preemption:
-            self._planner.nominations.restore(entry, self._clock(), self._planner.settings.preemption_wait_s)
+            self._planner.barring.nominations.restore(entry, self._clock(), self._planner.settings.preemption_wait_s)
 
     def _take(self, pod: Pod) -> None:
         entry = self._planner.life.get(pod.uid)
@@ -78,7 +78,7 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
-        self._planner.take_back(entry)
+        self._planner.promises.take_back(entry)
         self._planner.life.take(entry, pod)
         self.read(entry)
 
@@ -126,7 +126,7 @@ class Pending:
             self._planner.unreported[entry.pod.uid] = None
             return
         self._planner.life.asks(entry, wish)
-        self._planner.learn_of(entry.pod, wish)
+        self._planner.search.learn_of(entry.pod, wish)
         delay_s = max(rest_s, self.rest_s(entry))
         if delay_s:
             self._planner.life.back_off(entry, self._clock() + delay_s)
@@ -148,7 +148,7 @@ class Pending:
 
     def drop(self, entry: Entry, pod: Pod) -> None:
         """Let a pod go that is not to be decided any more as it is now."""
-        self._planner.take_back(entry)
+        self._planner.promises.take_back(entry)
         self.forget(pod.uid)
         self._pass_by(pod)
 
@@ -156,7 +156,7 @@ class Pending:
         """Take a pod out of the queue, if it is there: it is gone, bound, or not to be decided any more."""
         self._strangers.pop(uid, None)
         self._planner.unreported.pop(uid, None)
-        self._planner.sent.close(uid)
+        self._planner.state.sent.close(uid)
         self._planner.wakes.leave(uid)
         return self._planner.life.leave(uid)
 

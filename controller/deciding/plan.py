@@ -29,27 +29,10 @@ _LATER_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindNow:
-    """The pod goes there, and nothing in flight could be mistaken for it."""
-
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitTurn:
-    """The pod goes there once the plugin of that node has served others."""
-
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusePod:
+class Nowhere:
     """No node fits. silent: nodes that would, were their plugins not silent."""
 
     silent: tuple[NodeName, ...] = ()
-
-
-Step = BindNow | WaitTurn | RefusePod
 
 
 class Wish(NamedTuple):
@@ -144,19 +127,19 @@ def unsettled_wait(node: NodeName) -> Wait:
     return Wait(Cause.WAITING_FOR_TURN, text)
 
 
-def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+def next_step(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
     """Where the pod goes now, or that it goes nowhere; the hand-off remembers the nodes found crowded on the way."""
     step = step_aside(wish, candidates, handoff, now_s)
     if step is not None:
         return step
     busy = handoff.crowds.beyond(wish.keys, SHORT_S)
-    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if busy else RefusePod()
-    if wish.avoid and isinstance(crowded, RefusePod):
+    crowded = _step_in_a_crowd(wish, candidates, handoff, now_s) if busy else Nowhere()
+    if wish.avoid and isinstance(crowded, Nowhere):
         return next_step(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
     return crowded
 
 
-def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> BindNow | WaitTurn | None:
+def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | None:
     """The best node with a short wait, or None; one with a longer wait where that is worth what the first opens.
 
     None, too, for a pod that had better stay where it is.
@@ -165,19 +148,17 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
     nearby = _within(wish, candidates, handoff, now_s, 0.0 if is_late else SHORT_S)
     if not wish.packs or not handoff.crowds.beyond(wish.keys, SHORT_S):
         return nearby
-    opened = opening.left_idle(candidates.ledger, nearby.placement) if nearby is not None else 1.0
+    opened = opening.left_idle(candidates.ledger, nearby) if nearby is not None else 1.0
     if wish.waited_s + wish.left_s <= opening.worth_s(handoff.settings, opened):
         return None
     limit_s = opening.joined_s(handoff.settings, opened, wish.waited_s)
     soon = _within(wish, candidates, handoff, now_s, limit_s) if limit_s > SHORT_S else None
-    if soon is None or (nearby is not None and opening.left_idle(candidates.ledger, soon.placement) >= opened):
+    if soon is None or (nearby is not None and opening.left_idle(candidates.ledger, soon) >= opened):
         return nearby
     return soon
 
 
-def _within(
-    wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float
-) -> BindNow | WaitTurn | None:
+def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float) -> Placement | None:
     """The best node with a wait of *limit_s* at most, of those that are not known to have a longer one, or None."""
     pod, shape, keys, *_ = wish
     out = wish.avoid | wish.barred
@@ -187,23 +168,21 @@ def _within(
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
-            return BindNow(placement=placement)
+            return placement
         wait_s = handoff.wait_s(placement.node, keys, now_s)
         # A node that turns pods away is not waited for longer than others, whatever is opened instead.
         if wait_s <= limit_s and (wait_s <= SHORT_S or handoff.closed_s(placement.node, keys, now_s) <= SHORT_S):
-            return WaitTurn(placement=placement)
+            return placement
         handoff.crowds.add(placement.node, keys, limit_s)
     return None
 
 
-def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Step:
+def _step_in_a_crowd(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float) -> Placement | Nowhere:
     """The best node of all, however long its line, but none whose plugin is silent."""
     out = wish.avoid | wish.barred
     silent: set[NodeName] = set()
     while (placement := decide(candidates, wish.pod, wish.shape, silent | out if out else silent)) is not None:
-        if handoff.free(placement.node, wish.keys):
-            return BindNow(placement=placement)
-        if isfinite(handoff.wait_s(placement.node, wish.keys, now_s)):
-            return WaitTurn(placement=placement)
+        if handoff.free(placement.node, wish.keys) or isfinite(handoff.wait_s(placement.node, wish.keys, now_s)):
+            return placement
         silent.add(placement.node)
-    return RefusePod(silent=tuple(sorted(silent)))
+    return Nowhere(silent=tuple(sorted(silent)))

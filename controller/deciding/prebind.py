@@ -56,7 +56,7 @@ class PreBind:
         self._looked_s = -inf
         # Claims that have a node without a pod that is on its way there, since when.
         self._idle: Final[dict[str, float]] = {}
-        planner.prepares = self.begin
+        planner.turns.prepares = self.begin
 
     @property
     def _volumes(self) -> Volumes:
@@ -76,7 +76,7 @@ class PreBind:
         needs = self._planner.ledger.topology.needs_of(pod)
         if isinstance(needs, Wait):
             # Another pod was promised what it needs since it was read.
-            self._planner.take_back(entry)
+            self._planner.promises.take_back(entry)
             self._pending.read(entry)
             return True
         if not needs.unbound:
@@ -157,16 +157,16 @@ class PreBind:
         self._end(entry.pod.uid)
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
-            self._planner.take_back(entry)
+            self._planner.promises.take_back(entry)
             self._pending.read(entry)
             return
         self._planner.life.asks(entry, wish)
-        self._planner.go_on(entry)
+        self._planner.turns.go_on(entry)
 
     def _give_up(self, entry: Entry, problem: str) -> None:
         self._undo(self._end(entry.pod.uid))
         self._planner.life.failed(entry)
-        self._planner.take_back(entry)
+        self._planner.promises.take_back(entry)
         wait = Wait(Cause.VOLUMES_NOT_BOUND, f"{problem}; it is tried again")
         self._pending.settled(entry, rest_s=_FIRST_REST_S, wait=wait)
 

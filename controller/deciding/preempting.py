@@ -21,7 +21,6 @@ from controller.deciding.planner import Planner
 from controller.metrics import Metrics
 from core.groups import group_of
 from core.model import NodeName, PodUid
-from core.placing import gang
 from core.placing.gang import Together
 from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, victims_for
 from core.waiting import Cause, Wait
@@ -81,7 +80,7 @@ class Preempting:
         self._occupants: Final = occupants
         self._metrics: Final = metrics
         self._clock: Final = clock
-        self._nominations: Final = planner.nominations
+        self._nominations: Final = planner.barring.nominations
         self._search: _Search | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
@@ -149,18 +148,14 @@ class Preempting:
     def question(self, entry: Entry, *, only: frozenset[NodeName] | None = None) -> Question:
         """Who would have to leave for *entry*, or its gang, as all is now; *only*: of these nodes."""
         planner = self._planner
-        found = planner.units.gang(entry)
-        unit = found.unit if found is not None else None
-        if unit is None:
-            alone = () if entry.shape is None else (gang.Member(pod=entry.pod, shape=entry.shape),)
-            unit = gang.Unit(members=alone)
-        out = planner.barred_to(entry) | planner.handoff.closed_nodes(self._clock()).keys()
+        unit = planner.units.unit(entry)
+        out = planner.barring.to(entry) | planner.handoff.closed_nodes(self._clock()).keys()
         if only is not None:
             out |= planner.ledger.states.keys() - only
         crowd = self._occupants.crowd()
         fork = planner.ledger.fork()
         own = group_of(entry.pod)
-        steps = victims_for(fork, planner.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
+        steps = victims_for(fork, planner.search.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
         return Question(steps, crowd)
 
     def _go_on(self, search: _Search) -> None:

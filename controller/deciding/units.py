@@ -106,6 +106,14 @@ class Units:
         found = self._gang(key) if key is not None else None
         return None if found is None or entry not in found.waiting else found
 
+    def unit(self, entry: Entry) -> gangs.Unit:
+        """What is placed at once with *entry*: its gang, or it alone; nobody while it is not known what it asks."""
+        found = self.gang(entry)
+        if found is not None:
+            return found.unit
+        alone = () if entry.shape is None else (gangs.Member(pod=entry.pod, shape=entry.shape),)
+        return gangs.Unit(members=alone)
+
     def _gang(self, key: GroupKey) -> Gang | None:
         spec = self._groups.spec(key)
         if spec is None or spec.min_member <= 1:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from controller.deciding.asks import Ask
 from core.claims import StorageKind
 from core.model import NodeName, PodUid
-from core.placing.shape import Shape
 
 # A burst of releases is one question.
 _PAUSE_S: Final = 0.02
@@ -54,11 +53,10 @@ class Wakes:
         silent: for each, the nodes that would fit were their device plugins not silent.
     """
 
-    def __init__(self, takes: Callable[[Shape, NodeName], bool]) -> None:
-        """Begin with nothing; *takes*: whether a node takes a shape now."""
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self.unreported: Final[dict[Ask, None]] = {}
         self.silent: Final[dict[Ask, tuple[NodeName, ...]]] = {}
-        self._takes: Final = takes
         # The nodes that opened, oldest first, from position *start* on; up to where each ask has heard.
         self._opened: list[NodeName] = []
         self._start = 0
@@ -141,10 +139,6 @@ class Wakes:
         if found is None:
             found = self._since[heard] = frozenset(self._opened[heard - self._start :])
         return found if len(found) <= _EACH_MAX else None
-
-    def is_taken(self, shape: Shape, opened: Iterable[NodeName]) -> bool:
-        """Whether one of the nodes that *opened* takes *shape*."""
-        return any(self._takes(shape, name) for name in opened)
 
     def is_due(self, now_s: float) -> bool:
         """Whether there is something to ask about now."""

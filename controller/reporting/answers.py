@@ -83,9 +83,9 @@ async def _pending(
     if entry.placement is not None:
         found |= where(owner.ledger, entry.placement)
     if entry.stage is Stage.TURN and entry.placement is not None:
-        keys = owner.planner.keys(entry.shape) if entry.shape is not None else None
+        keys = owner.planner.state.keys(entry.shape) if entry.shape is not None else None
         node = entry.placement.node
-        wait = owner.planner.turn_wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
+        wait = owner.planner.turns.wait(entry.pod, node, keys, in_full=True) if keys is not None else turn_wait(node)
         found |= coded(wait)
     elif entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_EVICTED:
         found |= coded(entry.wait)
@@ -201,13 +201,13 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     chosen = ""
     if isinstance(shape, Shape):
         # Every node is looked at, once per way: on a copy and in a thread, so that the loop is not held.
-        chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.policy, shape, placement)
+        chosen = await asyncio.to_thread(compared, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
     if chosen:
         found["choice"] = chosen
         found["text"] += f"\nThe mode was chosen: {chosen}"
     packing = ""
-    if isinstance(shape, Shape) and owner.planner.learns:
-        packing = await asyncio.to_thread(packed, owner.ledger.fork(), owner.planner.policy, shape, placement)
+    if isinstance(shape, Shape) and owner.planner.search.learns:
+        packing = await asyncio.to_thread(packed, owner.ledger.fork(), owner.planner.search.policy, shape, placement)
     if packing:
         found["packing"] = packing
         found["text"] += f"\nBy policy pack it is where least room is expected never to be sold: {packing}"

@@ -19,7 +19,11 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     Every node is looked at, in slices between which others go on.
     """
     wait = entry.wait
-    if entry.stage is not Stage.REFUSED or entry.shape is None or owner.planner.nominations.of(entry) is not None:
+    if (
+        entry.stage is not Stage.REFUSED
+        or entry.shape is None
+        or owner.planner.barring.nominations.of(entry) is not None
+    ):
         return {}
     ask = entry.parked
     refusal = owner.planner.units.refusal(ask) if ask is not None else None

@@ -83,7 +83,7 @@ class Onlooker(Owner):
         if entry.shape is None:
             return coded(entry.wait) if entry.wait is not None else None
         try:
-            placement = decide(self.planner.candidates, entry.pod, entry.shape)
+            placement = decide(self.planner.search.candidates, entry.pod, entry.shape)
         except NodeInvariantError:
             return None
         return where(self.ledger, placement) if placement is not None else self._refused(entry.shape, node)
@@ -92,7 +92,7 @@ class Onlooker(Owner):
         state = self.ledger.states.get(name)
         if state is None:
             return {"text": f"no node fits, and node {name} does not exist"}
-        refusal = refusal_on(self.ledger, shape, state, self.planner.policy.cards)
+        refusal = refusal_on(self.ledger, shape, state, self.planner.search.policy.cards)
         why = (
             ": ".join(filter(None, (refusal.key, refusal.detail))) if refusal is not None else "other pods keep it off"
         )

@@ -44,8 +44,10 @@ async def preview(
             if isinstance(shape, Wait):
                 return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
-            kept = owner.planner.barred_to_new(pod.priority)
-            placement = await _found(look_around(owner.ledger, owner.planner.policy, pod, shape, kept), Work(clock))
+            kept = owner.planner.barring.to_new(pod.priority)
+            placement = await _found(
+                look_around(owner.ledger, owner.planner.search.policy, pod, shape, kept), Work(clock)
+            )
             await inbox.settled()
             if owner.ledger.tables is not tables:
                 return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}

@@ -88,7 +88,7 @@ async def judge(owner: Owner, explain_shape: ExplainOn, work: Work, before: Roun
 def _turns(owner: Owner, most: int) -> tuple[list[_Turn], int]:
     """In which order pods are judged, gangs where their first member stands; and how many are left out."""
     planner = owner.planner
-    ranks = {line: planner.lines.rank(line) for line in {one.line for one in owner.life}}
+    ranks = {line: planner.state.lines.rank(line) for line in {one.line for one in owner.life}}
     entries = sorted(owner.life, key=lambda one: (ranks[one.line], one.order))
     turns: list[_Turn] = []
     begun: set[GroupKey] = set()
@@ -118,7 +118,7 @@ class _Trial:
         self._explain: Final = explain_shape
         self._work: Final = work
         self._ledger: Final[Ledger] = owner.ledger.fork()
-        self._candidates: Final = Candidates(self._ledger, owner.planner.policy)
+        self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
         # What was taken of queues in this round, beside what is bound.
         self._spent: Final[dict[tuple[str, str], int]] = {}
         # Shapes that no node takes any more: there is less room with every pod of the round.
@@ -215,7 +215,7 @@ class _Trial:
         return known[1]
 
     def _budget(self, key: GroupKey) -> Budget | None:
-        found = self._owner.planner.books.budget(key)
+        found = self._owner.planner.state.books.budget(key)
         if found is None:
             return None
         left = {at: (left - self._spent.get(at, 0), limit) for at, (left, limit) in found.left.items()}

@@ -176,12 +176,12 @@ class StatusWriter:
 
     def _is_kept(self, ask: Ask) -> bool:
         """Whether nodes are kept free for the first that asks *ask*."""
-        kept = self._owner.planner.keeping_free.kept
+        kept = self._owner.planner.barring.keeping_free.kept
         return kept is not None and kept.ask == ask
 
     def _with_kept(self, ask: Ask, wait: Wait) -> Wait:
         """*wait*, and which nodes are kept free for the first that waits for it."""
-        kept = self._owner.planner.keeping_free.kept
+        kept = self._owner.planner.barring.keeping_free.kept
         if kept is None or kept.ask != ask:
             return wait
         names = sorted(kept.nodes)
@@ -202,18 +202,18 @@ class StatusWriter:
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
         answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
-        ledger, policy = self._owner.ledger.fork(), self._owner.planner.policy
+        ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy
         gang.put(ledger, policy, answer)
         news: dict[Shape, str] = {}
         for shape in dict.fromkeys(part.shape for part in answer.parts):
             if shape != first.shape:
-                helping = Helping(self._owner.planner.kinds, shape, policy.cards)
+                helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
                 for name in ledger.states:
                     helping.look(name)
                     await work.give_way()
                 news[shape] = helping.told()
         worked_s = work.worked_s
-        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barred(asks))
+        one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barring.to_first(asks))
         missing = Missing(one=one, news=news | {first.shape: one.new})
         return shortage(answer, missing, refusal.silent), one, worked_s + asked_s
 
@@ -227,10 +227,10 @@ class StatusWriter:
         """
         await self._inbox.settled()
         if barred is None:
-            barred = self._owner.planner.barred(shape)
-        ledger, policy = fork or self._owner.ledger, self._owner.planner.policy.cards
+            barred = self._owner.planner.barring.to_first(shape)
+        ledger, policy = fork or self._owner.ledger, self._owner.planner.search.policy.cards
         states = tuple(ledger.states.values())
-        helping = Helping(self._owner.planner.kinds, shape, policy)
+        helping = Helping(self._owner.planner.search.kinds, shape, policy)
         refusals: list[NodeRefusal] = []
         nodes = 0
         work = Work(self._clock)

@@ -209,7 +209,9 @@ class Watches:
         return sum(map(_is_forbidden, self._documents.values()))
 
     def _places(self) -> list[Place]:
-        return [place for place in places(self._owner.planner.catalog) if believes(place.namespace, self._trusted)]
+        return [
+            place for place in places(self._owner.planner.ledger.catalog) if believes(place.namespace, self._trusted)
+        ]
 
     async def _follow_documents(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
         """Follow what MindCluster says of nodes; nothing waits for it where it may not be read.

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         owner.pod_gone(PodUid(f"other-{number}-0"))
         _work(owner, clock)
     release_s = time.process_time() - release_s
-    kept = owner.planner.candidates.remembered
+    kept = owner.planner.search.candidates.remembered
     params = {"nodes": args.nodes, "shapes": args.shapes}
     for metric, value, unit in (
         ("peak_rss_mib", peak_rss_mib(), "MiB"),

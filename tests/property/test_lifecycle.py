@@ -259,8 +259,8 @@ class PodLives:
         life = self.owner.life
         counted = {stage: sum(1 for entry in life if entry.stage is stage) for stage in Stage}
         assert dict(life.counts()) == counted
-        open_ = {entry.pod.uid for entry in life if self.owner.planner.sent.state(entry.pod.uid) is not None}
-        assert len(self.owner.planner.sent) == len(open_)
+        open_ = {entry.pod.uid for entry in life if self.owner.planner.state.sent.state(entry.pod.uid) is not None}
+        assert len(self.owner.planner.state.sent) == len(open_)
         assert open_ <= {entry.pod.uid for entry in life if entry.stage in (Stage.BINDING, Stage.SETTLING)}
 
     def ends(self) -> None:
@@ -287,7 +287,7 @@ class PodLives:
 
     def _nothing_is_forgotten(self) -> None:
         owner, ledger = self.owner, self.world.ledger
-        assert len(owner.planner.sent) == 0
+        assert len(owner.planner.state.sent) == 0
         assert owner.handoff.in_flight == 0
         for one in self.api.pods.values():
             entry = owner.life.get(one.uid)

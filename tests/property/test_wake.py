@@ -142,7 +142,7 @@ class Twin:
             if entry.stage is Stage.REFUSED:
                 shape = shape_of(entry.pod, self.world.ledger)
                 assert isinstance(shape, Shape)
-                found = scan(self.world.ledger, planner.policy, shape)
+                found = scan(self.world.ledger, planner.search.policy, shape)
                 assert found is None, f"{entry.pod.name} sleeps, and {found} would take it"
             assert entry.woken is None or entry.stage is Stage.READY
 

@@ -98,7 +98,7 @@ async def test_no_text_of_one_namespace_names_a_pod_of_another(why):
         refusals = [
             found
             for state in world.ledger.states.values()
-            if (found := refusal_on(world.ledger, shape, state, world.owner.planner.policy.cards)) is not None
+            if (found := refusal_on(world.ledger, shape, state, world.owner.planner.search.policy.cards)) is not None
         ]
         return explain.summed(refusals, len(world.ledger.states)), 0.0
 

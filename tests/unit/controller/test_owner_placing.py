@@ -228,7 +228,7 @@ def test_a_promise_that_the_ledger_cannot_keep_ends_the_process():
     entry = world.entry("a")
     assert entry.placement is not None
     with pytest.raises(InvariantError):
-        world.owner.planner.reserve(entry, replace(entry.placement, node=NodeName("ghost")))
+        world.owner.planner.promises.reserve(entry, replace(entry.placement, node=NodeName("ghost")))
 
 
 class Wrong(Vgpu):
@@ -261,11 +261,11 @@ def test_a_node_about_which_we_are_wrong_is_set_aside_and_the_pod_goes_elsewhere
 def test_a_contradiction_that_comes_again_of_a_node_set_aside_ends_the_process():
     world = World(node("n1"))
     error = NodeInvariantError("n1", "card x twice")
-    world.owner.planner.set_aside(error)
+    world.owner.planner.search.set_aside(error)
     with pytest.raises(NodeInvariantError):
-        world.owner.planner.set_aside(error)
+        world.owner.planner.search.set_aside(error)
     with pytest.raises(NodeInvariantError):
-        world.owner.planner.set_aside(NodeInvariantError("ghost", "card x twice"))
+        world.owner.planner.search.set_aside(NodeInvariantError("ghost", "card x twice"))
 
 
 def test_pods_of_a_name_that_is_given_up_are_left_alone():
@@ -331,10 +331,10 @@ def test_pods_of_a_shape_just_refused_cost_no_more_looking():
     world = World(node("n1"))
     world.adds(pod("p0", memory=99_999))
     world.plan()
-    judged = world.owner.planner.candidates.judged
+    judged = world.owner.planner.search.candidates.judged
     world.adds(*[pod(f"p{i}", memory=99_999) for i in range(1, 50)])
     world.plan()
-    assert world.owner.planner.candidates.judged == judged
+    assert world.owner.planner.search.candidates.judged == judged
     assert world.stage("p49") == "refused"
 
 

@@ -32,7 +32,7 @@ def on_cards(world, name):
 
 def test_a_share_goes_to_the_hole_that_is_of_its_size():
     world = packed(*(node(f"n{at:02d}", cards=4) for at in range(12)))
-    assert world.owner.planner.policy.tables is not NO_TABLES
+    assert world.owner.planner.search.policy.tables is not NO_TABLES
     # 48 cards: 30 of 70 and 30 of 30 that were put together wherever that was learnt, not 33 by themselves.
     assert sum(used == 10_000 for name in world.ledger.states for used in on_cards(world, name)) == 30
 
@@ -45,7 +45,7 @@ def test_a_hole_that_pods_ask_for_is_kept_from_those_who_would_spoil_it():
     world.adds(pod("a", memory=3000))
     world.placed()
     (first,) = [name for name in ("n1", "n2") if on_cards(world, name) == [3000]]
-    assert world.owner.planner.policy.tables is not NO_TABLES
+    assert world.owner.planner.search.policy.tables is not NO_TABLES
     world.adds(pod("b", memory=7000))
     world.placed()
     assert on_cards(world, first) == [10_000]
@@ -56,20 +56,24 @@ def test_a_cluster_that_does_not_pack_learns_nothing():
     for number in range(60):
         world.adds(pod(f"p{number}", memory=3000))
     world.placed()
-    learning = world.owner.planner.learning
+    learning = world.owner.planner.search.learning
     assert (learning.mix.seen, learning.is_due, learning.known) == (0, False, ())
     assert not any(learning.has_seen(uid) for uid in world.pods)
 
 
 def test_a_pod_counts_once_and_bound_ones_count_after_a_restart():
     world = packed(*(node(f"n{at}", cards=4) for at in range(8)))
-    assert world.owner.planner.learning.mix.seen == 60
+    assert world.owner.planner.search.learning.mix.seen == 60
     again = World(*(node(f"n{at}", cards=4) for at in range(8)), policy=Policy.PACK)
     again.adds(*world.pods.values())
     again.plan()
-    assert again.owner.planner.learning.mix.seen == 60
-    assert again.owner.planner.policy.tables is not None
-    assert again.owner.planner.policy.tables.by_size.keys() == world.owner.planner.policy.tables.by_size.keys() != set()
+    assert again.owner.planner.search.learning.mix.seen == 60
+    assert again.owner.planner.search.policy.tables is not None
+    assert (
+        again.owner.planner.search.policy.tables.by_size.keys()
+        == world.owner.planner.search.policy.tables.by_size.keys()
+        != set()
+    )
 
 
 def test_bound_pods_count_when_the_policy_comes_to_be_pack_and_nothing_is_kept_when_it_goes():
@@ -79,19 +83,19 @@ def test_bound_pods_count_when_the_policy_comes_to_be_pack_and_nothing_is_kept_w
     world.placed()
     world.configures(policy=Policy.PACK)
     world.plan()
-    assert (world.owner.planner.learning.mix.seen, world.owner.planner.learning.made_of) == (55, 55)
+    assert (world.owner.planner.search.learning.mix.seen, world.owner.planner.search.learning.made_of) == (55, 55)
     world.configures(policy=Policy.SPREAD)
     world.plan()
-    assert world.owner.planner.learning.mix.seen == 0
-    assert not world.owner.planner.learns
+    assert world.owner.planner.search.learning.mix.seen == 0
+    assert not world.owner.planner.search.learns
 
 
 def test_a_pod_that_is_gone_is_forgotten_and_what_it_asked_is_not():
     world = packed(node("n1", cards=4), pods=3)
     uid = world.seen("p001").uid
     world.gone("p001")
-    assert not world.owner.planner.learning.has_seen(uid)
-    assert world.owner.planner.learning.mix.seen == 3
+    assert not world.owner.planner.search.learning.has_seen(uid)
+    assert world.owner.planner.search.learning.mix.seen == 3
 
 
 async def test_a_bound_pod_is_told_what_is_lost_where_it_is_and_elsewhere():
@@ -104,13 +108,13 @@ async def test_a_bound_pod_is_told_what_is_lost_where_it_is_and_elsewhere():
 
 def test_what_is_known_is_shown_card_by_card():
     world = packed(node("n1", cards=4), node("n2", cards=2))
-    shown = packing.answer(world.owner.planner.learning)
+    shown = packing.answer(world.owner.planner.search.learning)
     (one,) = shown["cards"]
     assert (shown["pods"], shown["requests"], one["dialect"], one["cards"]) == (60, 2, "vgpu", 6)
     # Halves of the pods ask 30 and 70: of a card that is free to 80, 10 are lost.
     assert one["loss"][80] == pytest.approx(10.0, abs=0.1)
     assert one["loss"][100] == pytest.approx(0.0, abs=0.1)
-    packing.show(world.metrics, world.owner.planner.learning)
+    packing.show(world.metrics, world.owner.planner.search.learning)
     labels = {"dialect": "vgpu", "card": one["card"], "free_pct": "50"}
     assert world.metrics.registry.get_sample_value("cardshare_packing_loss", labels) == pytest.approx(0.2, abs=0.01)
     assert world.metrics.registry.get_sample_value("cardshare_packing_pods") == 60

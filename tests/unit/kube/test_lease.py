@@ -112,7 +112,9 @@ async def test_a_lease_that_was_applied_and_never_held_is_taken_like_one_that_is
     assert {one.how for one in both if one.leads} == {How.NEW}
 
 
-async def test_a_lease_that_is_emptied_under_its_holder_is_left_alone_while_that_one_may_still_believe_in_it(candidates):
+async def test_a_lease_that_is_emptied_under_its_holder_is_left_alone_while_that_one_may_still_believe_in_it(
+    candidates,
+):
     first, second = await two(candidates)
     first.way.swallow()
     candidates.leases.apply({})

@@ -71,7 +71,7 @@ def test_after_the_delay_others_are_asked_to_leave_and_their_room_is_kept():
     found.gone("low")
     assert placed(found) == {"high"}
     found.passes(1.0)
-    assert not len(found.owner.planner.nominations)
+    assert not len(found.owner.planner.barring.nominations)
     assert found.metrics.preemptions.labels("placed")._value.get() == 1
 
 
@@ -87,7 +87,7 @@ def test_a_pod_before_it_takes_the_room():
     found.gone("low")
     assert placed(found) == {"higher"}
     found.passes(6.0)
-    assert not len(found.owner.planner.nominations)
+    assert not len(found.owner.planner.barring.nominations)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 
@@ -171,7 +171,7 @@ def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():
     found.owner.preempting.asked("uid-high")
     leaves(found, victim)
     found.passes(99.0)
-    assert len(found.owner.planner.nominations) == 1
+    assert len(found.owner.planner.barring.nominations) == 1
     found.passes(10.0)
     ((_, (other,)),) = asks(found).items()
     assert {victim, other} == {"a", "b"}
@@ -198,7 +198,7 @@ def test_switched_off_nothing_is_kept():
     waits(found)
     found.configures()
     found.passes(1.0)
-    assert not len(found.owner.planner.nominations)
+    assert not len(found.owner.planner.barring.nominations)
 
 
 def test_another_process_goes_on_keeping_the_room():
@@ -224,7 +224,7 @@ def test_a_claim_of_before_without_anybody_leaving_ends():
     found.plan()
     for _ in range(7):
         found.passes(1.0)
-    assert not len(found.owner.planner.nominations)
+    assert not len(found.owner.planner.barring.nominations)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 

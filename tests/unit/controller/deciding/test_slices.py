@@ -19,7 +19,7 @@ def test_a_pod_like_none_before_is_judged_on_few_nodes_at_once(preference):
     # Each container fits by itself, so that only judging a node shows that all of them do not.
     containers = (*(box(f"c{at}", 1, 6000) for at in range(6)), box("z", 8, 6000))
     world.adds(pod("p", limits={}, containers=containers))
-    candidates = world.owner.planner.candidates
+    candidates = world.owner.planner.search.candidates
     steps = []
     more = True
     while more:

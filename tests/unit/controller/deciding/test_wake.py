@@ -18,17 +18,18 @@ ONE, TWO = shape(1), shape(2)
 
 def notes_asked(world: World, asked: list[NodeName]) -> None:
     """Have every node written down that is asked whether it takes a refused shape."""
-    takes = world.owner.planner.wakes._takes
+    search = world.owner.planner.search
+    takes = search.takes
 
     def noted(shape: Shape, name: NodeName) -> bool:
         asked.append(name)
         return takes(shape, name)
 
-    world.owner.wakes._takes = noted  # type: ignore[misc]
+    search.takes = noted  # type: ignore[method-assign]
 
 
 def test_a_shape_is_asked_about_the_nodes_that_opened_since_it_was_refused_and_no_others():
-    wakes = Wakes(lambda shape, name: False)
+    wakes = Wakes()
     wakes.hear([A])
     wakes.refused(ONE, ())
     wakes.hear([B, B])
@@ -43,7 +44,7 @@ def test_a_shape_is_asked_about_the_nodes_that_opened_since_it_was_refused_and_n
 
 
 def test_where_any_node_may_have_opened_every_refused_shape_is_asked():
-    wakes = Wakes(lambda shape, name: False)
+    wakes = Wakes()
     for one in (ONE, TWO):
         wakes.refused(one, ())
     wakes.hear_of_all()
@@ -53,7 +54,7 @@ def test_where_any_node_may_have_opened_every_refused_shape_is_asked():
 
 
 def test_what_all_have_heard_of_is_not_kept_nor_is_a_shape_that_nobody_is_refused_for():
-    wakes = Wakes(lambda shape, name: False)
+    wakes = Wakes()
     wakes.refused(TWO, (A,))
     for at in range(1000):
         wakes.hear([A])
@@ -64,7 +65,7 @@ def test_what_all_have_heard_of_is_not_kept_nor_is_a_shape_that_nobody_is_refuse
 
 
 def test_who_waits_for_a_happening_is_named_once_and_not_after_it_left():
-    wakes = Wakes(lambda shape, name: False)
+    wakes = Wakes()
     one, other = Happening(What.LOCK, "n1"), Happening(What.LOCK, "n2")
     p, q, r = PodUid("p"), PodUid("q"), PodUid("r")
     wakes.wait_for(p, one, other)
@@ -118,7 +119,7 @@ def test_what_opens_in_the_middle_of_planning_is_heard_of_though_nothing_else_ha
 
 
 def test_time_in_which_nothing_could_be_asked_calls_for_no_rest():
-    wakes = Wakes(lambda shape, name: False)
+    wakes = Wakes()
     wakes.refused(ONE, ())
     wakes.hear([A])
     wakes.begin([ONE], 10.0)

@@ -36,7 +36,7 @@ def why(world, name, *, in_full=False):
     """Why node n1 is closed to a pod that waits."""
     shape = world.entry(name).shape
     assert shape is not None
-    return world.owner.handoff.why_closed(NodeName("n1"), world.owner.planner.keys(shape), in_full=in_full)
+    return world.owner.handoff.why_closed(NodeName("n1"), world.owner.planner.state.keys(shape), in_full=in_full)
 
 
 def test_a_node_that_turned_a_pod_away_is_passed_over_while_another_is_free():

@@ -33,11 +33,11 @@ def tolerating(number):
 async def test_previews_leave_nothing_with_the_planner():
     world = World(*[node(f"n{i}") for i in range(100)])
     inbox = Inbox(asyncio.get_running_loop().time)
-    before = world.owner.planner.candidates.remembered
+    before = world.owner.planner.search.candidates.remembered
     for number in range(100):
         answer = await preview(world.owner, inbox, unasked, tolerating(number))
         assert answer["state"] == "fits"
-    assert world.owner.planner.candidates.remembered == before
+    assert world.owner.planner.search.candidates.remembered == before
 
 
 async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():

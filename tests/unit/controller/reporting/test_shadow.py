@@ -35,7 +35,7 @@ class Beside(World):
 
     async def why(self, shape, ledger, barred):
         assert not barred
-        return explain.refused(ledger, shape, self.owner.planner.policy.cards), 0.0
+        return explain.refused(ledger, shape, self.owner.planner.search.policy.cards), 0.0
 
     async def told(self):
         await self.shadow.look()
