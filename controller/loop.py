@@ -1,0 +1,137 @@
+"""The one task in which ledger, queue and hand-off change: news in, decisions, actions out."""
+
+import asyncio
+import time
+from typing import Final, NoReturn
+
+import structlog
+
+from controller.acting.act import Actor
+from controller.deciding.lifecycle import UndefinedEventError
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.leading import Leading, Phase
+from controller.takeover import Kept
+from kube.transport import Transport
+
+_log: Final = structlog.get_logger()
+
+# The loop is given back after this long, so that watches and answers are read meanwhile.
+_SLICE_S: Final = 0.01
+# How often a standby brings its indices up to date, and how soon a leader looks again that may not decide now.
+_KEEP_UP_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.1
+_NEVER: Final = float("inf")
+
+
+class Loop:
+    """Drives the owner."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        inbox: Inbox,
+        leading: Leading,
+        actor: Actor,
+        *,
+        transport: Transport,
+        pods_wait: asyncio.Event,
+        groups_wait: asyncio.Event,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            owner: whom this task alone calls.
+            inbox: what others tell it.
+            leading: whether it may decide.
+            actor: performs its actions.
+            transport: the way to the API server, which may ask for a pause.
+            pods_wait: set when there is something to tell of pods.
+            groups_wait: set when there is something to tell of groups.
+        """
+        self._owner: Final = owner
+        self._inbox: Final = inbox
+        self._leading: Final = leading
+        self._actor: Final = actor
+        self._transport: Final = transport
+        self._pods_wait: Final = pods_wait
+        self._groups_wait: Final = groups_wait
+        self._kept: Final = Kept(lambda clear: owner.cleared(clear.pod.uid, done=False))
+        self._kept_up_s = 0.0
+
+    async def run(self, tasks: asyncio.TaskGroup) -> NoReturn:
+        """Work until cancelled; actions are tasks of *tasks*."""
+        inbox = self._inbox
+        while True:
+            inbox.filled.clear()
+            more, due_s = self._work()
+            if self._leading.phase in (Phase.STANDBY, Phase.SETTLING):
+                due_s = self._stand_by(tasks)
+            else:
+                self._act(tasks)
+            self._have_told()
+            if more:
+                await asyncio.sleep(0)
+            else:
+                await _wait(inbox.filled, due_s)
+
+    def _work(self) -> tuple[bool, float]:
+        """Take news in and decide, for a slice; whether there is more to do at once, and when again (monotonic)."""
+        inbox, planner = self._inbox, self._owner.planner
+        due_s = time.monotonic()
+        try:
+            more = inbox.work(time.monotonic() + _SLICE_S)
+            due_s = self._may_plan_s()
+            if due_s <= time.monotonic() and not inbox.is_halfway:
+                more = planner.plan(time.monotonic() + _SLICE_S) or more
+                due_s = planner.next_due_s()
+        except UndefinedEventError as e:
+            _log.exception("a pod is not what it was thought to be, and is read anew", pod_uid=e.uid)
+            self._owner.mistrust(e)
+            more = True
+        return more, due_s
+
+    def _may_plan_s(self) -> float:
+        """From when on decisions may be taken, monotonic; infinite while something else must happen first."""
+        if self._leading.phase is not Phase.LEADING:
+            return _NEVER
+        if not self._leading.may_decide():
+            return time.monotonic() + _LOOK_AGAIN_S
+        pause_s = self._transport.pause_s
+        return time.monotonic() + pause_s if pause_s else 0.0
+
+    def _act(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin all that is to be done outside."""
+        actions = self._owner.planner.actions
+        actions.extend(self._kept.take())
+        while actions:
+            self._actor.perform(actions.popleft(), tasks)
+
+    def _stand_by(self, tasks: asyncio.TaskGroup) -> float:
+        """Keep everything warm and write nothing; when to look again, monotonic."""
+        actions = self._owner.planner.actions
+        while actions:
+            now = self._kept.keep(actions.popleft())
+            if now is not None:
+                self._actor.perform(now, tasks)
+        if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
+            self._kept_up_s = time.monotonic()
+            self._owner.planner.search.keep_up()
+            self._owner.handoff.seconds.clear()
+        return self._kept_up_s + _KEEP_UP_S
+
+    def _have_told(self) -> None:
+        """Wake those who tell users why their pods and groups wait."""
+        if self._owner.wakes.unreported or self._owner.planner.unreported:
+            self._pods_wait.set()
+        if self._owner.groups.unreported:
+            self._groups_wait.set()
+
+
+async def _wait(event: asyncio.Event, until_s: float) -> None:
+    delay_s = until_s - time.monotonic()
+    try:
+        async with asyncio.timeout(None if delay_s == _NEVER else max(delay_s, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        pass

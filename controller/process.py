@@ -1,0 +1,170 @@
+"""What one process holds: its configuration, what it knows of the cluster, and the parts that come as it starts."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from controller.acting.act import Actor
+from controller.actions import Announce
+from controller.config import Config
+from controller.deciding.owner import Owner
+from controller.inbox import Inbox
+from controller.leading import Leading, Phase
+from controller.metrics import Metrics
+from controller.reporting.audit import Audit
+from controller.reporting.callers import Callers
+from controller.reporting.condition import refusal
+from controller.reporting.onlooker import Onlooker
+from controller.reporting.shadow import Shadow
+from controller.reporting.status import StatusWriter
+from controller.scheduler_names import RIVALS, Rival, SchedulerName, SchedulerNames
+from controller.watching.watches import Watches
+from core.catalog import standard_catalog
+from core.errors import ConfigError
+from core.model import PodUid
+from core.settings import Settings
+from kube.configuration import Follower
+from kube.credentials import mistake_in
+from kube.reflector import Reflector
+from runtime.configuration import ActiveConfiguration
+
+
+class Process:
+    """Shared by all that run in it; what is None is not there yet, or not in this kind of process.
+
+    Attributes:
+        config: the options.
+        active: the configuration in force.
+        metrics: where to count.
+        inbox: through which others tell the owner.
+        names: the schedulers' names that others may want too.
+        owner: who knows the cluster; its own task alone calls it.
+        configuration: what follows the files and documents of the configuration.
+        watches: the mirror.
+        connection: why there is none, or "".
+        leading: whether it may decide and write.
+        callers: who judges those who ask.
+        actor: performs actions.
+        status_writer: tells why pods wait.
+        audit: compares the ledger with the cluster; of a leader.
+        shadow: goes round; of a shadow.
+        synced: set once the cluster was listed.
+        is_stopping: nothing new is begun.
+    """
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        """Read all files.
+
+        Raises:
+            ConfigError: with every problem of every file.
+        """
+        self.config: Final = config
+        self.active: Final = _load(config, environ)
+        self.metrics: Final = Metrics()
+        self.inbox: Final = Inbox(time.monotonic)
+        self.names: Final = SchedulerNames(self._name_of(rival) for rival in RIVALS)
+        self.owner: Final = (Onlooker if config.shadow else Owner)(
+            standard_catalog(),
+            self.active.tables,
+            self._settings(),
+            metrics=self.metrics,
+            clock=time.monotonic,
+            wall=time.time,
+            strict=False,
+        )
+        self.active.tell_refusals(lambda name, why: self._announce(refusal(name, why)))
+        self.configuration: Final = Follower(
+            self.active, config.files, trusted=config.trusted, changed=self._take_configuration
+        )
+        self.watches: Final = Watches(self.owner, self.inbox, self.configuration, config.trusted, self.names)
+        self.connection = "connection: not made yet"
+        self.leading: Leading | None = None
+        self.callers: Callers | None = None
+        self.actor: Actor | None = None
+        self.status_writer: StatusWriter | None = None
+        self.audit: Audit | None = None
+        self.shadow: Shadow | None = None
+        self.synced: Final = asyncio.Event()
+        self.is_stopping = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is this process that decides."""
+        return self.leading is not None and self.leading.phase is Phase.LEADING
+
+    @property
+    def given_up(self) -> dict[str, str]:
+        """Why this process, which leads, leaves pods alone that are ours by the settings; by their scheduler's name."""
+        wanted = self.active.settings.scheduler_names if self.leads else ()
+        return {name: why for name, why in self.names.given_up.items() if name in wanted}
+
+    @property
+    def reflectors(self) -> Mapping[str, Reflector[Any]]:
+        """All that is watched, by name."""
+        return {**self.configuration.reflectors, **self.watches.reflectors}
+
+    # ------------------------------------------------------------------ configuration
+
+    def _settings(self) -> Settings:
+        """Those in force, less the names that others place pods of."""
+        settings, given_up = self.active.settings, self.names.given_up
+        # A shadow judges pods that another places; it is there for that.
+        if self.config.shadow or given_up.keys().isdisjoint(settings.scheduler_names):
+            return settings
+        return replace(settings, scheduler_names=tuple(one for one in settings.scheduler_names if one not in given_up))
+
+    def _name_of(self, rival: Rival) -> SchedulerName:
+        def is_wanted() -> bool:
+            return rival.name in self.active.settings.scheduler_names
+
+        def changed() -> None:
+            if is_wanted():
+                self.inbox.put(self._configure)
+
+        return SchedulerName(
+            rival,
+            is_wanted=is_wanted,
+            is_sent=self._is_sent,
+            changed=changed,
+            tell=self._announce,
+            trusted=self.config.trusted,
+        )
+
+    def _is_sent(self, uid: PodUid) -> bool:
+        entry = self.owner.life.get(uid)
+        return entry is not None and entry.attempt > 0
+
+    async def _take_configuration(self) -> None:
+        """Another configuration is in force; returns once the owner has taken it."""
+        await self.inbox.put_and_wait(self._configure)
+
+    def _configure(self) -> Iterator[None]:
+        gc.disable()
+        yield from self.owner.configure(self.active.tables, self._settings())
+        if self.synced.is_set():
+            keep_all()
+
+    def _announce(self, event: Announce) -> None:
+        self.owner.planner.actions.append(event)
+        self.inbox.filled.set()
+
+
+def keep_all() -> None:
+    """Let all objects that there are be kept, and what comes after them be collected."""
+    gc.freeze()
+    gc.enable()
+
+
+def _load(config: Config, environ: Mapping[str, str]) -> ActiveConfiguration:
+    mistake = mistake_in(kubeconfig=config.kubeconfig, environ=environ)
+    problems = [mistake] if mistake else []
+    try:
+        found = ActiveConfiguration(config.files, standard_catalog(), scheduler_names=config.scheduler_names)
+    except ConfigError as e:
+        raise ConfigError([*problems, *e.problems]) from e
+    if problems:
+        raise ConfigError(problems)
+    return found

@@ -1,0 +1,192 @@
+"""What others ask of this process: whether it is ready, its metrics, and what it knows of pods, cards and itself."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from certs import serving
+from controller.cards import card_series
+from controller.gauges import fill
+from controller.leading import Phase
+from controller.process import Process
+from controller.reporting import packing
+from controller.reporting.answers import answer
+from controller.reporting.preview import preview
+from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from core.errors import ConfigError
+from core.waiting import Cause, Wait
+from runtime.calls import Plain
+from runtime.figures import ServingFigures
+from runtime.process import connections_of, raise_file_limit
+from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
+
+_log: Final = structlog.get_logger()
+
+_REPORT_S: Final = 1.0
+_CERTIFICATE_S: Final = 2.0
+_SHUTDOWN_S: Final = 2.0
+# Of the TLS port: webhooks, and people who ask.
+_MAX_CALLERS: Final = 256
+
+
+class Serving:
+    """Two ports: one for probes and metrics, one with TLS for callers that prove who they are."""
+
+    def __init__(self, process: Process) -> None:
+        """Prepare."""
+        self._process: Final = process
+        self._plain: Final = HttpListener(
+            "plain", Plain(self.reasons, self._exposition, self.notes).answer, max_connections=MAX_PLAIN_CONNECTIONS
+        )
+        self._context: Final = serving.server_context()
+        self._trusted: Final = HttpListener(
+            "trusted",
+            Trusted(
+                lambda: process.callers,
+                preview=self._preview,
+                explain=self._explain,
+                audit=lambda: process.audit.report() if process.audit is not None else None,
+                packing=self._packing,
+                shadow=self._shadow if process.config.shadow else None,
+            ).answer,
+            self._context,
+            max_connections=connections_of(_MAX_CALLERS, raise_file_limit()),
+            max_body_bytes=MAX_POD_BYTES,
+            deadline_s=lambda _: BODY_S,
+        )
+        process.metrics.registry.register(ServingFigures((self._plain, self._trusted)))
+
+    async def start(self) -> str:
+        """Answer probes and metrics from now on; where.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        return str(await self._plain.start(self._process.config.listen, "--listen"))
+
+    async def stop(self) -> None:
+        """Answer them no more."""
+        await self._plain.stop(_SHUTDOWN_S)
+
+    async def run_trusted(self) -> None:
+        """Answer callers as soon as there is a pair to serve them with, and by the newest."""
+        config, is_served = self._process.config, False
+        if config.preview_listen is None:
+            return
+        directory, seen = Path(config.cert_dir), None
+        try:
+            while True:
+                found = await asyncio.to_thread(serving.signature, directory)
+                if found != seen:
+                    seen = found
+                    try:
+                        pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
+                        serving.use(self._context, pair.stored)
+                    except (ConfigError, ssl.SSLError, OSError) as e:
+                        _log.warning("no certificate to serve previews and explanations with", error=str(e))
+                    else:
+                        if not is_served:
+                            taken = await self._trusted.start(config.preview_listen, "--preview-listen")
+                            is_served = True
+                            _log.info("previews and explanations served", listen=str(taken))
+                await asyncio.sleep(_CERTIFICATE_S)
+        finally:
+            await self._trusted.stop(_SHUTDOWN_S)
+
+    # ------------------------------------------------------------------ probes and metrics
+
+    def reasons(self) -> list[str]:
+        """Why this process is not ready, a line each."""
+        process = self._process
+        found = [process.connection] if process.connection else []
+        found += process.watches.reasons()
+        found += process.leading.reasons() if process.leading is not None else []
+        if process.actor is not None and process.actor.state:
+            found.append(process.actor.state)
+        if process.is_stopping:
+            found.append("stopping")
+        return found
+
+    def notes(self) -> list[str]:
+        """What whoever asks for readiness should know beside, a line each."""
+        process = self._process
+        trouble = process.owner.preempting.trouble
+        found = [f"pods with schedulerName {name} are left alone: {why}" for name, why in process.given_up.items()]
+        return [*found, *process.watches.notes(), *([trouble] if trouble else [])]
+
+    async def report(self) -> None:
+        """Say once, in one line, why nothing can be done, and when that is over."""
+        told: list[str] | None = None
+        while True:
+            reasons = [] if self._process.is_stopping else self.reasons()
+            if reasons != told and (told or not _is_starting(reasons)):
+                if reasons:
+                    _log.warning("not ready", reason="; ".join(reasons))
+                else:
+                    _log.info("ready")
+                told = reasons
+            await asyncio.sleep(_REPORT_S)
+
+    def _exposition(self) -> AsyncIterator[bytes]:
+        process = self._process
+        fill(process)
+        per_pod = process.owner.planner.settings.metrics_per_pod
+        return exposition(process.metrics, card_series(process.owner.ledger, per_pod=per_pod))
+
+    # ------------------------------------------------------------------ answers; None while nothing can be said yet
+
+    async def _preview(self, text: bytes) -> dict[str, Any] | None:
+        process, status_writer = self._process, self._process.status_writer
+        if status_writer is None or not process.synced.is_set():
+            return None
+        return await preview(process.owner, process.inbox, status_writer.explain, text)
+
+    async def _explain(self, key: str) -> dict[str, Any] | None:
+        process, status_writer = self._process, self._process.status_writer
+        if status_writer is None or not process.synced.is_set():
+            return None
+        return await answer(
+            process.owner,
+            process.inbox,
+            status_writer.explain,
+            key,
+            explain_unit=status_writer.explain_unit,
+            idle=self._idle(),
+            given_up=() if process.config.shadow else process.names.given_up.keys(),
+        )
+
+    def _idle(self) -> Wait | None:
+        """Why this process decides nothing at the moment; None if it does."""
+        config, leading = self._process.config, self._process.leading
+        if config.shadow:
+            return Wait(
+                Cause.NOT_LEADING, "waits for its scheduler; this process only looks on (--shadow), see /v1/shadow"
+            )
+        if leading is not None and leading.phase is Phase.LEADING and leading.may_decide():
+            return None
+        if leading is not None and leading.phase is Phase.STANDBY:
+            lease = "/".join(config.lease) if config.lease is not None else ""
+            text = f"waits for the process that decides, which is not this one: see who holds the Lease {lease}"
+            return Wait(Cause.NOT_LEADING, text)
+        why = "; ".join(self.reasons()) or "it does not know yet all that was written before"
+        return Wait(Cause.NOT_READY, f"waits until this process may decide: {why}")
+
+    def _packing(self) -> dict[str, Any] | None:
+        process = self._process
+        return packing.answer(process.owner.planner.search.learning) if process.synced.is_set() else None
+
+    def _shadow(self) -> dict[str, Any] | None:
+        shadow = self._process.shadow
+        return shadow.report() if shadow is not None else None
+
+
+def _is_starting(reasons: list[str]) -> bool:
+    """Whether these are only what every start goes through."""
+    return bool(reasons) and all(
+        reason.endswith(("not listed yet", "being listed", "not made yet")) for reason in reasons
+    )
