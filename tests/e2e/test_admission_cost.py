@@ -8,7 +8,7 @@ whatever the condition is: what an expression costs is told by the second, what 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from math import inf
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -38,7 +38,8 @@ REVIEWED = frozenset(
         "annotation of a pod with 20,000",
     }
 )
-# A busy machine needs more of them before one of each write was quiet.
+# What other processes of the machine add, and the API server's own collector, comes to all three places alike in enough
+# rounds.
 ROUNDS, ROUNDS_AT_MOST = 3, 8
 WRITES = 2
 SEEN_S = 1.0
@@ -170,7 +171,7 @@ async def cost_ms(installed: Installed, write: Write, rest: Rest, namespace: str
 
 
 def over_the_bound(costs: Mapping[tuple[str, str], float]) -> dict[str, float]:
-    """The writes that cost more than they may, and how much more."""
+    """The writes that cost more than they may, and how much more they cost than beside entries that say no."""
     more = {name: costs[name, JUDGED] - costs[name, SAYING_NO] for name in WRITTEN}
     return {name: ms for name, ms in more.items() if ms > at_most_ms(name, costs[name, UNJUDGED])}
 
@@ -185,16 +186,16 @@ def at_most_ms(name: str, unjudged_ms: float) -> float:
 async def test_large_objects_cost_the_api_server_hardly_more_than_entries_that_say_no(installed: Installed):
     api = installed.api
     token = await api.token_for("dana", "default")
-    # Of each write the quietest round: what other processes of the machine do only ever adds to it.
-    costs = {(name, where): inf for name in WRITTEN for where in NAMESPACES}
+    rounds = {(name, where): list[float]() for name in WRITTEN for where in NAMESPACES}
     async with (
         connect(api.url, api.ca_file, api.admin_token) as admin,
         connect(api.url, api.ca_file, token) as person,
         prepared(admin),
     ):
-        for made in range(ROUNDS_AT_MOST):
-            if made >= ROUNDS and not over_the_bound(costs):
-                break
-            for (name, where), least in costs.items():
-                costs[name, where] = min(least, await cost_ms(installed, WRITTEN[name], person, where))
-    assert over_the_bound(costs) == {}, costs
+        for made in range(1, ROUNDS_AT_MOST + 1):
+            for (name, where), costs in rounds.items():
+                costs.append(await cost_ms(installed, WRITTEN[name], person, where))
+            means = {written: fmean(costs) for written, costs in rounds.items()}
+            if made >= ROUNDS and not over_the_bound(means):
+                return
+    pytest.fail(f"over the bound by ms: {over_the_bound(means)}; ms of each write: {means}")
