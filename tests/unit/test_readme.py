@@ -41,3 +41,11 @@ def test_every_folder_is_a_room_of_its_table_and_every_room_is_a_folder():
 def test_every_script_is_told():
     named = set(re.findall(r"scripts/(\w+)", README))
     assert {one.name for one in (ROOT / "scripts").iterdir() if one.is_file()} == named
+
+
+def test_every_page_is_in_its_table():
+    # Pages that a page of its own lists, and those in another language.
+    listed = ("docs/decisions", "docs/examples", "docs/zh")
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    wanted = {page for page in pages if not page.startswith(listed)}
+    assert wanted - set(re.findall(r"\]\((docs/[\w/.-]+\.md)\)", README)) == set()
