@@ -48,7 +48,7 @@ def _fill_nodes(process: Process) -> None:
         metrics.nodes_set_aside.labels(dialect).set(count)
     kept = barring.keeping_free.kept
     metrics.nodes_kept_free.set(len(kept.nodes) if kept is not None else 0)
-    metrics.nodes_claimed.set(len(barring.nominations.barred(None)))
+    metrics.nodes_claimed.set(len(frozenset().union(*(one.nodes for one in barring.nominations))))
     metrics.nodes_silent.set(len(owner.handoff.closed_nodes(time.monotonic())))
     for dialect in dialects:
         metrics.nodes_resting.labels(dialect).set(len(rests.resting(dialect)))

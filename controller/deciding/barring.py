@@ -6,11 +6,14 @@ from controller.deciding.asks import Ask
 from controller.deciding.keeping_free import End, KeepingFree, Kept
 from controller.deciding.lifecycle import Entry
 from controller.deciding.nominations import Nominations
+from controller.deciding.room import Room
 from controller.deciding.search import Search
 from controller.deciding.state import State
 from controller.deciding.units import Units
 from core.model import NodeName
 from core.placing import keeping_free
+
+_NOWHERE: Final = frozenset[NodeName]()
 
 
 class Barring:
@@ -31,22 +34,22 @@ class Barring:
         self._search: Final = search
         self._units: Final = units
 
-    @property
-    def is_any(self) -> bool:
-        """Whether any node is barred to anybody."""
-        return len(self.nominations) > 0 or self.keeping_free.kept is not None
+    def rooms(self) -> list[Room]:
+        """All that is kept for somebody."""
+        kept = self.keeping_free.kept
+        return [*self.nominations, kept] if kept is not None else [*self.nominations]
 
     def to(self, entry: Entry | None) -> frozenset[NodeName]:
         """The nodes that *entry* is not placed on now; of None all that are kept for others."""
-        return self.keeping_free.barred(entry) | self.nominations.barred(entry)
+        return _NOWHERE.union(*(one.nodes for one in self.rooms() if one.is_barred_to(entry)))
 
     def to_first(self, ask: Ask) -> frozenset[NodeName]:
         """The nodes that the first of those refused for *ask* is not placed on now."""
-        return self.to(self._state.life.first_refused(ask)) if self.is_any else frozenset()
+        return self.to(self._state.life.first_refused(ask)) if self.rooms() else _NOWHERE
 
     def to_new(self, priority: int) -> frozenset[NodeName]:
         """The nodes that a pod of *priority* would not be placed on were it created now."""
-        return self.keeping_free.barred_to_new(priority) | self.nominations.barred_to_new(priority)
+        return _NOWHERE.union(*(one.nodes for one in self.rooms() if one.is_barred_to_new(priority)))
 
     # ------------------------------------------------------------------ keeping free
 
@@ -58,7 +61,7 @@ class Barring:
         """The nodes that one who is refused would need; none if no nodes would do, or its queue has no room."""
         unit, refusal = self._units.unit(entry), self._units.refusal(ask)
         if not unit.members or (refusal is not None and refusal.over):
-            return frozenset()
+            return _NOWHERE
         answer = refusal.answer if refusal is not None else None
         return keeping_free.nodes_for(self._state.ledger.fork(), self._search.policy, unit, answer)
 

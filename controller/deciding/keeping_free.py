@@ -16,12 +16,12 @@ from typing import Final
 from controller.deciding.asks import Ask, Capped
 from controller.deciding.lifecycle import Entry, Lifecycle
 from controller.deciding.queue import Order
-from core.groups import GroupKey, group_of
+from controller.deciding.room import Room
+from core.groups import group_of
 from core.model import NodeName, PodUid
 from core.placing.gang import Together
 from core.settings import Settings
 
-_NOWHERE: Final = frozenset[NodeName]()
 _NEVER: Final = float("inf")
 # Between two looks for one that waits too long.
 _LOOK_S: Final = 1.0
@@ -39,19 +39,15 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """Nodes that are kept free for the pod *uid*, or all that wait of its group *key*, until *until_s* (monotonic)."""
+class Kept(Room):
+    """Nodes that are kept free for who waits by *ask*, until *until_s* (monotonic)."""
 
     ask: Ask
-    uid: PodUid
-    key: GroupKey | None
-    order: Order
-    nodes: frozenset[NodeName]
     until_s: float
 
 
 class KeepingFree:
-    """For whom nodes are kept free, and who may not go there."""
+    """For whom nodes are kept free."""
 
     def __init__(
         self,
@@ -97,27 +93,6 @@ class KeepingFree:
             elif entry.placement is not None:
                 self._end(End.PLACED)
         return self._kept
-
-    def barred(self, entry: Entry | None) -> frozenset[NodeName]:
-        """The nodes that *entry* is not placed on now, because another waits longer; of None all that are kept free."""
-        kept = self.kept
-        if kept is None:
-            return _NOWHERE
-        if entry is not None and (self.is_for(entry) or entry.order < kept.order):
-            return _NOWHERE
-        return kept.nodes
-
-    def barred_to_new(self, priority: int) -> frozenset[NodeName]:
-        """The nodes that a pod of *priority* would not be placed on were it created now."""
-        kept = self.kept
-        return kept.nodes if kept is not None and -priority >= kept.order[0] else _NOWHERE
-
-    def is_for(self, entry: Entry) -> bool:
-        """Whether nodes are kept free for *entry*, or its group."""
-        kept = self.kept
-        if kept is None:
-            return False
-        return entry.pod.uid == kept.uid or (kept.key is not None and group_of(entry.pod) == kept.key)
 
     def placed(self, entry: Entry, now_s: float) -> None:
         """*entry* was placed: who comes before it in the order, and was refused already, was overtaken."""

@@ -193,7 +193,7 @@ class Planner:
 
     def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
         """Whether others are refused for the same, and nothing has opened or the first of them is woken for that."""
-        if self.barring.is_any and not self.barring.to(entry):
+        if self.barring.rooms() and not self.barring.to(entry):
             return False  # it may go where those before it may not
         if found is not None:
             if not found.is_complete or entry.woken == found.asks or not self.life.refuses(found.asks):

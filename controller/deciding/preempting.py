@@ -7,7 +7,7 @@ have left and it still does not fit, or after `preemption_wait_s`.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -262,7 +262,7 @@ class Preempting:
         self.trouble = ""
         nomination = self._nominations.get(uid)
         if nomination is not None:
-            nomination.asking, nomination.quiet_s = False, self._clock()
+            self._nominations.put(replace(nomination, asking=False, quiet_s=self._clock()))
 
     def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
         """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
@@ -290,7 +290,7 @@ class Preempting:
                 self._occupants.does_not_leave(uid)
             self._end(nomination, End.IN_VAIN)
         elif nomination.asking or self._leaving(nomination):
-            nomination.quiet_s = now_s
+            self._nominations.put(replace(nomination, quiet_s=now_s))
             self._tell(nomination)
         elif now_s >= nomination.quiet_s + _QUIET_S and all(one.stage is Stage.REFUSED for one in entries):
             self._end(nomination, End.IN_VAIN)

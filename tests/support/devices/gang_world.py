@@ -325,7 +325,7 @@ class GangWorld:
 
         Nodes that are kept free for somebody are nobody else's.
         """
-        kept = self.world.owner.planner.barring.keeping_free.barred(None)
+        kept = self.world.owner.planner.barring.to(None)
         free = {
             name: [self._has(name, NUMBER), self._has(name, "cpu") // 1000] for name in self.nodes if name not in kept
         }
