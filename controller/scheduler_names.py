@@ -15,6 +15,7 @@ import structlog
 
 from controller.actions import Announce, Subject
 from controller.config import LeaseName
+from core.configuration import OWN_MAP
 from core.model import Pod, PodUid
 from kube.lease import Lease, LeaseLostError, quoted_identity
 
@@ -154,7 +155,8 @@ class SchedulerName:
         before, self.given_up = self.given_up, why
         if why:
             _log.warning("scheduler name given up", name=self.rival.name, reason=why)
-            about = Subject(kind="ConfigMap", namespace="cardshare-system", name="cardshare-settings", uid="")
+            namespace, _, name = OWN_MAP.partition("/")
+            about = Subject(kind="ConfigMap", namespace=namespace, name=name, uid="")
             message = f"pods with schedulerName {self.rival.name} are left alone: {why}; stop one of the two schedulers"
             self._tell(Announce(about=about, reason="SchedulerNameGivenUp", message=message))
         else:

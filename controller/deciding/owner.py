@@ -20,6 +20,7 @@ from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.preempting import Preempting
+from controller.deciding.state import State
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
@@ -81,9 +82,8 @@ class Owner:
         """
         self.groups: Final = Groups(self._group_changed, settings.groups)
         self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
-        self.planner: Final = Planner(
-            catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall, read=self._read
-        )
+        state = State(catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall)
+        self.planner: Final = Planner(state, self.groups, self._read)
         self.pending: Final = Pending(self.planner, self.groups, clock)
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)

@@ -23,13 +23,11 @@ from controller.deciding.state import State
 from controller.deciding.turns import Turns
 from controller.deciding.units import Gang, Units
 from controller.grouping.groups import Groups
-from controller.metrics import Metrics
-from core.catalog import Catalog
 from core.errors import NodeInvariantError
 from core.groups import group_of
 from core.ledger import Ledger, Placement
 from core.model import Pod, PodUid
-from core.placing.fairness import Budget, Over, taken
+from core.placing.fairness import Over, taken
 from core.placing.shape import Shape
 from core.settings import Settings, Tables
 from core.waiting import code_in
@@ -60,31 +58,14 @@ class Planner:
         chores: what time brings about.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        tables: Tables,
-        settings: Settings,
-        groups: Groups,
-        *,
-        metrics: Metrics,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        read: Callable[[Entry], None],
-    ) -> None:
+    def __init__(self, state: State, groups: Groups, read: Callable[[Entry], None]) -> None:
         """Begin with nothing.
 
         Args:
-            catalog: the dialects.
-            tables: device configuration.
-            settings: the operator's.
+            state: all that is decided on.
             groups: whose members are placed together.
-            metrics: where to count.
-            clock: monotonic seconds.
-            wall: Unix seconds.
             read: reads again what a pod asks whose shape is not known, and puts it where that leads.
         """
-        state = State(catalog, tables, settings, groups, metrics=metrics, clock=clock, wall=wall)
         self.state: Final = state
         self.ledger: Final[Ledger] = state.ledger
         self.life: Final[Lifecycle] = state.life
@@ -227,13 +208,9 @@ class Planner:
 
     def _over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
         """Of what the pod's queue has too little left for *placement*."""
-        left = self._budget(pod)
-        return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))
-
-    def _budget(self, pod: Pod) -> Budget | None:
-        """What *pod* may take of its group's queue; None where that is not limited."""
         key = group_of(pod)
-        return self.state.books.budget(key) if key is not None else None
+        left = self.state.books.budget(key) if key is not None else None
+        return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))
 
     def _refuse(self, entry: Entry, shape: Shape) -> None:
         """Let a pod wait that no node takes."""

@@ -34,7 +34,7 @@ _FIRST_REST_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class _Preparation:
     """What is being made ready for one pod. told: claims that were seen to have the node."""
 
     pod: Target
@@ -52,7 +52,7 @@ class PreBind:
         self._planner: Final = planner
         self._pending: Final = pending
         self._clock: Final = clock
-        self._work: Final[dict[PodUid, _Work]] = {}
+        self._under_way: Final[dict[PodUid, _Preparation]] = {}
         self._looked_s = -inf
         # Claims that have a node without a pod that is on its way there, since when.
         self._idle: Final[dict[str, float]] = {}
@@ -87,7 +87,7 @@ class PreBind:
             self._give_up(entry, f"volumes for all its claims are not to be had on {placement.node}")
             return True
         target = target_of(pod)
-        work = _Work(
+        work = _Preparation(
             pod=target,
             node=placement.node,
             claims=tuple(one.claim.key for one in chosen),
@@ -95,7 +95,7 @@ class PreBind:
             until_s=self._clock() + self._planner.settings.volume_wait_max_s,
             told=set(),
         )
-        self._work[pod.uid] = work
+        self._under_way[pod.uid] = work
         self._planner.life.prepare(entry, _waits(work))
         self._planner.unreported[pod.uid] = None
         for one in chosen:
@@ -114,7 +114,7 @@ class PreBind:
 
     def look_at(self, entry: Entry) -> None:
         """A claim of a pod that is being made ready says another thing, or time has passed."""
-        work = self._work.get(entry.pod.uid)
+        work = self._under_way.get(entry.pod.uid)
         if work is None or entry.stage is not Stage.PREPARING:
             return
         problem = next((text for key in work.claims if (text := self._problem(work, key))), "")
@@ -139,7 +139,7 @@ class PreBind:
         claim = self._storage.claims.get(key)
         return claim is not None and claim.bound and claim.volume in self._storage.volumes
 
-    def _problem(self, work: _Work, key: str) -> str:
+    def _problem(self, work: _Preparation, key: str) -> str:
         """Why a claim will not be bound where it is to be, or ""."""
         claim = self._storage.claims.get(key)
         if claim is None or claim.deleting or claim.lost:
@@ -170,13 +170,13 @@ class PreBind:
         wait = Wait(Cause.VOLUMES_NOT_BOUND, f"{problem}; it is tried again")
         self._pending.settled(entry, rest_s=_FIRST_REST_S, wait=wait)
 
-    def _end(self, uid: PodUid) -> _Work | None:
-        work = self._work.pop(uid, None)
+    def _end(self, uid: PodUid) -> _Preparation | None:
+        work = self._under_way.pop(uid, None)
         for name in work.volumes if work is not None else ():
             self._storage.promise(name, "")
         return work
 
-    def _undo(self, work: _Work | None) -> None:
+    def _undo(self, work: _Preparation | None) -> None:
         """Take the node back from the claims that are not bound; what was written may be seen only later (`_tidy`)."""
         for key in work.claims if work is not None else ():
             claim = self._storage.claims.get(key)
@@ -190,12 +190,12 @@ class PreBind:
 
     def next_s(self) -> float:
         """Soon, while anything is made ready, or a claim has a node."""
-        return self._looked_s + _LOOK_S if self._work or self._storage.selected else inf
+        return self._looked_s + _LOOK_S if self._under_way or self._storage.selected else inf
 
     def look(self, now_s: float) -> None:
         """End what is done, took too long, or is of a pod that is not there any more."""
         self._looked_s = now_s
-        for uid, work in list(self._work.items()):
+        for uid, work in list(self._under_way.items()):
             entry = self._planner.life.get(uid)
             placed = entry.placement if entry is not None and entry.stage is Stage.PREPARING else None
             if entry is None or placed is None or placed.node != work.node:
@@ -206,7 +206,7 @@ class PreBind:
 
     def _tidy(self, now_s: float) -> None:
         """Take the node back from claims of which the pod has not been on its way there for long."""
-        wanted = {key for work in self._work.values() for key in work.claims}
+        wanted = {key for work in self._under_way.values() for key in work.claims}
         selected = self._storage.selected
         for key in [key for key in self._idle if key not in selected or key in wanted]:
             del self._idle[key]
@@ -225,7 +225,7 @@ class PreBind:
         return [entry for uid in uids if (entry := self._planner.life.get(uid)) is not None]
 
 
-def _waits(work: _Work) -> Wait:
+def _waits(work: _Preparation) -> Wait:
     told = ", ".join(quoted(key) for key in work.claims)
     text = f"has its place on {work.node} and waits until its volume claims are bound there: {told}"
     return Wait(Cause.WAITING_FOR_VOLUMES, text)

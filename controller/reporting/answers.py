@@ -12,6 +12,7 @@ from controller.reporting.evictions import would_leave
 from core.errors import quoted
 from core.explaining import explain
 from core.explaining.explain import Refused
+from core.holding import Holding
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing.choice import compared, packed
@@ -184,14 +185,7 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if holding.assignment is None:
         text = f"is bound to {pod.node_name}, which takes no new shares while it is there: {holding.reason}"
         return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
-    placement = Placement(
-        pod=pod.uid,
-        pod_key=pod.key,
-        node=NodeName(pod.node_name),
-        dialect=holding.dialect,
-        assignment=holding.assignment,
-        amounts=holding.amounts,
-    )
+    placement = as_placed(pod, holding)
     found |= where(owner.ledger, placement)
     if placement.node not in owner.ledger.states:
         gone = f"is bound to node {placement.node}, which does not exist; delete the pod, or bring the node back"
@@ -214,6 +208,18 @@ async def _bound(owner: Owner, pod: Pod) -> dict[str, Any]:
     if holding.reason:
         found["text"] += f"\nThe node takes nothing new while this pod is there: {holding.reason}"
     return found
+
+
+def as_placed(pod: Pod, holding: Holding) -> Placement:
+    """What *pod*, which is bound, holds, as if it were to be placed so."""
+    return Placement(
+        pod=pod.uid,
+        pod_key=pod.key,
+        node=NodeName(pod.node_name),
+        dialect=holding.dialect,
+        assignment=holding.assignment,
+        amounts=holding.amounts,
+    )
 
 
 def where(ledger: Ledger, placement: Placement) -> dict[str, Any]:

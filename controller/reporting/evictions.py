@@ -1,7 +1,7 @@
 """Who would have to leave so that a pod that waits fits: told beforehand, whether or not anybody is to be evicted."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
@@ -29,8 +29,7 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     refusal = owner.planner.units.refusal(ask) if ask is not None else None
     if ask is None or ask in owner.planner.wakes.silent or (refusal is not None and refusal.over):
         return {}
-    question = owner.preempting.question(entry)
-    found = await _found(question.steps, Work(time.monotonic))
+    found = await Work(time.monotonic).result(owner.preempting.question(entry).steps)
     if found is None or not found.victims or entry.wait is not wait:
         return {}
     holdings = [owner.ledger.holding(uid) for uid in found.victims]
@@ -48,15 +47,6 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
         state = "on"
         when = f"they are asked to leave once it was refused for {settings.preemption_delay_s:g} s"
     return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found)}; {when}."}
-
-
-async def _found(steps: Generator[None, None, Eviction | None], work: Work) -> Eviction | None:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # typeshed knows no better
-        await work.give_way()
 
 
 def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction) -> str:

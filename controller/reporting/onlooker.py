@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry
 from controller.deciding.owner import Owner
-from controller.reporting.answers import coded, where
+from controller.reporting.answers import as_placed, coded, where
 from core.errors import NodeInvariantError
 from core.explaining.refusal import refusal_on
-from core.ledger import Placement
 from core.model import NodeName, Pod
 from core.placing.decide import decide
 from core.placing.shape import Shape
@@ -113,15 +112,7 @@ class Onlooker(Owner):
         if holding is None or holding.dialect is None or holding.assignment is None:
             told = {"node": pod.node_name, "cards": []}
             return told | ({"text": holding.reason} if holding is not None and holding.reason else {})
-        placement = Placement(
-            pod=pod.uid,
-            pod_key=pod.key,
-            node=NodeName(pod.node_name),
-            dialect=holding.dialect,
-            assignment=holding.assignment,
-            amounts=holding.amounts,
-        )
-        return where(self.ledger, placement)
+        return where(self.ledger, as_placed(pod, holding))
 
 
 def _outcome(bound: dict[str, Any], instead: dict[str, Any] | None) -> Outcome:

@@ -6,7 +6,7 @@ make pods of any shape, and what is kept for a shape of the cluster's own would 
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final
 
 from controller.deciding.owner import Owner
@@ -45,8 +45,8 @@ async def preview(
                 return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
             kept = owner.planner.barring.to_new(pod.priority)
-            placement = await _found(
-                look_around(owner.ledger, owner.planner.search.policy, pod, shape, kept), Work(clock)
+            placement = await Work(clock).result(
+                look_around(owner.ledger, owner.planner.search.policy, pod, shape, kept)
             )
             await inbox.settled()
             if owner.ledger.tables is not tables:
@@ -54,15 +54,6 @@ async def preview(
             return await _told(owner, explain_shape, shape, placement)
     except TimeoutError:
         return {"state": LATE, "text": f"not every node could be looked at within {LIMIT_S} s; create the pod to see"}
-
-
-async def _found(search: Generator[None, None, Placement | None], work: Work) -> Placement | None:
-    while True:
-        try:
-            next(search)
-        except StopIteration as found:
-            return found.value  # type: ignore[no-any-return]  # typeshed knows no better
-        await work.give_way()
 
 
 async def _told(owner: Owner, explain_shape: Explain, shape: Shape, placement: Placement | None) -> dict[str, Any]:

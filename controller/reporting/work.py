@@ -1,10 +1,12 @@
 """Work on the event loop in slices, between which others have it."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
 
 _STEP_S: Final = 0.005
+
+_T = TypeVar("_T")
 
 
 class Work:
@@ -21,6 +23,15 @@ class Work:
             self._worked_s = self.worked_s
             await asyncio.sleep(0)
             self._started_s = self._clock()
+
+    async def result(self, steps: Generator[None, None, _T]) -> _T:
+        """What *steps* return; others may go on between two of them."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # typeshed knows no better
+            await self.give_way()
 
     @property
     def worked_s(self) -> float:
