@@ -61,11 +61,15 @@ def _of_pods(one: Series, at: int, on: NodeName, held: Iterable[Holding], dialec
         for card, figures in dialect.pod_figures(holding.assignment):
             told = _escaped(card)
             sums[told] = sums.get(told, 0) + figures[at]
-        lines += [
-            f'{one.name}{{{label}="{card}",{where}="{node}",podName="{_escaped(holding.key)}"}} {figure}\n'
-            for card, figure in sums.items()
-        ]
+        pod = _pod_labels(one, holding.key)
+        lines += [f'{one.name}{{{label}="{card}",{where}="{node}",{pod}}} {figure}\n' for card, figure in sums.items()]
     return "".join(lines)
+
+
+def _pod_labels(one: Series, key: str) -> str:
+    """Those of the pod *key*, namespace/name."""
+    values = (key,) if len(one.pod_labels) == 1 else key.split("/", 1)
+    return ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(one.pod_labels, values, strict=True))
 
 
 def _escaped(text: str) -> str:

@@ -18,6 +18,8 @@ NODE: Final = "hami.io/vgpu-node"
 TIME: Final = "hami.io/vgpu-time"
 BIND_TIME: Final = "hami.io/bind-time"
 BIND_PHASE: Final = "hami.io/bind-phase"
+# The label of pods that HAMi's webhook passes by.
+IGNORED: Final = ("hami.io/webhook", "ignore")
 ALLOCATING: Final = "allocating"
 SUCCESS: Final = "success"
 FAILED: Final = "failed"

@@ -281,12 +281,14 @@ class NodeDocuments(NamedTuple):
 class Series(NamedTuple):
     """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells.
 
-    labels: how those of the card and of its node are called.
+    labels: how those of the card and of its node are called. pod_labels: how that of a pod is, namespace/name, or those
+    of its namespace and of its name.
     """
 
     name: str
     text: str
     labels: tuple[str, str] = ("devID", "NodeName")
+    pod_labels: tuple[str] | tuple[str, str] = ("podName",)
 
 
 class CardStock(Protocol[RequestT_contra]):
@@ -313,7 +315,8 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     where it is shared in one way only. card_lists: the annotations in which users list ids of cards. machine_keys:
     annotations that other machines write beside its assignment. key_prefixes: how its keys and resources begin.
     documents: what ConfigMaps say of its nodes, None where none does. instead_of: the dialect that sells by the same
-    resource on nodes that this one does not serve, None where there is none.
+    resource on nodes that this one does not serve, None where there is none. ignored: the label, and its value, of pods
+    that admission does not complete, "" where there is none.
     """
 
     port: "Dialect[CardT, RequestT, AssignmentT]"
@@ -328,6 +331,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     key_prefixes: tuple[str, ...] = ()
     documents: "NodeDocuments | None" = None
     instead_of: DialectName | None = None
+    ignored: tuple[str, str] = ("", "")
 
     @property
     def name(self) -> DialectName:

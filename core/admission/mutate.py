@@ -148,8 +148,7 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
         return Judged(NOTHING, pod)
     if rules.is_mirror(pod, user_name):
         # It runs already, whatever is answered: only a forged assignment is worth taking away.
-        stripped, warnings = defaulting.strip_assignment(pod, book)
-        return Judged(Verdict(edits=edits_between(pod, stripped), warnings=warnings))
+        return _only_stripped(pod, book)
     defaulted, warnings = defaulting.complete(pod, book)
     asked: Asked | None = None
     scheduler_name = pod.scheduler_name
@@ -166,7 +165,15 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
             warnings += completed
         if violations:
             return Judged(Verdict(violations=violations, warnings=warnings))
+        if book.is_ignored(pod):
+            # Judged as it would be completed, and not completed.
+            return _only_stripped(pod, book)
     return Judged(Verdict(edits=edits_between(pod, defaulted, scheduler_name), warnings=warnings), defaulted, asked)
+
+
+def _only_stripped(pod: ReviewedPod, book: Rulebook) -> Judged:
+    stripped, warnings = defaulting.strip_assignment(pod, book)
+    return Judged(Verdict(edits=edits_between(pod, stripped), warnings=warnings))
 
 
 def _forged(key: str) -> Violation:

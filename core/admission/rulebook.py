@@ -31,6 +31,7 @@ class Rulebook:
     bound. reading, furnishing, advising: the dialects that are so; labels: those that the latter read, by dialect.
     modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
     which users list ids of cards, of all dialects. key_prefixes: how keys and resources of dialects begin.
+    ignored: by dialects that have one, the label and its value of pods that are not completed.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
     """
@@ -51,6 +52,7 @@ class Rulebook:
     modes: Mapping[DialectName, Modes]
     card_lists: tuple[CardLists, ...]
     key_prefixes: tuple[str, ...]
+    ignored: Mapping[DialectName, tuple[str, str]]
     trusted: tuple[str, ...]
     plugins: tuple[str, ...]
     stock: Stock | None = None
@@ -102,6 +104,15 @@ class Rulebook:
         for one in (*pod.containers, *pod.init_containers):
             named.update(one.limits, one.requests)
         return tuple([name for name, keys in self.resources_by_dialect.items() if not keys.isdisjoint(named)])
+
+    def is_ignored(self, pod: ReviewedPod) -> bool:
+        """Whether *pod*, which asks for cards, says that it is not to be completed."""
+        if pod.labels:
+            for name in self.dialects_of(pod):
+                key, value = self.ignored.get(name, ("", ""))
+                if key and pod.labels.get(key) == value:
+                    return True
+        return False
 
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
@@ -161,5 +172,6 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         memories={count: memory for one in counting for count, memory in one.memories(tables).items()},
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         card_lists=tuple(pair for one in catalog.specs for pair in one.card_lists),
+        ignored={one.name: one.ignored for one in catalog.specs if one.ignored[0]},
         key_prefixes=tuple(sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs)))),
     )

@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from sandbox.players import ascend_hami_protocol, gpushare_protocol, mindcluster_protocol, nvidia, vgpu_protocol
+from sandbox.players import (
+    ascend_hami_protocol,
+    gpushare_protocol,
+    hami_instances,
+    mindcluster_protocol,
+    nvidia,
+    vgpu_protocol,
+)
 from sandbox.players.mig import visible_ids
 
 Json = dict[str, Any]
@@ -70,7 +77,8 @@ def unseen(pod: Json, envs: Iterable[Mapping[str, str]]) -> str:
     if shares := hami_shares(annotations):
         # Every container sees its own.
         cards = sorted(card for given in envs for card in given.get(_GPUS_SEEN, "").split(",") if card)
-        return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(one.id for one in shares)))
+        given_ids = hami_instances.visible_ids(annotations) or [one.id for one in shares]
+        return _compared({_GPUS_SEEN: ",".join(cards)}, _GPUS_SEEN, ",".join(sorted(given_ids)))
     if mindcluster_protocol.ASSIGNED in annotations:
         return _unseen_npus(annotations, env)
     chips = tuple(hami_devices(annotations))

@@ -1,7 +1,7 @@
 """Plays the HAMi device plugin for Ascend of one node, with templates or soft slices.
 
-Every step of an Allocate is the real one (ascend 2.1 step 9, 2.2), over the API server, and so are its failures. What
-is read into the annotations stands in `ascend_hami_protocol`.
+Every step of an Allocate is the real one (ascend 2.1 step 9, 2.2), over the API server, and so are its failures. How it
+finds and marks its pod stands in `hami_serving`, what is read into the annotations in `ascend_hami_protocol`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import aiohttp
-
 from core.settings import SHIPPED_CHIPS, AscendChip
-from sandbox.client import ApiStatusError
-from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
+from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players import calls
 from sandbox.players.calls import Api
+from sandbox.players.hami_serving import Serving
 from sandbox.players.hardware import Card, Faults, Options
 
 _CHIPS: Final = {chip.common_word: chip for chip in SHIPPED_CHIPS}
-_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 # Positions 0 to 3 of the plugin's list are one ring, all others the next (ascend 1.4).
 _RING: Final = 4
 _ONE_RING: Final = "Ascend910C"
@@ -68,7 +65,6 @@ class AscendHamiPlugin:
 
     Attributes:
         faults: what it is to do wrong.
-        meant_for: the uid of the pod whose assignment the last answered call took.
     """
 
     def __init__(self, node_name: str, setup: AscendSetup, faults: Faults, api: Api) -> None:
@@ -76,7 +72,12 @@ class AscendHamiPlugin:
         self._node_name = node_name
         self._setup = setup
         self._api = api
-        self.meant_for = ""
+        self._serving = Serving(node_name, api, "no pending pod found on node")
+
+    @property
+    def meant_for(self) -> str:
+        """The uid of the pod whose assignment the last answered call took."""
+        return self._serving.meant_for
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> AscendHamiPlugin:
@@ -124,38 +125,12 @@ class AscendHamiPlugin:
         """Serve the next container of the pod that the lock names, or else of the one that is guessed."""
         del resource
         await self.faults.before_call()
-        try:
-            return await self._serve(count)
-        except _WORLD_FAILED as e:
-            raise AllocateError(f"failed to reach the API server: {e}") from e
 
-    async def _serve(self, asked: int) -> ContainerEnv:
-        pod = await self._find()
-        try:
-            env = await self._served(pod, asked)
-        except (protocol.RequestError, AllocateError) as e:
-            await self._end(pod, "failed")
-            raise AllocateError(str(e)) from e
-        # Said after the first container already, whatever is left for the others (D-1).
-        await self._end(pod, "success")
-        self.meant_for = pod["metadata"].get("uid", "")
-        return env
+        async def give(pod: Mapping[str, Any]) -> tuple[ContainerEnv, bool]:
+            # Said after the first container already, whatever is left for the others (D-1).
+            return await self._served(pod, count), True
 
-    async def _find(self) -> Mapping[str, Any]:
-        node = await self._api.get(calls.node_path(self._node_name))
-        lock = protocol.annotations_of(node).get(protocol.LOCK)
-        try:
-            named = protocol.locked_pod(lock) if lock is not None else None
-        except protocol.RequestError as e:
-            raise AllocateError(str(e)) from e
-        if named is not None:
-            # No look at phase, node or chip type; a pod that is gone fails every call, and the lock stays (D-3).
-            return await self._api.get(calls.pod_path({"metadata": {"namespace": named[0], "name": named[1]}}))
-        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
-        found = protocol.guess(pods, self._node_name)
-        if found is None:
-            raise AllocateError(f"no pending pod found on node {self._node_name}")
-        return found
+        return await self._serving.serve(give)
 
     async def _served(self, pod: Mapping[str, Any], asked: int) -> ContainerEnv:
         word, notes = self._setup.chip.common_word, protocol.annotations_of(pod)
@@ -180,13 +155,6 @@ class AscendHamiPlugin:
             if card.id == uuid:
                 return at
         raise protocol.RequestError(f"unknown uuid: {uuid}")
-
-    async def _end(self, pod: Mapping[str, Any], phase: str) -> None:
-        await calls.annotate(self._api, calls.pod_path(pod), {protocol.BIND_PHASE: phase})
-        node = await self._api.get(calls.node_path(self._node_name))
-        lock = protocol.annotations_of(node).get(protocol.LOCK)
-        if lock is not None and protocol.releases(lock, pod):
-            await calls.annotate(self._api, calls.node_path(self._node_name), {protocol.LOCK: None})
 
 
 def _env(physical: list[int], info: list[protocol.RuntimeInfo], *, soft: bool) -> ContainerEnv:

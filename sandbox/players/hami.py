@@ -1,7 +1,7 @@
-"""Plays HAMi's device plugin for NVIDIA cards of one node, v2.10, in the modes without instances.
+"""Plays HAMi's device plugin for NVIDIA cards of one node, v2.10.
 
 Every step of an Allocate is the real one (hami 3.3, 3.4), over the API server, and so are its failures. It finds and
-reads its pod as HAMi's plugin for Ascend does, which stands in `ascend_hami_protocol`.
+marks its pod as HAMi's plugin for Ascend does, which stands in `hami_serving`; instances stand in `hami_instances`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import aiohttp
-
-from sandbox.client import ApiStatusError
-from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
+from sandbox.client import ApiStatusError, PatchKind
+from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
-from sandbox.players import calls
+from sandbox.players import calls, hami_instances
 from sandbox.players.calls import Api
-from sandbox.players.hardware import Card, Faults, Options
+from sandbox.players.hami_serving import Serving
+from sandbox.players.hardware import Card, Faults, Options, OptionsError
 
 RESOURCE: Final = "nvidia.com/gpu"
 REGISTER: Final = "hami.io/node-nvidia-register"
 TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
-_WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 _NVIDIA: Final = "NVIDIA"
+_MIG: Final = "mig"
+_CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,17 @@ class HamiSetup:
         return json.dumps([self._device(at, card) for at, card in enumerate(self.cards)], separators=(",", ":"))
 
     def _device(self, at: int, card: Card) -> dict[str, Any]:
+        mig = self.mode == _MIG
         found: dict[str, Any] = {
             "id": card.id,
             "index": at,
-            "count": self.split,
+            "count": hami_instances.COUNT if mig else self.split,
             "devmem": card.memory_mib,
             "devcore": 100,
             "type": card.model if card.model.startswith(_NVIDIA) else f"{_NVIDIA}-{card.model}",
             "mode": self.mode,
             "health": card.healthy,
+            "migProfiles": hami_instances.profiles() if mig else [],
         }
         return {key: value for key, value in found.items() if value}
 
@@ -58,7 +60,6 @@ class HamiPlugin:
 
     Attributes:
         faults: what it is to do wrong.
-        meant_for: the uid of the pod whose assignment the last answered call took.
     """
 
     def __init__(self, node_name: str, setup: HamiSetup, faults: Faults, api: Api) -> None:
@@ -66,11 +67,19 @@ class HamiPlugin:
         self._node_name = node_name
         self._setup = setup
         self._api = api
-        self.meant_for = ""
+        self._serving = Serving(node_name, api, "no binding pod found on node")
+        self._instances = hami_instances.Instances()
+
+    @property
+    def meant_for(self) -> str:
+        """The uid of the pod whose assignment the last answered call took."""
+        return self._serving.meant_for
 
     @classmethod
     def from_options(cls, node_name: str, options: Mapping[str, Any], api: Api) -> HamiPlugin:
         """Build the plugin from plain data: ``split``, ``mode``, the keys of `Options.cards`, `Faults`.
+
+        In mode ``mig`` all cards are of the one model of which the profiles are known.
 
         Raises:
             OptionsError: a key or value cannot be used.
@@ -78,9 +87,14 @@ class HamiPlugin:
         given = Options("hami", options)
         setup = HamiSetup(
             split=given.whole("split", 10),
-            mode=given.word("mode", "hami-core", ("hami-core", "mps")),
+            mode=given.word("mode", "hami-core", ("hami-core", "mps", _MIG)),
             cards=given.cards(node_name),
         )
+        known = (hami_instances.MODEL, hami_instances.MEMORY_MIB)
+        if setup.mode == _MIG and any((card.model, card.memory_mib) != known for card in setup.cards):
+            raise OptionsError(
+                f"hami: mode {_MIG} is played for model {known[0]} with memory_mib {known[1]}; write these"
+            )
         faults = given.faults()
         given.end()
         return cls(node_name, setup, faults, api)
@@ -108,40 +122,14 @@ class HamiPlugin:
         """Serve the next container of the pod that the lock names, or else of the one that is guessed."""
         del resource
         await self.faults.before_call()
-        try:
-            return await self._serve(count)
-        except _WORLD_FAILED as e:
-            raise AllocateError(f"failed to reach the API server: {e}") from e
 
-    async def _serve(self, asked: int) -> ContainerEnv:
-        pod = await self._find()
-        try:
-            env, left = await self._served(pod, asked)
-        except (protocol.RequestError, AllocateError) as e:
-            await self._end(pod, "failed")
-            raise AllocateError(str(e)) from e
-        if _NVIDIA not in left:
-            await self._end(pod, "success")
-        self.meant_for = pod["metadata"].get("uid", "")
-        return env
+        async def give(pod: Mapping[str, Any]) -> tuple[ContainerEnv, bool]:
+            env, left = await self._give(pod, count)
+            return env, _NVIDIA not in left
 
-    async def _find(self) -> Mapping[str, Any]:
-        node = await self._api.get(calls.node_path(self._node_name))
-        lock = protocol.annotations_of(node).get(protocol.LOCK)
-        try:
-            named = protocol.locked_pod(lock) if lock is not None else None
-        except protocol.RequestError as e:
-            raise AllocateError(str(e)) from e
-        if named is not None:
-            # No look at node or phase; a pod that is gone fails every call, and the lock stays (HN-18).
-            return await self._api.get(calls.pod_path({"metadata": {"namespace": named[0], "name": named[1]}}))
-        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
-        found = protocol.guess(pods, self._node_name)
-        if found is None:
-            raise AllocateError(f"no binding pod found on node {self._node_name}")
-        return found
+        return await self._serving.serve(give)
 
-    async def _served(self, pod: Mapping[str, Any], asked: int) -> tuple[ContainerEnv, str]:
+    async def _give(self, pod: Mapping[str, Any], asked: int) -> tuple[ContainerEnv, str]:
         notes = protocol.annotations_of(pod)
         if TO_ALLOCATE not in notes:
             raise protocol.RequestError("device request not found")
@@ -153,16 +141,28 @@ class HamiPlugin:
         if len(devices) != asked:
             raise protocol.RequestError("device number not matched")
         self.faults.fail_if_asked()
+        env = await self._cut(pod, position, devices) if self._setup.mode == _MIG else _env(devices)
         left = protocol.erase(segments, position)
         await calls.annotate(self._api, calls.pod_path(pod), {TO_ALLOCATE: left})
-        return _env(devices), left
+        return env, left
 
-    async def _end(self, pod: Mapping[str, Any], phase: str) -> None:
-        await calls.annotate(self._api, calls.pod_path(pod), {protocol.BIND_PHASE: phase})
-        node = await self._api.get(calls.node_path(self._node_name))
-        lock = protocol.annotations_of(node).get(protocol.LOCK)
-        if lock is not None and protocol.releases(lock, pod):
-            await calls.annotate(self._api, calls.node_path(self._node_name), {protocol.LOCK: None})
+    async def _cut(self, pod: Mapping[str, Any], position: int, devices: protocol.Segment) -> ContainerEnv:
+        """The environment of a container with instances; they are written back by the version that was read (HN-33)."""
+        pods = await self._api.list(calls.PODS, field_selector=f"spec.nodeName={self._node_name}")
+        self._instances.sweep(pods)
+        found, text = self._instances.give(pod, position, devices)
+        meta = {
+            "resourceVersion": pod["metadata"]["resourceVersion"],
+            "annotations": {hami_instances.RESERVATIONS: text},
+        }
+        try:
+            await self._api.patch(calls.pod_path(pod), {"metadata": meta}, PatchKind.STRATEGIC)
+        except ApiStatusError as e:
+            self._instances.take_back(found, pods)
+            if e.status != _CONFLICT:
+                raise
+            raise protocol.RequestError(f"record MIG runtime placement: {e}") from e
+        return {"NVIDIA_VISIBLE_DEVICES": ",".join(dict.fromkeys(one.uuid for one in found))}
 
 
 def _env(devices: protocol.Segment) -> ContainerEnv:

@@ -68,8 +68,8 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(rig):
-    async with rig(nodes=NODES[:1]) as world:
+async def asked(rig, nodes=NODES[:1]):
+    async with rig(nodes=nodes) as world:
         found = Asked(world)
         await found.start()
         yield world, found
@@ -113,6 +113,36 @@ async def test_where_a_pod_is_is_told_and_that_another_is_not_known(rig):
                 "text": "pod 'default/x\\n' is not known here, or neither asks for cards nor holds any",
             },
         )
+
+
+HAMI = {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028}
+
+
+def hami_share(memory):
+    return {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory), "nvidia.com/gpucores": "30"}
+
+
+async def test_shares_of_hami_are_told_as_others_are(rig, capsys):
+    async with asked(rig, ({"name": "hami-a", "plugin": {**HAMI, "count": 2}},)) as (world, found):
+        await world.add(pod("a", hami_share(20000)))
+        await world.phase("a")
+        await world.add(pod("b", hami_share(22000)))
+        await world.phase("b")
+        await world.add(pod("late", hami_share(4000)))
+        await world.waits("late", "MiB free")
+        assert await found.cards("explain", "late") == 0
+        told = capsys.readouterr().out
+        assert "GPU-hami-a-0: 1028 of 4000 MiB free" in told
+        assert "Ask for at most 3028 MiB of memory" in told
+        assert await found.cards("explain", "a") == 0
+        assert capsys.readouterr().out == "default/a: is bound to hami-a: GPU-hami-a-1 (20000 MiB, 30 % cores)\n"
+        assert await run(parse(["get", "-o", "json", "--kubeconfig", found.kubeconfig], {}), {}) == 0
+        (node,) = json.loads(capsys.readouterr().out)["nodes"]
+        assert [(one["protocol"], one["mode"], one["used"], one["cores_pct"]) for one in node["cards"]] == [
+            ("hami", "hami-core", 22000, 30),
+            ("hami", "hami-core", 20000, 30),
+        ]
+        assert [one["held_by"][0]["pod"] for one in node["cards"]] == ["default/b", "default/a"]
 
 
 @pytest.mark.parametrize("who", ["nobody", "audience", "account", "unknown"])

@@ -58,6 +58,38 @@ async def test_forty_pods_onto_one_node_whose_plugin_answers_in_100_ms(rig):
         assert sorted(map(cards.count, set(cards))) == [10, 10, 10, 10]
 
 
+CUT = {"kind": "hami", "mode": "mig", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}
+
+
+async def test_instances_are_reserved_side_by_side_and_the_largest_is_a_whole_card(rig):
+    async with rig(nodes=({"name": "cut", "plugin": {**CUT, "count": 2}},)) as world:
+        await world.controller()
+        two = pod("two", {GPU: "1", MEMORY: "9000"})
+        two["spec"]["containers"].append(
+            {"name": "more", "image": "i", "resources": {"limits": {GPU: "1", MEMORY: "4000"}}}
+        )
+        await world.add(two)
+        # HAMi's scheduler writes a label that long names of nodes break (HN-15).
+        assert "labels" not in (await world.phase("two"))["metadata"]
+        await world.add(pod("whole", {GPU: "1"}, annotations={"nvidia.com/vgpu-mode": "mig"}))
+        await world.phase("whole")
+        # Two of 2g.10gb and one of 1g.5gb, which stands at the end, leave no place for half a card.
+        await world.add(pod("third", {GPU: "1", MEMORY: "9000"}))
+        await world.phase("third")
+        await world.add(pod("late", {GPU: "1", MEMORY: "15000"}))
+        await world.waits("late", "Ask for at most 9856 MiB of memory")
+        seen = {}
+        for name, container in (("two", "main"), ("two", "more"), ("whole", "main"), ("third", "main")):
+            env = received(world, name, container)
+            assert set(env) == {"NVIDIA_VISIBLE_DEVICES"}
+            seen[name, container] = env["NVIDIA_VISIBLE_DEVICES"]
+        assert len(set(seen.values())) == 4
+        assert all(one.startswith("MIG-") for one in seen.values())
+        # Who leaves lets its place go, though another profile stood there.
+        await world.client.delete(f"{PODS}/whole", grace_s=0)
+        await world.phase("late")
+
+
 USED_BYTES = "hami_gpu_memory_allocated_bytes{"
 TWO = tuple({"name": name, "plugin": {**CARDS, "count": 2}} for name in ("first", "second"))
 

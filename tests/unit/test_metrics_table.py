@@ -57,7 +57,7 @@ def of_cards() -> list[Row]:
     helped = [line.removeprefix("# HELP ").split(" ", 1) for line in text.splitlines() if line.startswith("# HELP ")]
     exposing = [one for one in standard_catalog().dialects.values() if isinstance(one, Exposing)]
     labels: dict[str, tuple[str, ...]] = {one.name: one.labels for dialect in exposing for one in dialect.card_series()}
-    labels |= {one.name: (*one.labels, "podName") for dialect in exposing for one in dialect.pod_series()}
+    labels |= {one.name: (*one.labels, *one.pod_labels) for dialect in exposing for one in dialect.pod_series()}
     return [row(name, "gauge", labels[name], meaning) for name, meaning in helped]
 
 

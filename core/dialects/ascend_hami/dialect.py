@@ -255,4 +255,5 @@ DIALECT: Final = DialectSpec(
     key_prefixes=("huawei.com/", "hami.io/"),
     switch="AscendHAMiVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:hami-ascend",),
+    ignored=hami_lock.IGNORED,
 )

@@ -10,7 +10,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.port import Complaint, Offer, Reason
 from core.selection import Words, type_words
-from core.settings import DialectName, Tables
+from core.settings import DialectName, HamiTable, Tables
 from core.units import is_text, parse_amount
 
 NAME: Final = DialectName("hami")
@@ -19,6 +19,12 @@ _SYNTAX: Final = frozenset(",:;[")
 # HAMi's chart runs its plugin on nodes with this label.
 _PLUGIN_LABEL: Final = "gpu"
 _ON: Final = "on"
+# How many cards GPU feature discovery found.
+_COUNTED_LABEL: Final = "nvidia.com/gpu.count"
+_LOST: Final = (
+    f"it is not there, while HAMi's plugin ({_PLUGIN_LABEL}={_ON}) has shares to sell: it does not write it again by "
+    "itself; restart HAMi's device plugin on this node, or remove the label if NVIDIA's plugin serves it"
+)
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
 
@@ -73,15 +79,17 @@ class Card(NamedTuple):
 
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
-    """The cards that *node* registers; None without a register, no card where NVIDIA serves it (hami 7.2).
+    """The cards that *node* registers; None where nothing is HAMi's, no card where NVIDIA serves it (hami 7.2).
 
     A complaint where neither can be told to.
     """
     text = node.annotations.get(keys.REGISTER)
     resource = tables.hami.count_resource
-    if text is None or resource in tables.vgpu.resources:
+    if resource in tables.vgpu.resources:
         return None
     field = f"annotation {keys.REGISTER}"
+    if text is None:
+        return Complaint(dialect=NAME, field=field, problem=_LOST) if _has_lost(node, tables.hami) else None
     try:
         records = decode_register(text, field)
     except InvalidRequestError as error:
@@ -106,6 +114,17 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         if card.fixed.fault is Reason.UNUSABLE
     )
     return Offer(cards=cards, complaints=complaints)
+
+
+def _has_lost(node: Node, table: HamiTable) -> bool:
+    """Whether HAMi's plugin sells shares here of cards that it has not registered, or not again (HN-20).
+
+    Its register comes before what it has is allocatable. Where GPU feature discovery counts as many cards as are
+    allocatable, they are NVIDIA's.
+    """
+    allocatable = _allocatable(node, table.count_resource)
+    is_meant = table.installed and node.labels.get(_PLUGIN_LABEL) == _ON
+    return is_meant and allocatable > 0 and node.labels.get(_COUNTED_LABEL) != str(allocatable)
 
 
 def _serves(node: Node, records: tuple[Record, ...], allocatable: int) -> bool:

@@ -233,17 +233,16 @@ class Hami(
         return series.OF_CARDS
 
     def pod_series(self) -> tuple[Series, ...]:
-        """None."""
-        return ()
+        """Those of HAMi's scheduler, containers of one pod added up."""
+        return series.OF_PODS
 
     def card_figures(self, card: Card) -> tuple[str, tuple[int, ...]]:
         """The UUID of *card*, and what is in use of it."""
         return series.of_card(card)
 
     def pod_figures(self, assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Nothing."""
-        del assignment
-        return iter(())
+        """The UUID of every card that *assignment* names, and what is in use of it."""
+        return series.of_pod(assignment)
 
     def preferences(self, tables: Tables) -> frozenset[str]:
         """Which cards, in which mode, and in which order."""
@@ -300,4 +299,5 @@ DIALECT: Final = DialectSpec(
     card_lists=(CardLists(keys.USE_UUID, keys.NO_USE_UUID),),
     key_prefixes=("hami.io/", "nvidia.com/"),
     instead_of=DialectName("whole_gpu"),
+    ignored=hami_lock.IGNORED,
 )

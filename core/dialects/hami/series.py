@@ -1,12 +1,19 @@
-"""The series of cards that HAMi's scheduler v2.10 has under the same names; what is called a ratio is percent."""
+"""The series of cards, and of what pods hold of them, that HAMi's scheduler v2.10 has under the same names.
 
+What is called a ratio is percent.
+"""
+
+from collections.abc import Iterator
 from typing import Final
 
 from core.dialects.hami.cards import Card
+from core.dialects.hami.usage import Assignment
 from core.port import Series
 
 _PREFIX: Final = "hami_gpu_"
 _LABELS: Final = ("device_uuid", "node")
+_OF_PODS: Final = "hami_vgpu_"
+_POD_LABELS: Final = ("namespace", "pod")
 _MIB: Final = 1 << 20
 OF_CARDS: Final = (
     Series(f"{_PREFIX}memory_limit_bytes", "Device memory limit for a certain GPU", _LABELS),
@@ -15,6 +22,10 @@ OF_CARDS: Final = (
     Series(f"{_PREFIX}core_allocated_ratio", "Device core allocated for a certain GPU", _LABELS),
     Series(f"{_PREFIX}shared_count", "Number of containers sharing this GPU", _LABELS),
 )
+OF_PODS: Final = (
+    Series(f"{_OF_PODS}memory_allocated_bytes", "vGPU memory allocated from a container", _LABELS, _POD_LABELS),
+    Series(f"{_OF_PODS}core_allocated_ratio", "vGPU core allocated from a container", _LABELS, _POD_LABELS),
+)
 
 
 def of_card(card: Card) -> tuple[str, tuple[int, ...]]:
@@ -22,3 +33,8 @@ def of_card(card: Card) -> tuple[str, tuple[int, ...]]:
     fixed = card.fixed
     memory, used = fixed.memory * _MIB, card.used_memory * _MIB
     return fixed.uuid, (memory, used, fixed.cores, card.used_cores, card.used_slots)
+
+
+def of_pod(assignment: Assignment) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The UUID of every entry's card, and the entry's figures as `OF_PODS` has them."""
+    return ((entry.uuid, (entry.memory_mib * _MIB, entry.cores)) for entry in assignment.entries)

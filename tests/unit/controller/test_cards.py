@@ -1,9 +1,13 @@
+import json
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.cards import card_series
 from controller.inbox import Inbox
 from controller.reporting.answers import UNKNOWN, answer
+from core.dialects.hami import keys as hami_keys
+from core.model import Node, NodeName
 from tests.support.worlds.world import World, node, pod
 
 VGPU = "volcano_vgpu_device"
@@ -29,6 +33,26 @@ def test_series_of_pods_are_written_where_they_are_asked_for():
     text = "".join(card_series(world.ledger, per_pod=True))
     labels = 'devID="n1-1",NodeName="n1",podName="default/a"'
     assert f"{VGPU}_memory_allocation_for_a_certain_pod{{{labels}}} 4000\n" in text
+
+
+def test_series_of_hamis_pods_name_namespace_and_pod_and_add_up_containers():
+    card = {"id": "GPU-a", "count": 10, "devmem": 40960, "devcore": 100, "type": "NVIDIA A10", "health": True}
+    world = World(
+        Node(
+            name=NodeName("n1"),
+            annotations={hami_keys.REGISTER: json.dumps([card])},
+            allocatable={"nvidia.com/gpu": "10"},
+        )
+    )
+    wire = "GPU-a,NVIDIA,1000,10:;GPU-a,NVIDIA,24,5:;"
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+    held = pod("a", limits=limits, node_name=NodeName("n1"), annotations={hami_keys.ALLOCATED: wire})
+    world.adds(held)
+    text = "".join(card_series(world.ledger, per_pod=True))
+    labels = 'device_uuid="GPU-a",node="n1",namespace="default",pod="a"'
+    assert f"hami_vgpu_memory_allocated_bytes{{{labels}}} {1024 * 2**20}\n" in text
+    assert f"hami_vgpu_core_allocated_ratio{{{labels}}} 15\n" in text
+    assert "hami_vgpu" not in "".join(card_series(world.ledger, per_pod=False))
 
 
 def test_names_that_would_break_the_text_are_escaped():

@@ -164,6 +164,28 @@ def test_a_node_is_served_by_one_plugin(found, offered):
     assert bool(complaints) is (offered != {HAMI})
 
 
+ON, INSTALLED = {"gpu": "on"}, Tables(hami=HamiTable(installed=True))
+
+
+@pytest.mark.parametrize(
+    ("labels", "allocatable", "tables", "lost"),
+    [
+        pytest.param(ON, 20, INSTALLED, True, id="shares of no card"),
+        pytest.param(ON, 0, INSTALLED, False, id="a plugin that is not there yet"),
+        pytest.param({}, 20, INSTALLED, False, id="a node of no plugin of HAMi's"),
+        pytest.param(ON, 20, TABLES, False, id="a cluster without HAMi's configuration"),
+        pytest.param(
+            ON | {"nvidia.com/gpu.count": "20"}, 20, INSTALLED, False, id="cards that are counted as NVIDIA's"
+        ),
+    ],
+)
+def test_a_register_that_stays_away_is_told_and_its_shares_are_not_sold_as_cards(labels, allocatable, tables, lost):
+    found = replace(node(labels=labels, allocatable=allocatable), annotations={})
+    offers, complaints = CATALOG.offers(found, tables, Settings())
+    assert set(offers) == ({WHOLE} if allocatable and not lost else set())
+    assert ["restart HAMi's device plugin" in one.problem for one in complaints] == [True] * lost
+
+
 @pytest.mark.parametrize("register", [json.dumps([card("GPU-a")]), "what"], ids=["shares", "unreadable"])
 def test_shares_of_hamis_are_sold_by_nobody_where_its_dialect_is_switched_off(register):
     off = Settings(dialects=frozenset(CATALOG.dialects) - {HAMI})
@@ -214,6 +236,18 @@ def test_what_a_bound_pod_holds_is_counted_once(found, annotations, dialect, clo
     assert (part.dialect, bool(part.closes)) == (dialect, closes)
 
 
+def test_instances_of_a_pod_that_is_leaving_are_counted_until_it_is_gone():
+    cards = cards_of(node(card("GPU-a", mode="mig", migProfiles=PROFILES)))
+    reserved = {"containerIndex": 0, "deviceIndex": 0, "gpuUUID": "GPU-a", "profile": "3g.20gb"}
+    annotations = {
+        keys.ALLOCATED: "GPU-a,NVIDIA,19968,43:;",
+        keys.RESERVATIONS: json.dumps([reserved | {"placement": {"start": 4, "size": 4}}]),
+    }
+    found = pod(ask(memory=19968), annotations=annotations, node_name="n", deleting=True)
+    (after,) = PORT.take(cards, PORT.held(found, cards, TABLES).assignment)
+    assert after.slices == ((4, 4),)
+
+
 @pytest.mark.parametrize(
     ("annotations", "code"),
     [
@@ -240,6 +274,31 @@ def test_what_is_completed_is_what_admission_writes():
     for where in ("containers", "initContainers"):
         assert Edit(("spec", where, "0", "resources", "limits"), cores) in edits
         assert Edit(("spec", where, "0", "resources", "requests"), {"nvidia.com/gpu": "1", **cores}) in edits
+
+
+@pytest.mark.parametrize(
+    ("labels", "edited"),
+    [({"hami.io/webhook": "ignore"}, False), ({"hami.io/webhook": "yes"}, True), ({}, True)],
+    ids=["ignored", "another word", "without"],
+)
+def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    asking = reviewed(replace(pod(ask(), scheduler_name=""), labels=labels))
+    verdict = judge_new(asking, "dana", book).verdict
+    assert bool(verdict.edits) is edited
+    # It is no way past the rules, nor to an assignment of one's own.
+    forged = asking._replace(annotations={keys.ALLOCATED: "GPU-a,NVIDIA,1,1:;"})
+    verdict = judge_new(forged, "dana", book).verdict
+    assert any(place == ("metadata", "annotations") for place, _ in verdict.edits)
+    bad = asking._replace(annotations={keys.CARD_POLICY: "numa-first"})
+    assert [one.code for one in judge_new(bad, "dana", book).verdict.violations] == ["CS104"]
+
+
+def test_other_protocols_do_not_read_hamis_label():
+    book = rulebook(Settings(), Tables(), CATALOG)
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+    asking = reviewed(replace(pod(Container("c", limits=limits)), labels={"hami.io/webhook": "ignore"}))
+    assert judge_new(asking, "dana", book).verdict.edits
 
 
 def test_a_priority_becomes_the_variable_that_the_plugin_reads_and_is_no_resource_of_nodes():

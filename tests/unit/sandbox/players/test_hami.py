@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from sandbox.client import ApiStatusError
 from sandbox.nodes.plugin_port import AllocateError
 from sandbox.players.hami import REGISTER, TO_ALLOCATE, HamiPlugin
+from sandbox.players.hami_instances import RESERVATIONS
+from sandbox.players.hardware import OptionsError
 from sandbox.players.registry import build
 from tests.support.servers.memory_api import MemoryApi
 
@@ -60,3 +63,100 @@ async def test_segments_are_served_in_order_and_the_lock_goes_with_the_last():
     assert LOCK not in notes(api, NODE)
     with pytest.raises(AllocateError):
         await made.allocate("nvidia.com/gpu", 1)
+
+
+A100 = {"mode": "mig", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 1}
+CARD = "GPU-node-a-0"
+
+
+def reserved(container, profile, start, size):
+    place = {"start": start, "size": size}
+    return {"containerIndex": container, "deviceIndex": 0, "gpuUUID": CARD, "profile": profile, "placement": place}
+
+
+def add_pod(api, name, *reservations, **metadata):
+    """A pod that asks one instance in each container; the lock names it."""
+    value = "".join(f"{CARD},NVIDIA,4864,15:;" for _ in reservations)
+    annotations = {TO_ALLOCATE: value, PHASE: "allocating", RESERVATIONS: json.dumps(reservations)}
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    meta = {"namespace": "default", "name": name, "uid": name, "resourceVersion": "1", "annotations": annotations}
+    api.objects[path] = {
+        "metadata": {**meta, **metadata},
+        "spec": {"containers": [{"name": f"c{at}"} for at in range(len(reservations))], "nodeName": "node-a"},
+        "status": {"phase": "Pending"},
+    }
+    api.objects[NODE]["metadata"]["annotations"][LOCK] = f"2026-08-20T10:11:12Z,default,{name}"
+    return path
+
+
+async def test_instances_are_made_as_they_are_reserved_and_written_back():
+    api = MemoryApi()
+    made = plugin(api, **A100)
+    await made.start()
+    (card,) = json.loads(notes(api, NODE)[REGISTER])
+    assert (card["count"], card["mode"], len(card["migProfiles"])) == (7, "mig", 4)
+    path = add_pod(api, "a", reserved(0, "2g.10gb", 0, 2), reserved(1, "1g.5gb", 5, 1))
+    seen = [(await made.allocate("nvidia.com/gpu", 1)) for _ in range(2)]
+    found = json.loads(notes(api, path)[RESERVATIONS])
+    assert [one["migUUID"] for one in found] == [one["NVIDIA_VISIBLE_DEVICES"] for one in seen]
+    assert all(set(one) == {"NVIDIA_VISIBLE_DEVICES"} for one in seen)
+    assert notes(api, path)[PHASE] == "success"
+
+
+@pytest.mark.parametrize(
+    ("reservation", "said"),
+    [
+        (reserved(0, "3g.20gb", 4, 4), "failed to create"),
+        (reserved(0, "1g.5gb", 7, 1), "failed to create"),
+        (reserved(1, "1g.5gb", 0, 1), "do not match"),
+        ({}, "failed to read"),
+    ],
+    ids=["taken", "no place", "of another container", "unread"],
+)
+async def test_what_cannot_be_made_fails_the_pod_and_makes_nothing(reservation, said):
+    api = MemoryApi()
+    made = plugin(api, **A100)
+    add_pod(api, "other", reserved(0, "1g.5gb", 6, 1))
+    await made.allocate("nvidia.com/gpu", 1)
+    path = add_pod(api, "a", reservation)
+    with pytest.raises(AllocateError, match=said):
+        await made.allocate("nvidia.com/gpu", 1)
+    assert notes(api, path)[PHASE] == "failed"
+    add_pod(api, "b", reserved(0, "3g.20gb", 0, 4))
+    await made.allocate("nvidia.com/gpu", 1)
+
+
+@pytest.mark.parametrize("gone", [{"deletionTimestamp": "2026-08-20T10:11:12Z"}, {}], ids=["leaving", "ended"])
+async def test_instances_of_pods_that_leave_are_destroyed(gone):
+    api = MemoryApi()
+    made = plugin(api, **A100)
+    path = add_pod(api, "other", reserved(0, "7g.40gb", 0, 8))
+    await made.allocate("nvidia.com/gpu", 1)
+    api.objects[path]["metadata"].update(gone)
+    api.objects[path]["status"]["phase"] = "Running" if gone else "Succeeded"
+    add_pod(api, "a", reserved(0, "1g.5gb", 0, 1))
+    await made.allocate("nvidia.com/gpu", 1)
+
+
+async def test_a_write_to_the_pod_meanwhile_fails_it_and_undoes_its_instance():
+    api = MemoryApi()
+    made = plugin(api, **A100)
+    path = add_pod(api, "a", reserved(0, "7g.40gb", 0, 8))
+
+    def changed_meanwhile(at, merged):
+        if at == path and "migUUID" in merged["metadata"]["annotations"][RESERVATIONS]:
+            raise ApiStatusError(409, "Conflict", "the object has been modified")
+
+    api.on_patch = changed_meanwhile
+    with pytest.raises(AllocateError, match="record MIG runtime placement"):
+        await made.allocate("nvidia.com/gpu", 1)
+    assert notes(api, path)[PHASE] == "failed"
+    api.on_patch = None
+    api.objects[path]["status"]["phase"] = "Failed"
+    add_pod(api, "b", reserved(0, "1g.5gb", 0, 1))
+    await made.allocate("nvidia.com/gpu", 1)
+
+
+def test_instances_are_played_of_one_model():
+    with pytest.raises(OptionsError, match="NVIDIA A100-SXM4-40GB"):
+        plugin(MemoryApi(), mode="mig", model="Tesla T4")
