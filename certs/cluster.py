@@ -34,6 +34,8 @@ SETTLE_S: Final = 3.0
 
 _UNPROCESSABLE: Final = 422
 
+_MANAGER: Final = "cardshare-certs"
+
 
 class ClusterCalls(Protocol):
     """What of `kube.calls.Calls` is needed here."""
@@ -42,8 +44,8 @@ class ClusterCalls(Protocol):
         """See `Calls.get_raw`."""
         ...
 
-    async def create(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
-        """See `Calls.create`."""
+    async def apply(self, path: str, value: Body, *, manager: str) -> bytes:
+        """See `Calls.apply`."""
         ...
 
     async def patch(self, path: str, changes: Body, *, content_type: str = MERGE_PATCH, dry_run: bool = False) -> bytes:
@@ -223,11 +225,17 @@ async def _keep_once(run: _Run) -> Kept:
 
 
 async def _fetch_secret(calls: ClusterCalls, place: Place) -> tuple[Stored, str]:
-    """The Secret's pair and resourceVersion; nothing and "" where there is no such Secret."""
+    """The Secret's pair and resourceVersion; where there is no such Secret, an empty one is made.
+
+    By an apply: the right to create is held to the Secret's name then, and one that others made meanwhile stays.
+    """
     try:
         answer = await calls.get_raw(_secret_path(place))
     except ApiNotFoundError:
-        return Stored(), ""
+        labels = {"app.kubernetes.io/managed-by": "cardshare"}
+        metadata = {"name": place.secret, "namespace": place.namespace, "labels": labels}
+        empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        answer = await calls.apply(_secret_path(place), empty, manager=_MANAGER)
     try:
         secret = _secret_decoder.decode(answer)
     except msgspec.MsgspecError as e:
@@ -252,23 +260,9 @@ async def _store(calls: ClusterCalls, place: Place, stored: Stored, version: str
         CA_KEY_FILE: stored.ca_key_pem,
     }
     data = {name: base64.b64encode(pem).decode() for name, pem in parts.items()}
-    if version:
-        # Of that version only: two that renew at once must not each leave half of a pair.
-        changes = {"metadata": {"resourceVersion": version}, "data": data}
-        await calls.patch(_secret_path(place), changes, content_type=MERGE_PATCH)
-        return
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": place.secret,
-            "namespace": place.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "cardshare"},
-        },
-        "type": "kubernetes.io/tls",
-        "data": data,
-    }
-    await calls.create(_secret_path(place).rpartition("/")[0], secret)
+    # Of that version only: two that renew at once must not each leave half of a pair.
+    changes = {"metadata": {"resourceVersion": version}, "data": data}
+    await calls.patch(_secret_path(place), changes, content_type=MERGE_PATCH)
 
 
 async def _trust(run: _Run, ca_pem: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:

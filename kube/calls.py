@@ -21,6 +21,7 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 # The API server gives up after the first and says so within the second: a Binding is never in flight for longer, which
 # leases and hand-overs count on.
@@ -320,15 +321,22 @@ class Calls:
 
     async def create(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
         """POST *value* to a collection; the object as stored. 409 `AlreadyExists` if there is one of that name."""
-        return await self._write("POST", path, value, JSON, dry_run=dry_run)
+        return await self._write("POST", path, value, JSON, params=_dry(dry_run))
 
     async def replace(self, path: str, value: Body, *, dry_run: bool = False) -> bytes:
         """PUT *value* in place of the object at *path*; with a resourceVersion in it, only of that version."""
-        return await self._write("PUT", path, value, JSON, dry_run=dry_run)
+        return await self._write("PUT", path, value, JSON, params=_dry(dry_run))
 
     async def patch(self, path: str, changes: Body, *, content_type: str = MERGE_PATCH, dry_run: bool = False) -> bytes:
         """Apply *changes* to the object at *path*; the object as stored."""
-        return await self._write("PATCH", path, changes, content_type, dry_run=dry_run)
+        return await self._write("PATCH", path, changes, content_type, params=_dry(dry_run))
+
+    async def apply(self, path: str, value: Body, *, manager: str) -> bytes:
+        """Server-side apply *value* as *manager*, creating the object if there is none; the object as stored.
+
+        Unlike a POST, a creation by this call is held to the `resourceNames` of the right `create`.
+        """
+        return await self._write("PATCH", path, value, APPLY_PATCH, params={"fieldManager": manager})
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bytes:
         """Delete the object at *path*: only the one with *uid* if given, after *grace_s* seconds if given."""
@@ -337,13 +345,15 @@ class Calls:
             options["preconditions"] = {"uid": uid}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        return await self._write("DELETE", path, options, JSON, dry_run=False)
+        return await self._write("DELETE", path, options, JSON)
 
-    async def _write(self, verb: str, path: str, value: Body, content_type: str, *, dry_run: bool) -> bytes:
+    async def _write(
+        self, verb: str, path: str, value: Body, content_type: str, *, params: Mapping[str, str] | None = None
+    ) -> bytes:
         answer = await self._requester.request(
             verb,
             path,
-            params={"dryRun": "All"} if dry_run else None,
+            params=params,
             body=_encode(value),
             content_type=content_type,
             deadline_s=self._deadline_s,
@@ -352,6 +362,10 @@ class Calls:
 
     async def _patch_for_version(self, path: str, changes: Body, content_type: str) -> str:
         return _version("PATCH", path, await self.patch(path, changes, content_type=content_type))
+
+
+def _dry(dry_run: bool) -> Mapping[str, str] | None:
+    return {"dryRun": "All"} if dry_run else None
 
 
 _token_review_decoder: Final = msgspec.json.Decoder(_TokenReview)

@@ -307,6 +307,8 @@ class ApiServer:
             raise StatusError(422, "Invalid", message)
         found = self.store.get(target.kind.resource, target.namespace, target.name)
         if applied and found is None and not target.subresource:
+            # Source: apiserver/pkg/endpoints/handlers/patch.go, withAuthorization: with the name, unlike a POST.
+            self._authorize(call.user, Route(verb="create", target=target).action)
             return await self.registry.create(target, transform({}), call), 201
         return await self.registry.update(target, transform, call), 200
 

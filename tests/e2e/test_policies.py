@@ -34,6 +34,7 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 ASSIGNMENT = "volcano.sh/vgpu-ids-new"
 REGISTER = "volcano.sh/node-vgpu-register"
 PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
+CONTROLLER = "system:serviceaccount:cardshare-system:cardshare-controller"
 HAMI = "system:serviceaccount:kube-system:hami-ascend"
 MINDCLUSTER = "system:serviceaccount:kube-system:ascend-device-plugin-sa-310p"
 VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
@@ -483,6 +484,23 @@ async def _writes_its_own(cluster: Cluster, admin: Rest, account: str) -> None:
             assert (denied.status, "CS318" in denied.message) == (403, True), (account, body, denied)
             for writer in (admin, kubelet):
                 assert (await writer.patch(path, body, STRATEGIC_PATCH)).status == 200, body
+
+
+async def test_the_controller_writes_locks_of_every_node_and_is_denied_the_rest(cluster: Cluster):
+    path = f"{node_path(cluster, {})}?dryRun=All"
+    async with cluster.user(USER) as admin, cluster.user(CONTROLLER, node="node-of-its-own") as controller:
+        await admin.patch(node_path(cluster, {}), {"metadata": {"labels": {"kept": "k"}, "annotations": {"kept": "k"}}})
+        for key in ("hami.io/mutex.lock", "hamivgpu", "gpu"):
+            answer = await controller.patch(path, annotated(key))
+            assert (answer.status, answer.warnings) == (200, ()), answer
+        for body in (*FOREIGN_NODE_WRITES, annotated(REGISTER), OWN_NODE_WRITES[PLUGIN][-1]):
+            where = f"{node_path(cluster, body)}?dryRun=All"
+            denied = await controller.patch(where, body, STRATEGIC_PATCH)
+            assert (denied.status, "CS318" in denied.message) == (403, True), (body, denied)
+        many = {f"k{i}": "v" for i in range(257)}
+        assert (await admin.patch(node_path(cluster, {}), {"metadata": {"annotations": many}})).status == 200
+        assert (await controller.patch(path, annotated("hamivgpu"))).status == 200
+        await admin.patch(node_path(cluster, {}), {"metadata": {"annotations": dict.fromkeys(many)}})
 
 
 async def test_of_a_node_with_hundreds_of_annotations_a_device_plugin_changes_none(cluster: Cluster):

@@ -25,6 +25,7 @@ from core.configuration import CHIPS_MAP, SCHEDULER_MAP
 from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
+from core.port import Locking
 from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
@@ -184,6 +185,7 @@ def test_what_a_plugin_wrote_is_completed_before_it_is_final_and_not_judged_agai
 
 
 ACCOUNTS = one("ConfigMap", "cardshare-accounts", NAMESPACE)["data"]
+LOCKS = one("ConfigMap", "cardshare-node-locks", NAMESPACE)["data"]
 POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
 
 
@@ -215,7 +217,7 @@ def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
 def test_a_policy_names_no_account_itself_and_reads_keys_that_the_parameters_have(name: str):
     for expression in policy_expressions(name).values():
         assert not [word for word in words(expression) if word.startswith("system:serviceaccount")]
-        assert set(re.findall(r"params\.\?data\[\?'([^']+)'\]", expression)) <= ACCOUNTS.keys()
+        assert set(re.findall(r"params\.\?data\[\?'([^']+)'\]", expression)) <= ACCOUNTS.keys() | LOCKS.keys()
     bound = one("ValidatingAdmissionPolicyBinding", name)["spec"]
     # What device plugins write of Nodes is told before it is denied.
     does = "Warn" if name == "nodes.cardshare.io" else "Deny"
@@ -239,6 +241,19 @@ def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
         chip_keys.CHIP_NAME,
     }
     assert read <= {key for _, _, key in owned}
+
+
+def test_the_controller_writes_of_nodes_the_locks_of_the_dialects_and_nothing_else():
+    owned = [line.strip().partition("=") for line in LOCKS["plugin-node-keys"].splitlines()]
+    assert {account for account, _, _ in owned} == {LOCKS["plugin-accounts"].strip()} == {CONTROLLER_ACCOUNT}
+    specs = standard_catalog().specs
+    ports: list[object] = [one.port for one in specs]
+    locks = {port.lock_key for port in ports if isinstance(port, Locking)}
+    locks |= {one.time_lock for one in specs} - {""}
+    assert {key for _, _, key in owned} == locks | {"more than 256"}
+    bound = one("ValidatingAdmissionPolicyBinding", "locks.nodes.cardshare.io")["spec"]
+    assert (bound["policyName"], bound["validationActions"]) == ("nodes.cardshare.io", ["Deny", "Audit"])
+    assert (bound["paramRef"]["name"], bound["paramRef"]["namespace"]) == ("cardshare-node-locks", NAMESPACE)
 
 
 def test_policies_protect_exactly_the_keys_that_the_core_protects():
@@ -405,7 +420,7 @@ EXPECTED_RIGHTS = {
         ("", "persistentvolumes", "list"), ("", "persistentvolumes", "watch"),
         *(("storage.k8s.io", kind, verb) for kind in STORAGE for verb in ("list", "watch")),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
-        ("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
+        ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
         ("scheduling.volcano.sh", "podgroups", "list"), ("scheduling.volcano.sh", "podgroups", "watch"),
         ("scheduling.volcano.sh", "queues", "list"), ("scheduling.volcano.sh", "queues", "watch"),
         ("scheduling.k8s.io", "podgroups", "list"), ("scheduling.k8s.io", "podgroups", "watch"),
@@ -493,7 +508,7 @@ def test_secrets_and_configuration_are_reached_by_their_names_alone():
             if {"secrets", "configmaps"} & set(rule.get("resources", ())):
                 # Namespaces of others need not exist, so that no Role can stand there.
                 assert where or rule["resources"] == ["configmaps"], rule
-                assert rule.get("resourceNames") or rule["verbs"] == ["create"], rule
+                assert rule.get("resourceNames"), rule
             if "admissionregistration.k8s.io" in rule.get("apiGroups", ()):
                 assert rule["resourceNames"] == ["cardshare"]
 

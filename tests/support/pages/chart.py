@@ -27,7 +27,7 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(accounts|callers|certs-keeper|certs|controller-volcano|controller|explain|last-good|preview|settings"
+    r"\bcardshare-(accounts|callers|certs-keeper|certs|controller-volcano|controller|explain|last-good|node-locks|preview|settings"
     r"|viewer|webhook-tls|webhook)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"

@@ -1,7 +1,7 @@
 """Promises of deleting, of events, nodes, namespaces and of rights."""
 
 from tests.support.promises.promises import Rows, World, promise, said
-from tests.support.servers.rest import connect, eventually
+from tests.support.servers.rest import APPLY_PATCH, connect, eventually
 
 
 def _marks(found: dict[str, object]) -> list[object]:
@@ -138,7 +138,8 @@ async def an_account_may_do_what_its_role_names(world: World) -> Rows:
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
     await world.rest.made(f"{world.core}/serviceaccounts", {"metadata": {"name": "reader"}})
     named = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["list", "get"]}
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "create"]}, named]
+    made = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["create", "patch"]}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "create"]}, named, made]
     await world.rest.made(f"{rbac}/roles", {"metadata": {"name": "reader"}, "rules": rules})
     subject = {"kind": "ServiceAccount", "name": "reader", "namespace": world.namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
@@ -161,6 +162,13 @@ async def an_account_may_do_what_its_role_names(world: World) -> Rows:
         rows.append(["another map", (await reader.get(f"{maps}/other")).status])
         rows.append(["maps selected by name", (await reader.get(f"{maps}?fieldSelector=metadata.name%3Dmine")).status])
         rows.append(["all maps", (await reader.get(maps)).status])
+        # A creation by POST has no name that a rule could hold it to, and one by apply has.
+        mine = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
+        rows.append(["create by POST", (await reader.post(f"{world.core}/secrets", mine)).status])
+        for name in ("other", "mine", "mine"):
+            applied = {**mine, "metadata": {"name": name}}
+            path = f"{world.core}/secrets/{name}?fieldManager=m"
+            rows.append(["create by apply", name, (await reader.patch(path, applied, APPLY_PATCH)).status])
     async with connect(server.url, server.ca_file, "nonsense") as nobody:
         rows.append(["nobody", *said(await nobody.get(world.pods))])
     return rows

@@ -44,14 +44,12 @@ class Cluster:
             raise ApiNotFoundError(verb="GET", path=path, status=404)
         return json.dumps(self.objects[path]).encode()
 
-    async def create(self, path, value, *, dry_run=False) -> bytes:
-        path = f"{path}/{value['metadata']['name']}"
-        self._begin("POST", path)
-        if path in self.objects:
-            raise ApiConflictError(verb="POST", path=path, status=409, reason="AlreadyExists")
-        self.put(path, value)
-        self._end("POST", path)
-        return b"{}"
+    async def apply(self, path, value, *, manager) -> bytes:
+        self._begin("APPLY", path)
+        if path not in self.objects:
+            self.put(path, value)
+        self._end("APPLY", path)
+        return json.dumps(self.objects[path]).encode()
 
     async def patch(self, path, changes, *, content_type="", dry_run=False) -> bytes:
         self._begin("PATCH", path)
@@ -114,11 +112,14 @@ def naps() -> Naps:
     return Naps()
 
 
+def nothing(verb: str, path: str) -> None:
+    """Let the write pass."""
+
+
 async def test_a_bare_cluster_gets_bundle_then_secret(cluster, naps):
     kept = await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
-    assert cluster.writes == [f"PATCH {MUTATING}", f"POST {SECRET}"]
+    assert cluster.writes == [f"APPLY {SECRET}", f"PATCH {MUTATING}", f"PATCH {SECRET}"]
     assert cluster.trusts_what_is_served(NOW)
-    assert cluster.objects[SECRET]["type"] == "kubernetes.io/tls"
     assert (kept.written, kept.new_authority, kept.problems) == (True, True, ())
     assert kept.stored == cluster.stored()
     assert naps.taken == []
@@ -246,7 +247,7 @@ async def test_of_two_that_start_at_once_one_pair_stays_and_is_trusted(cluster, 
         parts |= {"ca.crt": theirs.ca_pem, "ca.key": theirs.ca_key_pem}
         cluster.put(SECRET, {"data": {name: base64.b64encode(pem).decode() for name, pem in parts.items()}})
 
-    cluster.before_write = [lambda verb, path: None, other_replica]
+    cluster.before_write = [nothing, nothing, other_replica]
     kept = await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
     assert not kept.written
     assert cluster.trusts_what_is_served(NOW)
@@ -254,7 +255,7 @@ async def test_of_two_that_start_at_once_one_pair_stays_and_is_trusted(cluster, 
 
 async def test_a_configuration_that_changed_after_it_was_read_is_read_again(cluster, naps):
     swapped = [{"name": "new", "clientConfig": {"url": "https://example.org"}}, {"name": "pods", "clientConfig": OURS}]
-    cluster.before_write = [lambda verb, path: cluster.put(MUTATING, {"webhooks": swapped})]
+    cluster.before_write = [nothing, lambda verb, path: cluster.put(MUTATING, {"webhooks": swapped})]
     await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
     assert cluster.bundle(index=0) == b""
     assert cluster.bundle(index=1)
@@ -264,10 +265,10 @@ async def test_a_write_of_unknown_outcome_is_looked_at_again(cluster, naps):
     def lost(verb: str, path: str) -> None:
         raise ApiUnknownError(verb=verb, path=path, message="connection reset")
 
-    cluster.after_write = [lost, lost]
+    cluster.after_write = [lost, lost, lost]
     kept = await keep(cluster, PLACE, WANTED, NOW, sleep=naps)
     assert kept.found.state is State.GOOD
-    assert cluster.writes == [f"PATCH {MUTATING}", f"POST {SECRET}"]
+    assert cluster.writes == [f"APPLY {SECRET}", f"PATCH {MUTATING}", f"PATCH {SECRET}"]
     assert cluster.bundle() == cluster.stored().ca_pem
 
 

@@ -1,0 +1,202 @@
+"""The rights that deploy/ gives are those that are used, by account, verb, resource, namespace and name.
+
+What is used stands in the audit log of a real API server on which the scenarios named here were played; nothing is
+exempt. A right that none of them uses goes, or gets a scenario that needs it.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from sandbox.demo.processes import Processes, Running
+from sandbox.demo.product import NAMESPACE
+from tests.e2e import test_native_groups
+from tests.integration import (
+    test_denied_accounts,
+    test_failing_plugins,
+    test_locks_and_rights,
+    test_preview,
+    test_replicas,
+    test_volcano_jobs,
+    test_volumes,
+)
+from tests.support.servers import request_log
+from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
+from tests.support.servers.manifests import Json, Runner, find
+from tests.support.servers.prepared import Prepared, prepare
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.stage_prepared import real_stage
+from tests.support.servers.stage_realapi import CERTS_MORE
+from tests.support.worlds.controller_rig import NODES, OpensRig, pod, share
+from tests.support.worlds.ending import ending_with_audit
+from tests.support.worlds.rig_realapi import real_rig
+
+ACCOUNTS: Final = ("cardshare-certs", "cardshare-controller", "cardshare-webhook")
+SECRET: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/cardshare-webhook-tls"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases"
+PODGROUP: Final[Json] = {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"}
+OPEN: Final[Json] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+COSCHEDULING: Final[Json] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"},
+    },
+    "spec": {
+        "group": "scheduling.x-k8s.io",
+        "names": PODGROUP,
+        "scope": "Namespaced",
+        "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": OPEN}],
+    },
+}
+
+
+class Right(NamedTuple):
+    """One right, or one use of it; resource with its subresource. "" for a namespace or a name: all of them."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+
+    def covers(self, use: "Right") -> bool:
+        return self[:4] == use[:4] and self.namespace in {"", use.namespace} and self.name in {"", use.name}
+
+
+def granted(documents: Sequence[Json]) -> Iterator[Right]:
+    """What the roles bound to our accounts grant, right by right."""
+    for binding in documents:
+        for subject in binding.get("subjects", ()):
+            where, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
+            (role,) = (
+                one
+                for one in documents
+                if (one["kind"], one["metadata"]["name"]) == (reference["kind"], reference["name"])
+                and one["metadata"].get("namespace", where) == where
+            )
+            for rule in role["rules"]:
+                for group in rule.get("apiGroups", ()):
+                    for resource in rule["resources"]:
+                        for verb in rule["verbs"]:
+                            for name in rule.get("resourceNames", ("",)):
+                                yield Right(subject["name"], verb, group, resource, where, name)
+
+
+def used(logs: Path) -> Iterator[Right]:
+    """What our accounts did; who makes an object by an apply has created it too."""
+    for one in request_log.read(logs):
+        if one.agent.startswith("cardshare") and one.status not in {401, 403}:
+            for verb in (one.verb, *(["create"] if (one.verb, one.status) == ("patch", 201) else ())):
+                yield Right(one.account, verb, one.group, one.resource, one.namespace, one.name)
+
+
+async def hold_volcanos_lease(rig: OpensRig) -> None:
+    """The name of Volcano's scheduler is ours, and so is its Lease."""
+    async with rig(nodes=()) as world:
+        await world.ensure("/api/v1/namespaces", "volcano-system")
+        await world.ensure(LEASES, "volcano")
+        await world.controller("--scheduler-name", "volcano")
+
+        async def held() -> bool:
+            return bool((await world.client.get(f"{LEASES}/volcano")).get("spec", {}).get("holderIdentity"))
+
+        await world.until(held)
+
+
+async def tell_again(rig: OpensRig) -> None:
+    """A pod waits for one cause, for another, and for the first again, of which a former process has told."""
+    node = "/api/v1/nodes/t4-a"
+    async with rig(nodes=NODES[:1]) as world:
+        first = await world.controller()
+        await world.add(pod("large", share(99_999)))
+        before = await world.waits("large", "MiB")
+        await world.client.patch(node, {"spec": {"unschedulable": True}})
+        await world.waits("large", "unschedulable")
+        await world.processes.stop(first)
+        await world.controller(name="second")
+        await world.client.patch(node, {"spec": {"unschedulable": None}})
+        await world.waits("large", before["message"])
+
+        async def counted() -> bool:
+            events = await world.client.list("/api/v1/namespaces/default/events")
+            return any(one["involvedObject"]["name"] == "large" and one["count"] > 1 for one in events)
+
+        await world.until(counted)
+
+
+async def place_a_group_of_kubernetes(rig: OpensRig) -> None:
+    """A group of Kubernetes' own is told that it has its places; Coscheduling's kind is installed beside it."""
+    async with rig(nodes=NODES[:1]) as world:
+        await world.apply([COSCHEDULING])
+        await world.controller()
+        await test_native_groups.test_members_wait_for_their_group_and_it_is_told_that_they_have_their_places(world)
+
+
+async def pod_turned_away(staged: Any) -> None:
+    """A pod that its plugin did not serve is cleared of what could still be served."""
+    node, resource = test_failing_plugins.VGPU, "vgpu-memory"
+    play = test_failing_plugins.test_the_next_pod_gets_its_own_share_after_a_failed_call
+    await play(staged, node, resource, "CUDA_DEVICE_MEMORY_LIMIT_0", "9001m")
+
+
+PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
+    hold_volcanos_lease,
+    tell_again,
+    place_a_group_of_kubernetes,
+    pod_turned_away,
+    test_replicas.test_52_a_lease_that_is_deleted_or_edited_by_hand_is_mended_and_changes_no_leader,
+    test_locks_and_rights.test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them,
+    test_volumes.test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place,
+    test_volumes.test_a_volume_that_is_there_is_given_to_the_claim_on_its_node,
+    test_volcano_jobs.test_a_job_runs_from_its_creation_to_its_end,
+    test_preview.test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere,
+    test_denied_accounts.test_the_pod_tells_of_the_account,
+)
+
+
+async def heal(prepared: Prepared, folder: Path) -> None:
+    """Delete the Secret under the keeper of certificates."""
+    workload = find(prepared.documents, "Deployment", "cardshare-certs-keeper")
+    async with prepared.client() as admin, Processes(prepared.api.logs / "keeper", {}) as processes:
+        runner = Runner(api=prepared.api, admin=admin, processes=processes, folder=folder)
+        keeper, _ = await runner.start("keeper", workload, CERTS_MORE)
+        await _until_said(keeper, "good")
+        await admin.delete(SECRET)
+        await _until_said(keeper, "put back the pair that it had")
+
+
+async def _until_said(running: Running, text: str) -> None:
+    async with asyncio.timeout(30):
+        while text not in running.log_tail():
+            assert running.process.returncode is None, running.log_tail()
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(400)
+async def test_every_right_is_used_and_nothing_beyond_them(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    logs = logs_folder("rights", tmp_path_factory)
+    logs.mkdir(parents=True, exist_ok=True)
+    arguments = (*request_log.write_policy(logs), *test_native_groups.GATES)
+    async with RealApi(binaries_or_skip(), logs=logs, apiserver_args=arguments) as api:
+        prepared = await prepare(api, tmp_path)
+        for at, play in enumerate(PLAYED):
+            folder = tmp_path / str(at)
+            folder.mkdir()
+            openers = {
+                "rig": ending_with_audit(partial(real_rig, prepared, folder, play.__name__)),
+                "staged": ending_with_audit(partial(real_stage, prepared, folder, play.__name__)),
+            }
+            await play(**{name: openers[name] for name in inspect.signature(play).parameters})
+        await heal(prepared, tmp_path)
+    rights = {one for one in granted(prepared.volcano_name) if one.account in ACCOUNTS}
+    uses = set(used(logs))
+    assert sorted(one for one in rights if not any(one.covers(use) for use in uses)) == []
+    assert sorted(use for use in uses if not any(one.covers(use) for one in rights)) == []
