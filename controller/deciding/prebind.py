@@ -172,16 +172,28 @@ class PreBind:
 
     def _end(self, uid: PodUid) -> _Preparation | None:
         work = self._under_way.pop(uid, None)
+        shared = {name for other in self._under_way.values() for name in other.volumes}
         for name in work.volumes if work is not None else ():
-            self._storage.promise(name, "")
+            if name not in shared:
+                self._storage.promise(name, "")
         return work
 
     def _undo(self, work: _Preparation | None) -> None:
-        """Take the node back from the claims that are not bound; what was written may be seen only later (`_tidy`)."""
+        """Take the node back from the claims that are not bound, and that no other pod waits for there.
+
+        What was written may be seen only later (`_tidy`).
+        """
+        shared = self._wanted()
         for key in work.claims if work is not None else ():
             claim = self._storage.claims.get(key)
-            if work is not None and claim is not None and claim.selected_node == work.node and not claim.bound:
+            if work is None or claim is None or claim.bound or key in shared:
+                continue
+            if claim.selected_node == work.node:
                 self._clear(claim, work.pod)
+
+    def _wanted(self) -> set[str]:
+        """The claims that any pod waits for where it has its place."""
+        return {key for work in self._under_way.values() for key in work.claims}
 
     def _clear(self, claim: Claim, pod: Target) -> None:
         self._planner.actions.append(SelectNode(claim=claim, node="", pod=pod))
@@ -206,7 +218,7 @@ class PreBind:
 
     def _tidy(self, now_s: float) -> None:
         """Take the node back from claims of which the pod has not been on its way there for long."""
-        wanted = {key for work in self._under_way.values() for key in work.claims}
+        wanted = self._wanted()
         selected = self._storage.selected
         for key in [key for key in self._idle if key not in selected or key in wanted]:
             del self._idle[key]

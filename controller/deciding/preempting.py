@@ -19,9 +19,10 @@ from controller.deciding.nominations import Nomination
 from controller.deciding.occupants import Occupants
 from controller.deciding.planner import Planner
 from controller.metrics import Metrics
-from core.groups import group_of
+from core.groups import GroupKey, group_of
 from core.model import NodeName, PodUid
-from core.placing.gang import Together
+from core.placing.fairness import taken
+from core.placing.gang import Together, Unit
 from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, victims_for
 from core.waiting import Cause, Wait
 
@@ -156,7 +157,21 @@ class Preempting:
         fork = planner.ledger.fork()
         own = group_of(entry.pod)
         steps = victims_for(fork, planner.search.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
-        return Question(steps, crowd)
+        return Question(self._within_queue(unit, own, steps), crowd)
+
+    def _within_queue(
+        self, unit: Unit, key: GroupKey | None, steps: Generator[None, None, Eviction | None]
+    ) -> Generator[None, None, Eviction | None]:
+        """What *steps* find, unless the queue of *key*, *unit*'s group, then has too little left for it."""
+        found = yield from steps
+        if found is None or not found.victims or key is None:
+            return found
+        left = self._planner.state.books.budget(key, without=found.victims)
+        if left is None:
+            return found
+        pods = {one.pod.uid: one.pod for one in unit.members}
+        takes = (taken(self._planner.ledger, pods[at.pod], at.dialect, at.assignment) for at in found.placements)
+        return None if any(left.spend(amounts) for amounts in takes) else found
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._clock()

@@ -3,7 +3,7 @@
 Kept change by change: a queue is asked for every decision on one of its pods.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.grouping.admitting import shown
@@ -77,14 +77,19 @@ class Books:
         """Whether a queue limits what members of *key* may take."""
         return any(queue.capability for queue in self._above(key))
 
-    def budget(self, key: GroupKey) -> Budget | None:
-        """What members of *key* may still take; None where no queue limits them."""
+    def budget(self, key: GroupKey, *, without: Collection[PodUid] = ()) -> Budget | None:
+        """What members of *key* may still take, once those *without* have left; None where no queue limits them."""
         queues = self._above(key)
         if not any(queue.capability for queue in queues):
             return None
         if self._version != self._groups.version:
             self._add_up()
-        return budget(queues, self._sums)
+        left = budget(queues, self._sums)
+        if left is not None:
+            for key_of, amounts in (self._held[uid] for uid in without if uid in self._held):
+                for name in self._names(key_of):
+                    left.free(name, amounts)
+        return left
 
     def _add(self, key: GroupKey | None, amounts: Mapping[str, int], times: int) -> None:
         _sum(self._by_group.setdefault(key, {}), amounts, times)

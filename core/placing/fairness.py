@@ -77,6 +77,13 @@ class Budget:
             if amounts.get(resource, 0) > max(left, 0)
         )
 
+    def free(self, queue: str, amounts: Mapping[str, int]) -> None:
+        """*amounts* are held of *queue* no more."""
+        for resource, amount in amounts.items():
+            if (queue, resource) in self.left:
+                left, limit = self.left[queue, resource]
+                self.left[queue, resource] = left + amount, limit
+
     def copy(self) -> "Budget":
         """The same, to be spent apart."""
         return Budget(dict(self.left))

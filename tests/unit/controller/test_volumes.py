@@ -420,3 +420,33 @@ def test_without_a_volume_or_a_provisioner_a_claim_is_told_to_be_unbound():
     shows(world, StorageKind.VOLUMES, local("v", "a"))
     world.passes(0.1)
     assert [one.volume.name for one in world.actions(GiveVolume)] == ["v"]
+
+
+def test_a_claim_that_another_pod_waits_for_there_keeps_its_node():
+    world = later_world("a1")
+    world.adds(mounting("p", "data"), mounting("q", "data"))
+    world.plan()
+    assert {one.node for one in world.actions(SelectNode)} == {"a1"}
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name="a1", version="8"))
+    world.passes(0.6)
+    world.gone("q")
+    world.passes(0.6)
+    assert not world.actions(SelectNode)
+    world.gone("p")
+    world.passes(0.6)
+    assert [one.node for one in world.actions(SelectNode)] == [""]
+
+
+def test_a_volume_that_another_pod_waits_for_stays_promised_to_its_claim():
+    none = later(provisioner="kubernetes.io/no-provisioner")
+    world = later_world(
+        "a1", storage_class=none, volumes=[local("v", "a")], claims=[waiting_claim(), waiting_claim("d2")]
+    )
+    world.adds(mounting("p", "data"), mounting("q", "data"), mounting("r", "d2"))
+    world.plan()
+    world.gone("q")
+    world.passes(0.6)
+    assert {one.claim.key for one in world.actions(GiveVolume)} == {"default/data"}
+    world.gone("p")
+    world.passes(0.6)
+    assert [one.claim.key for one in world.actions(GiveVolume)] == ["default/d2"]

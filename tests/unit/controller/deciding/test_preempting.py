@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from controller.actions import Announce, Preempt, Unnominate
-from core.groups import GroupKey, GroupKind, GroupSpec
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Phase, Requirement
 from core.wire.disruptions import DisruptionBudget
-from tests.support.worlds.world import World, node, pod
+from tests.support.worlds.world import NUMBER, World, node, pod
 
 MIB = 10_000
 GROUP = "scheduling.k8s.io/group-name"
@@ -252,3 +252,51 @@ def test_a_gang_has_room_made_on_several_nodes_and_a_gang_leaves_whole():
     found.gone("old-1")
     assert {"new-0", "new-1"} <= placed(found)
     assert [one for one in found.actions(Announce) if one.reason == "Preempting"]
+
+
+def queued(found, *members, cards, least=1):
+    """Show a group for each of *members* in one queue, which may hold *cards*."""
+    keys = [GroupKey(GroupKind.VOLCANO, "default", name) for name in members]
+    specs = [GroupSpec(key=key, uid=key.name, resource_version="1", min_member=least, queue="team") for key in keys]
+    found.groups_are(*specs, queues=[QueueSpec(name="team", capability={NUMBER: cards})])
+
+
+def test_nobody_leaves_for_a_pod_whose_queue_has_no_room_for_it_then():
+    found = world(node("n1"), node("n2"))
+    queued(found, "g", cards=1)
+    found.adds(pod("mine", memory=MIB, priority=10, annotations={GROUP: "g"}))
+    found.placed()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}))
+    waits(found)
+    found.passes(100.0)
+    assert asks(found) == {}
+    found.gone("mine")
+    assert "high" in placed(found)
+
+
+def test_a_pod_of_the_same_queue_leaves_its_part_of_that_too():
+    found = world()
+    queued(found, "g", cards=1)
+    full(found, "low", annotations={GROUP: "g"})
+    found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}))
+    waits(found)
+    assert asks(found) == {"high": ["low"]}
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low")
+    found.gone("low")
+    assert placed(found) == {"high"}
+
+
+def test_nobody_leaves_for_a_gang_whose_queue_others_have_filled_since():
+    found = world(node("n1"), node("n2"), node("small", cards=2, memory=500))
+    queued(found, "g", "others", cards=2, least=2)
+    full(found, "low-0", "low-1")
+    found.adds(*(pod(f"high-{at}", memory=MIB, priority=10, annotations={GROUP: "g"}) for at in range(2)))
+    found.plan()
+    found.passes(10.0)
+    found.adds(*(pod(f"other-{at}", memory=500, priority=1, annotations={GROUP: "others"}) for at in range(2)))
+    assert {"other-0", "other-1"} <= placed(found)
+    waits(found)
+    found.passes(100.0)
+    assert asks(found) == {}
