@@ -271,7 +271,7 @@ class Topology:
         if peers is None or facts is None:
             return ()
         view = self._view(peers)
-        return tuple(dict.fromkeys(part.why_node(facts) for part in view.parts if name in part.refused))
+        return tuple(dict.fromkeys(part.why(facts) for part in view.parts if name in part.refused))
 
     def refuses_new(self, peers: Peers | None, labels: Labels) -> bool:
         """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
@@ -401,7 +401,7 @@ class Topology:
         for part in view.parts:
             for name in self._to_judge(part, dirty):
                 facts = self._facts.get(name)
-                refused = facts is not None and part.refuses_node(facts)
+                refused = facts is not None and part.refuses(facts)
                 if refused != (name in part.refused):
                     view.flip(name, part, refused=refused)
                     self._moved[view] = None

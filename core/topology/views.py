@@ -26,8 +26,8 @@ class Counter:
         self.views: Final[dict[View, None]] = {}
 
 
-class Part:
-    """One thing that is asked of the domains of nodes, as a view keeps it up."""
+class _Counted:
+    """What the parts of a view have in common: whom they count, and which nodes they refuse."""
 
     def __init__(self, counter: Counter) -> None:
         self.counter: Final = counter
@@ -38,36 +38,8 @@ class Part:
         """How many nodes it keeps something of."""
         return len(self.counter.by_node) + len(self.refused)
 
-    def take(self, name: NodeName, facts: NodeFacts | None) -> None:
-        """Count what is on the node *name* as it is now; None: it is gone."""
-        raise NotImplementedError
 
-    def changed(self) -> Iterable[Domain] | None:
-        """The domains of which the verdict may have changed since this was last asked; None: any."""
-        raise NotImplementedError
-
-    def refuses_node(self, facts: NodeFacts) -> bool:
-        """Whether it refuses a node."""
-        return self.refuses(facts.labels)
-
-    def refuses(self, labels: Labels) -> bool:
-        """Whether it refuses a node with *labels*."""
-        raise NotImplementedError
-
-    def refuses_new(self, labels: Labels) -> bool:
-        """Whether it would refuse a new node with *labels*, and a name of its own."""
-        return self.refuses(labels)
-
-    def why_node(self, facts: NodeFacts) -> Obstacle:
-        """Why it refuses a node."""
-        return self.why(facts.labels)
-
-    def why(self, labels: Labels) -> Obstacle:
-        """Why it refuses a node with *labels*."""
-        raise NotImplementedError
-
-
-class _Mounts(Part):
+class _Mounts(_Counted):
     """Disks that stand in pods, and how many volumes a node attaches; a matter of each node by itself."""
 
     def __init__(self, counter: Counter, uses: Uses, volumes: Volumes) -> None:
@@ -81,17 +53,17 @@ class _Mounts(Part):
     def changed(self) -> Iterable[Domain] | None:
         return ()
 
-    def refuses_node(self, facts: NodeFacts) -> bool:
+    def refuses(self, facts: NodeFacts) -> bool:
         return next(self._volumes.obstacles(self._uses, facts.name), None) is not None
 
-    def refuses(self, labels: Labels) -> bool:
+    def refuses_new(self, labels: Labels) -> bool:
         return False
 
-    def why_node(self, facts: NodeFacts) -> Obstacle:
+    def why(self, facts: NodeFacts) -> Obstacle:
         return next(self._volumes.obstacles(self._uses, facts.name))
 
 
-class _ByPresence(Part):
+class _ByPresence(_Counted):
     """What asks only whether anybody is in a domain; domains by each of *keys*."""
 
     def __init__(self, counter: Counter, keys: tuple[str, ...]) -> None:
@@ -134,11 +106,15 @@ class _Apart(_ByPresence):
         super().__init__(counter, (key,))
         self._of_others: Final = of_others
 
-    def refuses(self, labels: Labels) -> bool:
+    def refuses(self, facts: NodeFacts) -> bool:
+        return self.refuses_new(facts.labels)
+
+    def refuses_new(self, labels: Labels) -> bool:
         (key,) = self.keys
         return key in labels and (key, labels[key]) in self.by_domain
 
-    def why(self, labels: Labels) -> Obstacle:
+    def why(self, facts: NodeFacts) -> Obstacle:
+        del facts
         whose = "anti-affinity of another pod" if self._of_others else "pod anti-affinity"
         return Obstacle(f"{whose} by {self.keys[0]}", f"shares its {self.keys[0]} with no such pod")
 
@@ -157,8 +133,8 @@ class _Near(_ByPresence):
         changed = super().changed()
         return changed if known == first else None
 
-    def refuses(self, labels: Labels) -> bool:
-        return not all(key in labels for key in self.keys) or self._is_lonely(labels)
+    def refuses(self, facts: NodeFacts) -> bool:
+        return not all(key in facts.labels for key in self.keys) or self._is_lonely(facts.labels)
 
     def refuses_new(self, labels: Labels) -> bool:
         return not all(key in labels or key == _HOSTNAME for key in self.keys) or self._is_lonely(labels)
@@ -168,15 +144,15 @@ class _Near(_ByPresence):
             return False
         return not all((key, labels.get(key, "")) in self.by_domain for key in self.keys)
 
-    def why(self, labels: Labels) -> Obstacle:
-        missing = next((key for key in self.keys if key not in labels), None)
+    def why(self, facts: NodeFacts) -> Obstacle:
+        missing = next((key for key in self.keys if key not in facts.labels), None)
         if missing is not None:
             return _no_label("pod affinity", missing)
         keys = ", ".join(self.keys)
         return Obstacle(f"pod affinity by {keys}", f"shares its {keys} with such a pod")
 
 
-class _Spread(Part):
+class _Spread(_Counted):
     """No domain may have more of some pods than the one with fewest, by more than so many.
 
     Only nodes that have the labels of all constraints of the pod count, and its affinity and taints if it says so.
@@ -252,8 +228,8 @@ class _Spread(Part):
         known, self._least = self._least, self._fewest()
         return changed if known == self._least else None
 
-    def refuses(self, labels: Labels) -> bool:
-        value = labels.get(self._asked.key)
+    def refuses(self, facts: NodeFacts) -> bool:
+        value = facts.labels.get(self._asked.key)
         if value is None:
             return True
         return self._pods.get(value, 0) + self._asked.counts_itself - self._least > self._asked.max_skew
@@ -265,13 +241,20 @@ class _Spread(Part):
         least = self._least if value in self._nodes else 0
         return self._pods.get(value, 0) + self._asked.counts_itself - least > self._asked.max_skew
 
-    def why(self, labels: Labels) -> Obstacle:
-        value = labels.get(self._asked.key)
+    def why(self, facts: NodeFacts) -> Obstacle:
+        value = facts.labels.get(self._asked.key)
         if value is None:
             return _no_label("topology spread", self._asked.key)
         at_most = self._asked.max_skew + self._least - self._asked.counts_itself
         until = f"shares its {self._asked.key} with at most {at_most} such pods"
         return Obstacle(f"topology spread by {self._asked.key}", until)
+
+
+# One thing that is asked of nodes, as a view keeps it up. `take`: count what is on a node as it is now (None: it is
+# gone). `changed`: the domains of which the verdict may have changed since this was last asked; None: any. `refuses`:
+# whether it refuses a node, and `why`. `refuses_new`: whether it would refuse a new node with such labels and a name of
+# its own.
+Part = _Mounts | _Apart | _Near | _Spread
 
 
 class View:

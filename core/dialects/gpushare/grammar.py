@@ -43,6 +43,11 @@ class Capacity(NamedTuple):
     memory: int | None
     unhealthy: frozenset[int]
 
+    @property
+    def sold_by(self) -> str:
+        """The resource by which its cards are asked for: where there is memory to share, they are not sold whole."""
+        return MEMORY_RESOURCE if self.memory else NUMBER_RESOURCE
+
 
 class Request(NamedTuple):
     """What a pod asks of one resource, for all containers together; amounts: of each of them that asks."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Capacity, Request, relaxed
+from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.port import CardShare, DialectSpec, Hole, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
@@ -20,10 +20,6 @@ class GpuMemory(Mode):
 
     name = DialectName("gpu_memory")
     resource = MEMORY_RESOURCE
-
-    def sells(self, capacity: Capacity) -> bool:
-        """A node with memory to share."""
-        return bool(capacity.memory)
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The card that *request* gets under *policy*, or None: one card per pod, always."""

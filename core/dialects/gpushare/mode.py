@@ -9,7 +9,7 @@ from core import names
 from core.dialects.gpushare import cards as _cards
 from core.dialects.gpushare import grammar, handoff
 from core.dialects.gpushare.cards import Assignment, Card
-from core.dialects.gpushare.grammar import Capacity, Request
+from core.dialects.gpushare.grammar import Request
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Node, Pod
 from core.port import Complaint, Held, InFlight, Offer, Reason, Stamp, Violation
@@ -27,10 +27,6 @@ class Mode:
 
     name: DialectName
     resource: str
-
-    def sells(self, capacity: Capacity) -> bool:
-        """Whether the cards of a node with *capacity* are sold in this mode."""
-        raise NotImplementedError
 
     def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks."""
@@ -63,7 +59,7 @@ class Mode:
             capacity = grammar.capacity_of(node)
         except InvalidRequestError as error:
             return Complaint(dialect=self.name, field=error.field, problem=f"found {error.found}; {error.remedy}")
-        if capacity is None or not self.sells(capacity):
+        if capacity is None or capacity.sold_by != self.resource:
             return None
         return Offer(cards=_cards.cards_of(capacity, self.name))
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
-from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Capacity, Request, relaxed
+from core.dialects.gpushare.grammar import MAX_CARDS, NUMBER_RESOURCE, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
@@ -35,10 +35,6 @@ class GpuNumber(Mode):
 
     name = DialectName("gpu_number")
     resource = NUMBER_RESOURCE
-
-    def sells(self, capacity: Capacity) -> bool:
-        """A node that shares no memory."""
-        return not capacity.memory
 
     def violations(self, asked: Request, pod: AnyPod) -> tuple[Violation, ...]:
         """Why *pod* may not ask what it asks, an index list of another length included."""
