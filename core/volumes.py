@@ -1,4 +1,4 @@
-"""Where pods may be by their volumes: what is known of the cluster's storage, and which pods use which of it where.
+"""Where pods may be by their volumes: which of the cluster's storage (`core.storage`) they need, and who uses it where.
 
 Whether a pod's claims let it be placed at all, and on which nodes by their labels, `needs` says; what depends on other
 pods of a node (`Uses`) is judged for each node, by `obstacles`. A cluster whose pods have no claims pays nothing.
@@ -6,21 +6,22 @@ Source: Kubernetes documentation, "Persistent Volumes", "Storage Classes", "Stor
 Limits"; kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from core import names
-from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
+from core.claims import Claim, NodeDrivers, StorageClass, StorageKind, Volume
+from core.counts import add
 from core.errors import quoted
 from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
 from core.nodefit import NodeFacts, is_any, satisfies
+from core.storage import Storage
 from core.waiting import Cause, Wait
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _NAME: Final = "metadata.name"
-_K = TypeVar("_K", str, NodeName)
 
 _NO_ZONE: Final = tuple([Requirement(key=key, operator="DoesNotExist") for key in names.ZONES])
 
@@ -89,163 +90,6 @@ class _DiskUse:
         return twin
 
 
-class Storage:
-    """What the API server says of storage, the same for a ledger and its forks.
-
-    Attributes:
-        unread: the kinds that are not known yet, or may not be read.
-        changed: claims, volumes and classes that changed, by kind and name; the reader takes them out.
-    """
-
-    def __init__(self) -> None:
-        self.unread: Final[dict[StorageKind, None]] = dict.fromkeys(StorageKind)
-        self.changed: Final[dict[tuple[StorageKind, str], None]] = {}
-        self.claims: Final[dict[str, Claim]] = {}
-        self.volumes: Final[dict[str, Volume]] = {}
-        self.classes: Final[dict[str, StorageClass]] = {}
-        self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
-        self.drivers: Final[dict[str, Driver]] = {}
-        self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
-        # Claims that are to be provisioned on a node, and are not bound yet.
-        self.selected: Final[dict[str, None]] = {}
-        # By driver, on how many nodes it has a limit; and volumes by class.
-        self.limited: Final[dict[str, int]] = {}
-        self.by_class: Final[dict[str, dict[str, None]]] = {}
-        # Volumes that are promised to a claim, by name, until the API server says so.
-        self.promised: Final[dict[str, str]] = {}
-
-    def set_claim(self, claim: Claim) -> bool:
-        """A claim appeared or changed; whether anything but its version did."""
-        before = self.claims.get(claim.key)
-        self.claims[claim.key] = claim
-        if claim.selected_node and not claim.bound:
-            self.selected[claim.key] = None
-        else:
-            self.selected.pop(claim.key, None)
-        if before is not None and before._replace(version=claim.version) == claim:
-            return False
-        self.changed[StorageKind.CLAIMS, claim.key] = None
-        return True
-
-    def remove_claim(self, key: str) -> bool:
-        """A claim is gone."""
-        self.changed[StorageKind.CLAIMS, key] = None
-        self.selected.pop(key, None)
-        return self.claims.pop(key, None) is not None
-
-    def set_volume(self, volume: Volume) -> None:
-        """A volume appeared or changed."""
-        before = self.volumes.get(volume.name)
-        self.volumes[volume.name] = volume
-        if before is not None and before._replace(version=volume.version) == volume:
-            return
-        if before is not None:
-            self._leave_class(before)
-        self.by_class.setdefault(volume.storage_class, {})[volume.name] = None
-        if self.promised.get(volume.name) == volume.claim:
-            del self.promised[volume.name]
-        self._volume_changed(volume)
-
-    def remove_volume(self, name: str) -> None:
-        """A volume is gone."""
-        before = self.volumes.pop(name, None)
-        self.promised.pop(name, None)
-        if before is not None:
-            self._leave_class(before)
-            self._volume_changed(before)
-
-    def _leave_class(self, volume: Volume) -> None:
-        there = self.by_class[volume.storage_class]
-        there.pop(volume.name, None)
-        if not there:
-            del self.by_class[volume.storage_class]
-
-    def _volume_changed(self, volume: Volume) -> None:
-        self.changed[StorageKind.VOLUMES, volume.name] = None
-        if not volume.claim_uid:
-            # Any claim of its class may be bound to it.
-            self.changed[StorageKind.CLASSES, volume.storage_class] = None
-
-    def promise(self, name: str, claim: str) -> None:
-        """A volume is promised to a claim, or, if that is "", to none any more."""
-        if claim:
-            self.promised[name] = claim
-        elif self.promised.pop(name, None) is None:
-            return
-        if name in self.volumes:
-            self.changed[StorageKind.CLASSES, self.volumes[name].storage_class] = None
-
-    def set_class(self, found: StorageClass) -> None:
-        """A class appeared or changed."""
-        if self.classes.get(found.name) != found:
-            self.classes[found.name] = found
-            self.changed[StorageKind.CLASSES, found.name] = None
-
-    def remove_class(self, name: str) -> None:
-        """A class is gone."""
-        self.classes.pop(name, None)
-        self.changed[StorageKind.CLASSES, name] = None
-
-    def set_driver(self, driver: Driver) -> None:
-        """A driver appeared or changed."""
-        before = self.drivers.get(driver.name)
-        self.drivers[driver.name] = driver
-        if before != driver:
-            self._driver_changed(driver.name)
-
-    def remove_driver(self, name: str) -> None:
-        """A driver is gone."""
-        if self.drivers.pop(name, None) is not None:
-            self._driver_changed(name)
-
-    def _driver_changed(self, name: str) -> None:
-        for one in self.classes.values():
-            if one.provisioner == name:
-                self.changed[StorageKind.CLASSES, one.name] = None
-
-    def set_capacity(self, capacity: Capacity) -> None:
-        """What is left somewhere is told, or another amount."""
-        there = self.capacities.setdefault(capacity.storage_class, {})
-        if there.get(capacity.key) != capacity:
-            there[capacity.key] = capacity
-            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
-
-    def remove_capacity(self, capacity: Capacity) -> None:
-        """What is left somewhere is told no more."""
-        there = self.capacities.get(capacity.storage_class, {})
-        if there.pop(capacity.key, None) is not None:
-            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
-        if not there:
-            self.capacities.pop(capacity.storage_class, None)
-
-    def set_limits(self, found: NodeDrivers) -> bool:
-        """How many volumes a node attaches; whether that is another number."""
-        before = self.limits.get(found.node, {})
-        if before == found.limits:
-            return False
-        for limits, by in ((before, -1), (found.limits, 1)):
-            for driver in limits:
-                self.limited[driver] = self.limited.get(driver, 0) + by
-                if not self.limited[driver]:
-                    del self.limited[driver]
-        if found.limits:
-            self.limits[found.node] = found.limits
-        else:
-            self.limits.pop(found.node, None)
-        return True
-
-    def attached_by(self, key: str) -> tuple[str, str]:
-        """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""
-        claim = self.claims.get(key)
-        if claim is None:
-            return "", ""
-        if claim.volume:
-            volume = self.volumes.get(claim.volume)
-            return (volume.driver, volume.handle) if volume is not None else ("", "")
-        found = self.classes.get(claim.storage_class)
-        return (found.provisioner, f"claim {key}") if found is not None else ("", "")
-
-
 class Volumes:
     """The pods of one ledger by the volumes that they use.
 
@@ -274,8 +118,8 @@ class Volumes:
     def move(self, mounted: Mounted, node: NodeName, by: int) -> None:
         """A pod with *mounted* came to *node* (*by* 1), or left it (-1)."""
         for key in mounted.claims:
-            _count(self._by_claim.setdefault(key, {}), node, by)
-            _count(self._on_node.setdefault(node, {}), key, by)
+            add(self._by_claim.setdefault(key, {}), node, by)
+            add(self._on_node.setdefault(node, {}), key, by)
             if not self._by_claim[key]:
                 del self._by_claim[key]
                 self.freed[key] = None
@@ -589,11 +433,3 @@ def reach(volume: Volume) -> Iterator[Alternatives]:
             other = replace(within[0], key=names.OLD_ZONES[key])
             found.append((Requirement(key=key, operator="DoesNotExist"), other))
         yield tuple(found)
-
-
-def _count(counts: dict[_K, int], key: _K, by: int) -> None:
-    left = counts.get(key, 0) + by
-    if left:
-        counts[key] = left
-    else:
-        counts.pop(key, None)

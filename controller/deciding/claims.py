@@ -14,7 +14,8 @@ from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.wake import Happening, storage_happening
 from core.claims import Claim, NodeDrivers, StorageKind, Volume
-from core.volumes import Storage, Volumes
+from core.storage import Storage
+from core.volumes import Volumes
 from core.waiting import Cause
 
 _SLICE: Final = 512

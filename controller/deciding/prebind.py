@@ -25,7 +25,8 @@ from core.claims import Claim, StorageKind
 from core.errors import quoted
 from core.ledger import Placement
 from core.model import NO_VOLUMES, NodeName, PodUid
-from core.volumes import Storage, Volumes
+from core.storage import Storage
+from core.volumes import Volumes
 from core.waiting import Cause, Wait
 
 _LOOK_S: Final = 0.5

@@ -9,11 +9,13 @@ a cluster without such terms pays nothing. Volumes that pods use are counted by 
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
+from core.counts import add
 from core.model import NO_PEERS, NO_VOLUMES, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
+from core.storage import Storage
 from core.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
 from core.topology.views import Counter, Part, View, mounts, parts_of
-from core.volumes import NOT_MOUNTED, Needs, Obstacle, Storage, Uses, Volumes, mounted_by
+from core.volumes import NOT_MOUNTED, Needs, Obstacle, Uses, Volumes, mounted_by
 from core.waiting import Wait
 
 # So many views are kept, and so many nodes all told that stand in one, of which each takes about 100 bytes: 150 MB. A
@@ -157,7 +159,7 @@ class Topology:
             self.volumes.move(seat.mounted, seat.node, by)
         if self._alike is not None:
             alike = self._alike_to(self._alike, seat)
-            _count(alike.by_node, seat.node, by)
+            add(alike.by_node, seat.node, by)
             for counter in alike.counters:
                 self._count(counter, seat.node, by)
             if not alike.by_node:
@@ -184,7 +186,7 @@ class Topology:
             del self._rules[rule]
 
     def _count(self, counter: Counter, node: NodeName, by: int) -> None:
-        _count(counter.by_node, node, by)
+        add(counter.by_node, node, by)
         self._soil(counter, node)
 
     def _touch(self, node: NodeName) -> None:
@@ -361,7 +363,7 @@ class Topology:
     def _count_all(self) -> None:
         self._alike = {}
         for seat in self._seats.values():
-            _count(self._alike_to(self._alike, seat).by_node, seat.node, 1)
+            add(self._alike_to(self._alike, seat).by_node, seat.node, 1)
 
     def _alike_to(self, alike: dict[str, dict[object, _Alike]], seat: Seat) -> _Alike:
         there = alike.setdefault(seat.namespace, {})
@@ -382,7 +384,7 @@ class Topology:
                     if self._are(alike, some):
                         alike.counters.append(counter)
                         for node, count in alike.by_node.items():
-                            _count(counter.by_node, node, count)
+                            add(counter.by_node, node, count)
         return counter
 
     def _domain(self, key: str) -> None:
@@ -436,11 +438,3 @@ class Topology:
 
 def _key(seat: Seat) -> object:
     return seat.deleting, frozenset(seat.labels.items())
-
-
-def _count(by_node: dict[NodeName, int], node: NodeName, by: int) -> None:
-    left = by_node.get(node, 0) + by
-    if left:
-        by_node[node] = left
-    else:
-        by_node.pop(node, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from core import nodefit
+from core.counts import add
 from core.model import NodeConstraints, NodeName
 from core.nodefit import NodeFacts
 from core.topology.peers import Evenly, Labels, Peers, Rule, Who
@@ -85,13 +86,9 @@ class _ByPresence(_Counted):
                 self._add(domain, count)
 
     def _add(self, domain: Domain, count: int) -> None:
-        before = self.by_domain.get(domain, 0)
-        after = before + count
-        if after:
-            self.by_domain[domain] = after
-        else:
-            self.by_domain.pop(domain, None)
-        if not before or not after:
+        was = domain in self.by_domain
+        add(self.by_domain, domain, count)
+        if was != (domain in self.by_domain):
             self._changed.add(domain)
 
     def changed(self) -> Iterable[Domain] | None:
@@ -204,21 +201,14 @@ class _Spread(_Counted):
         there = self._nodes.get(value, 0)
         held = self._pods.get(value, 0)
         if there:
-            self._level(held, -1)
+            add(self._levels, held, -1)
         if there + nodes:
             self._nodes[value], self._pods[value] = there + nodes, held + pods
-            self._level(held + pods, 1)
+            add(self._levels, held + pods, 1)
         else:
             self._nodes.pop(value, None)
             self._pods.pop(value, None)
         self._changed.add((self._asked.key, value))
-
-    def _level(self, pods: int, domains: int) -> None:
-        left = self._levels.get(pods, 0) + domains
-        if left:
-            self._levels[pods] = left
-        else:
-            self._levels.pop(pods, None)
 
     def _fewest(self) -> int:
         return 0 if len(self._nodes) < self._asked.min_domains else min(self._levels, default=0)

@@ -1,0 +1,163 @@
+"""What the API server says of the cluster's storage, by name and class, and of what of it something changed."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
+from core.counts import add
+from core.model import NodeName
+
+
+class Storage:
+    """What the API server says of storage, the same for a ledger and its forks.
+
+    Attributes:
+        unread: the kinds that are not known yet, or may not be read.
+        changed: claims, volumes and classes that changed, by kind and name; the reader takes them out.
+    """
+
+    def __init__(self) -> None:
+        self.unread: Final[dict[StorageKind, None]] = dict.fromkeys(StorageKind)
+        self.changed: Final[dict[tuple[StorageKind, str], None]] = {}
+        self.claims: Final[dict[str, Claim]] = {}
+        self.volumes: Final[dict[str, Volume]] = {}
+        self.classes: Final[dict[str, StorageClass]] = {}
+        self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
+        self.drivers: Final[dict[str, Driver]] = {}
+        self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
+        # Claims that are to be provisioned on a node, and are not bound yet.
+        self.selected: Final[dict[str, None]] = {}
+        # By driver, on how many nodes it has a limit; and volumes by class.
+        self.limited: Final[dict[str, int]] = {}
+        self.by_class: Final[dict[str, dict[str, None]]] = {}
+        # Volumes that are promised to a claim, by name, until the API server says so.
+        self.promised: Final[dict[str, str]] = {}
+
+    def set_claim(self, claim: Claim) -> bool:
+        """A claim appeared or changed; whether anything but its version did."""
+        before = self.claims.get(claim.key)
+        self.claims[claim.key] = claim
+        if claim.selected_node and not claim.bound:
+            self.selected[claim.key] = None
+        else:
+            self.selected.pop(claim.key, None)
+        if before is not None and before._replace(version=claim.version) == claim:
+            return False
+        self.changed[StorageKind.CLAIMS, claim.key] = None
+        return True
+
+    def remove_claim(self, key: str) -> bool:
+        """A claim is gone."""
+        self.changed[StorageKind.CLAIMS, key] = None
+        self.selected.pop(key, None)
+        return self.claims.pop(key, None) is not None
+
+    def set_volume(self, volume: Volume) -> None:
+        """A volume appeared or changed."""
+        before = self.volumes.get(volume.name)
+        self.volumes[volume.name] = volume
+        if before is not None and before._replace(version=volume.version) == volume:
+            return
+        if before is not None:
+            self._leave_class(before)
+        self.by_class.setdefault(volume.storage_class, {})[volume.name] = None
+        if self.promised.get(volume.name) == volume.claim:
+            del self.promised[volume.name]
+        self._volume_changed(volume)
+
+    def remove_volume(self, name: str) -> None:
+        """A volume is gone."""
+        before = self.volumes.pop(name, None)
+        self.promised.pop(name, None)
+        if before is not None:
+            self._leave_class(before)
+            self._volume_changed(before)
+
+    def _leave_class(self, volume: Volume) -> None:
+        there = self.by_class[volume.storage_class]
+        there.pop(volume.name, None)
+        if not there:
+            del self.by_class[volume.storage_class]
+
+    def _volume_changed(self, volume: Volume) -> None:
+        self.changed[StorageKind.VOLUMES, volume.name] = None
+        if not volume.claim_uid:
+            # Any claim of its class may be bound to it.
+            self.changed[StorageKind.CLASSES, volume.storage_class] = None
+
+    def promise(self, name: str, claim: str) -> None:
+        """A volume is promised to a claim, or, if that is "", to none any more."""
+        if claim:
+            self.promised[name] = claim
+        elif self.promised.pop(name, None) is None:
+            return
+        if name in self.volumes:
+            self.changed[StorageKind.CLASSES, self.volumes[name].storage_class] = None
+
+    def set_class(self, found: StorageClass) -> None:
+        """A class appeared or changed."""
+        if self.classes.get(found.name) != found:
+            self.classes[found.name] = found
+            self.changed[StorageKind.CLASSES, found.name] = None
+
+    def remove_class(self, name: str) -> None:
+        """A class is gone."""
+        self.classes.pop(name, None)
+        self.changed[StorageKind.CLASSES, name] = None
+
+    def set_driver(self, driver: Driver) -> None:
+        """A driver appeared or changed."""
+        before = self.drivers.get(driver.name)
+        self.drivers[driver.name] = driver
+        if before != driver:
+            self._driver_changed(driver.name)
+
+    def remove_driver(self, name: str) -> None:
+        """A driver is gone."""
+        if self.drivers.pop(name, None) is not None:
+            self._driver_changed(name)
+
+    def _driver_changed(self, name: str) -> None:
+        for one in self.classes.values():
+            if one.provisioner == name:
+                self.changed[StorageKind.CLASSES, one.name] = None
+
+    def set_capacity(self, capacity: Capacity) -> None:
+        """What is left somewhere is told, or another amount."""
+        there = self.capacities.setdefault(capacity.storage_class, {})
+        if there.get(capacity.key) != capacity:
+            there[capacity.key] = capacity
+            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
+
+    def remove_capacity(self, capacity: Capacity) -> None:
+        """What is left somewhere is told no more."""
+        there = self.capacities.get(capacity.storage_class, {})
+        if there.pop(capacity.key, None) is not None:
+            self.changed[StorageKind.CLASSES, capacity.storage_class] = None
+        if not there:
+            self.capacities.pop(capacity.storage_class, None)
+
+    def set_limits(self, found: NodeDrivers) -> bool:
+        """How many volumes a node attaches; whether that is another number."""
+        before = self.limits.get(found.node, {})
+        if before == found.limits:
+            return False
+        for limits, by in ((before, -1), (found.limits, 1)):
+            for driver in limits:
+                add(self.limited, driver, by)
+        if found.limits:
+            self.limits[found.node] = found.limits
+        else:
+            self.limits.pop(found.node, None)
+        return True
+
+    def attached_by(self, key: str) -> tuple[str, str]:
+        """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return "", ""
+        if claim.volume:
+            volume = self.volumes.get(claim.volume)
+            return (volume.driver, volume.handle) if volume is not None else ("", "")
+        found = self.classes.get(claim.storage_class)
+        return (found.provisioner, f"claim {key}") if found is not None else ("", "")
