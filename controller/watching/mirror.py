@@ -24,7 +24,7 @@ from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.namespaces import Namespace, decode_namespace
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
-from core.wire.pods import decode_pod, salvage_pod
+from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.storage import (
     decode_capacity,
@@ -34,6 +34,7 @@ from core.wire.storage import (
     decode_driver,
     decode_volume,
 )
+from core.wire.unreadable_pods import salvage_pod
 from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, page_decoder

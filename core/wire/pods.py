@@ -5,7 +5,7 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -15,24 +15,19 @@ import msgspec
 from core import names
 from core.errors import InvalidRequestError, quoted
 from core.model import (
-    NO_PEERS,
-    NO_VOLUMES,
     Container,
-    Disk,
     NodeConstraints,
-    PeerTerm,
     PeerTerms,
     Phase,
     Pod,
     PodUid,
     PodVolumes,
-    Spread,
-    Toleration,
 )
 from core.wire import reading
 from core.wire.objects import Owner, Presence, Time
+from core.wire.pod_places import Affinity, SpreadObject, TolerationObject, constraints_of, peers_of
+from core.wire.pod_volumes import VolumeObject, volumes_of
 from core.wire.reading import Quantity
-from core.wire.selecting import Selector, Terms, alternatives, selector_of
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -65,86 +60,6 @@ class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ports: tuple[_Port, ...] | None = None
 
 
-class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    topology_key: str = ""
-    label_selector: Selector | None = None
-    namespaces: tuple[str, ...] | None = None
-    namespace_selector: Selector | None = None
-    match_label_keys: tuple[str, ...] | None = None
-    mismatch_label_keys: tuple[str, ...] | None = None
-
-
-class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: tuple[_PodTerm, ...] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class _Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_affinity: _NodeAffinity | None = None
-    pod_affinity: _PodAffinity | None = None
-    pod_anti_affinity: _PodAffinity | None = None
-
-
-class _Toleration(msgspec.Struct, frozen=True, gc=False):
-    key: str | None = ""
-    operator: str | None = ""
-    value: str | None = ""
-    effect: str | None = ""
-
-
-class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    when_unsatisfiable: str = ""
-    topology_key: str = ""
-    max_skew: int | None = 1
-    label_selector: Selector | None = None
-    min_domains: int | None = 1
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-    match_label_keys: tuple[str, ...] | None = None
-
-
-class _ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    claim_name: str = ""
-
-
-class _GceDisk(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pd_name: str = ""
-    read_only: bool | None = False
-
-
-class _AwsDisk(msgspec.Struct, frozen=True, gc=False):
-    volume_id: str = msgspec.field(default="", name="volumeID")
-
-
-class _Rbd(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    monitors: tuple[str, ...] | None = None
-    pool: str | None = "rbd"
-    image: str = ""
-    read_only: bool | None = False
-
-
-class _Iscsi(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    iqn: str = ""
-    read_only: bool | None = False
-
-
-class _Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str = ""
-    persistent_volume_claim: _ClaimSource | None = None
-    # A generic ephemeral volume is a claim that is made for the pod, and bound like any other.
-    ephemeral: Presence | None = None
-    # Disks that two pods of one node may not both write, and that most clouds attach to one node at a time.
-    gce_persistent_disk: _GceDisk | None = None
-    aws_elastic_block_store: _AwsDisk | None = msgspec.field(default=None, name="awsElasticBlockStore")
-    rbd: _Rbd | None = None
-    iscsi: _Iscsi | None = None
-
-
 class _ResourceClaim(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
@@ -161,13 +76,13 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     priority: int | None = 0
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
-    affinity: _Affinity | None = None
-    tolerations: tuple[_Toleration, ...] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[TolerationObject, ...] | None = None
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: tuple[Presence, ...] | None = None
     scheduling_group: _SchedulingGroup | None = None
-    topology_spread_constraints: tuple[_Spread, ...] | None = None
-    volumes: tuple[_Volume, ...] | None = None
+    topology_spread_constraints: tuple[SpreadObject, ...] | None = None
+    volumes: tuple[VolumeObject, ...] | None = None
     resource_claims: tuple[_ResourceClaim, ...] | None = None
     resources: _Resources | None = None
 
@@ -225,7 +140,7 @@ class _PodSeen(msgspec.Struct, frozen=True, gc=False):
 
 _NO_SPEC: Final = _Spec()
 _NO_STATUS: Final = _Status()
-_PHASES: Final = {phase.value: phase for phase in Phase}
+PHASES: Final = {phase.value: phase for phase in Phase}
 _MAX_SHARED_PORTS: Final = 32
 # A longer spec is read each time: what is remembered must not grow beyond some MiB.
 _MAX_KNOWN_BYTES: Final = 4096
@@ -267,9 +182,9 @@ def _asked(spec: _Spec) -> _Asked:
         init_containers=_containers(spec.init_containers),
         overhead=reading.amounts(spec.overhead),
         resources=_of_whole_pod(spec.resources),
-        constraints=_constraints(spec),
-        peers=_peers(spec),
-        volumes=_volumes(spec.volumes),
+        constraints=constraints_of(spec.node_selector, spec.affinity, spec.tolerations),
+        peers=peers_of(spec.affinity, spec.topology_spread_constraints),
+        volumes=volumes_of(spec.volumes),
         unjudged=_unjudged(spec),
     )
 
@@ -305,7 +220,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         annotations=reading.annotations(meta.annotations),
         scheduler_name=asked.scheduler_name,
         node_name=asked.node_name,
-        phase=_PHASES.get(status.phase or "", Phase.UNKNOWN) if status.phase else Phase.PENDING,
+        phase=PHASES.get(status.phase or "", Phase.UNKNOWN) if status.phase else Phase.PENDING,
         deleting=meta.deletion_timestamp is not None,
         gated=asked.gated,
         started=_started(status),
@@ -472,188 +387,7 @@ def _new_container(
 # One value for all containers that are written alike: the pods of a workload repeat them.
 _shared_container: Final = lru_cache(maxsize=1 << 14)(_new_container)
 
-_ANYWHERE: Final = NodeConstraints()
-
-
-def _constraints(spec: _Spec) -> NodeConstraints:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required if affinity else None
-    if not spec.node_selector and required is None and not spec.tolerations:
-        return _ANYWHERE
-    selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
-    tolerations = spec.tolerations or ()
-    if reading.is_short(_written(selector, required, tolerations)):
-        return _shared_constraints(selector, required, tolerations)
-    return _new_constraints(selector, required, tolerations)
-
-
-def _written(
-    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[_Toleration, ...]
-) -> Iterator[str]:
-    """All text that constraints are made of."""
-    yield from chain.from_iterable(selector)
-    for one in tolerations:
-        yield from (one.key or "", one.operator or "", one.value or "", one.effect or "")
-    for term in (required.node_selector_terms or ()) if required else ():
-        for expression in (*(term.match_expressions or ()), *(term.match_fields or ())):
-            yield from (expression.key, expression.operator, *(expression.values or ()))
-
-
-def _new_constraints(
-    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[_Toleration, ...]
-) -> NodeConstraints:
-    return NodeConstraints(
-        selector=selector,
-        affinity=None if required is None else alternatives(required),
-        tolerations=tuple(
-            Toleration(key=t.key or "", operator=t.operator or "Equal", value=t.value or "", effect=t.effect or "")
-            for t in tolerations
-        ),
-    )
-
-
-# One value for all pods that are constrained alike, so that comparing two is mostly comparing addresses.
-_shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
-
-
-def _peers(spec: _Spec) -> PeerTerms:
-    affinity = spec.affinity
-    near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
-    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
-    spread = spec.topology_spread_constraints
-    if not near and not apart and not spread:
-        return NO_PEERS
-    found = PeerTerms(
-        affinity=tuple([_peer_term(one) for one in near or ()]),
-        anti_affinity=tuple([_peer_term(one) for one in apart or ()]),
-        spread=tuple([_spread(one) for one in spread or () if one.when_unsatisfiable != "ScheduleAnyway"]),
-    )
-    return _shared_peers(found) if reading.is_short(_texts(found)) else found
-
-
-def _peer_term(found: _PodTerm) -> PeerTerm:
-    return PeerTerm(
-        topology_key=found.topology_key,
-        selector=selector_of(found.label_selector),
-        namespaces=found.namespaces or (),
-        namespace_selector=selector_of(found.namespace_selector),
-        label_keys=found.match_label_keys or (),
-        other_label_keys=found.mismatch_label_keys or (),
-    )
-
-
-def _spread(found: _Spread) -> Spread:
-    return Spread(
-        topology_key=found.topology_key,
-        max_skew=1 if found.max_skew is None else found.max_skew,
-        selector=selector_of(found.label_selector),
-        min_domains=1 if found.min_domains is None else found.min_domains,
-        by_affinity=found.node_affinity_policy != "Ignore",
-        by_taints=found.node_taints_policy == "Honor",
-        label_keys=found.match_label_keys or (),
-    )
-
-
-def _texts(found: PeerTerms) -> Iterator[str]:
-    """All text that terms are made of."""
-    for term in (*found.affinity, *found.anti_affinity):
-        yield from (term.topology_key, *term.namespaces, *term.label_keys, *term.other_label_keys)
-        for requirement in (*(term.selector or ()), *(term.namespace_selector or ())):
-            yield from (requirement.key, *requirement.values)
-    for one in found.spread:
-        yield from (one.topology_key, *one.label_keys)
-        for requirement in one.selector or ():
-            yield from (requirement.key, *requirement.values)
-
-
-def _same(found: PeerTerms) -> PeerTerms:
-    return found
-
-
-# One value for all pods that ask the same of others.
-_shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
-
-
-def _volumes(found: tuple[_Volume, ...] | None) -> PodVolumes:
-    claims: list[str] = []
-    ephemeral: list[str] = []
-    disks: list[Disk] = []
-    for one in found or ():
-        if one.persistent_volume_claim is not None:
-            claims.append(one.persistent_volume_claim.claim_name)
-        elif one.ephemeral is not None:
-            ephemeral.append(one.name)
-        elif (disk := _disk(one)) is not None:
-            disks.append(disk)
-    if not (claims or ephemeral or disks):
-        return NO_VOLUMES
-    return PodVolumes(tuple(dict.fromkeys(claims)), tuple(ephemeral), tuple(disks))
-
-
-def _disk(volume: _Volume) -> Disk | None:
-    """The disk of *volume*. Source: kube-scheduler's plugin VolumeRestrictions, isVolumeConflict."""
-    name = volume.name
-    if (gce := volume.gce_persistent_disk) is not None:
-        return Disk(name, (f"gcePersistentDisk {gce.pd_name}",), bool(gce.read_only))
-    if (aws := volume.aws_elastic_block_store) is not None:
-        return Disk(name, (f"awsElasticBlockStore {aws.volume_id}",))
-    if (rbd := volume.rbd) is not None:
-        image = f"{rbd.pool or 'rbd'}/{rbd.image}"
-        return Disk(name, tuple([f"rbd {one} {image}" for one in rbd.monitors or ()]), bool(rbd.read_only))
-    if (iscsi := volume.iscsi) is not None:
-        return Disk(name, (f"iscsi {iscsi.iqn}",), bool(iscsi.read_only))
-    return None
-
 
 def _unjudged(spec: _Spec) -> tuple[str, ...]:
     """By name, what a pod asks that no rule decides."""
     return tuple([f"resource claim {quoted(one.name)}" for one in spec.resource_claims or ()])
-
-
-class _HeadMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    # Unlike other objects a pod is known by its uid: without one it cannot be counted.
-    name: str
-    uid: str
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _HeadSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_name: str | None = ""
-
-
-class _HeadStatus(msgspec.Struct, frozen=True, gc=False):
-    phase: str | None = ""
-
-
-class _Head(msgspec.Struct, frozen=True, gc=False):
-    """What of a pod is left where the rest cannot be read."""
-
-    metadata: _HeadMeta
-    spec: _HeadSpec | None = None
-    status: _HeadStatus | None = None
-
-
-_decode_head: Final = reading.reader("pod", _Head, lambda found: found)
-
-
-def salvage_pod(text: bytes, resources: Collection[str]) -> Pod:
-    """A pod that `decode_pod` cannot read: which it is, where it runs, and what of *resources* it speaks of.
-
-    Nobody's to place; on its node it counts as one that nobody knows the cards of.
-
-    Raises:
-        InvalidRequestError: not even that can be read.
-    """
-    head = _decode_head(text)
-    spec, status = head.spec or _HeadSpec(), head.status or _HeadStatus()
-    named = {resource: "1" for resource in resources if resource.encode() in text}
-    return Pod(
-        uid=PodUid(head.metadata.uid),
-        namespace=head.metadata.namespace,
-        name=head.metadata.name,
-        resource_version=head.metadata.resource_version,
-        node_name=spec.node_name or "",
-        phase=_PHASES.get(status.phase or "", Phase.PENDING),
-        containers=(Container(name="", limits=named),) if named else (),
-    )

@@ -15,6 +15,7 @@ from core.errors import InvalidRequestError
 from core.model import Alternatives, NodeName, Requirement
 from core.units import MAX_AMOUNT
 from core.wire import reading
+from core.wire.objects import HeadMeta, Owner
 from core.wire.reading import Quantity
 from core.wire.selecting import Selector, Terms, alternatives, selector_of
 
@@ -30,17 +31,11 @@ _CINDER: Final = "cinder.csi.openstack.org"
 _VSPHERE: Final = "csi.vsphere.vmware.com"
 
 
-class _OwnerUid(msgspec.Struct, frozen=True, gc=False):
+class _OwnerUid(Owner, frozen=True, gc=False):
     uid: str = ""
-    kind: str = ""
-    controller: bool | None = None
 
 
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+class _Meta(HeadMeta, frozen=True, gc=False, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None

@@ -1,0 +1,165 @@
+"""Where a pod may be, by nodes and by the pods around it: of its spec's JSON to `NodeConstraints` and `PeerTerms`."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from core.model import NO_PEERS, NodeConstraints, PeerTerm, PeerTerms, Spread, Toleration
+from core.wire import reading
+from core.wire.selecting import Selector, Terms, alternatives, selector_of
+
+
+class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    topology_key: str = ""
+    label_selector: Selector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: Selector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: tuple[_PodTerm, ...] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod's affinity; what is only preferred is not read."""
+
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class TolerationObject(msgspec.Struct, frozen=True, gc=False):
+    """One toleration."""
+
+    key: str | None = ""
+    operator: str | None = ""
+    value: str | None = ""
+    effect: str | None = ""
+
+
+class SpreadObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One topology spread constraint."""
+
+    when_unsatisfiable: str = ""
+    topology_key: str = ""
+    max_skew: int | None = 1
+    label_selector: Selector | None = None
+    min_domains: int | None = 1
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+_ANYWHERE: Final = NodeConstraints()
+
+
+def constraints_of(
+    node_selector: dict[str, str] | None, affinity: Affinity | None, tolerated: tuple[TolerationObject, ...] | None
+) -> NodeConstraints:
+    """Which nodes a pod may be on by what it asks of them."""
+    near = affinity.node_affinity if affinity else None
+    required = near.required if near else None
+    if not node_selector and required is None and not tolerated:
+        return _ANYWHERE
+    selector = tuple(sorted(node_selector.items())) if node_selector else ()
+    tolerations = tolerated or ()
+    if reading.is_short(_written(selector, required, tolerations)):
+        return _shared_constraints(selector, required, tolerations)
+    return _new_constraints(selector, required, tolerations)
+
+
+def _written(
+    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[TolerationObject, ...]
+) -> Iterator[str]:
+    """All text that constraints are made of."""
+    yield from chain.from_iterable(selector)
+    for one in tolerations:
+        yield from (one.key or "", one.operator or "", one.value or "", one.effect or "")
+    for term in (required.node_selector_terms or ()) if required else ():
+        for expression in (*(term.match_expressions or ()), *(term.match_fields or ())):
+            yield from (expression.key, expression.operator, *(expression.values or ()))
+
+
+def _new_constraints(
+    selector: tuple[tuple[str, str], ...], required: Terms | None, tolerations: tuple[TolerationObject, ...]
+) -> NodeConstraints:
+    return NodeConstraints(
+        selector=selector,
+        affinity=None if required is None else alternatives(required),
+        tolerations=tuple(
+            Toleration(key=t.key or "", operator=t.operator or "Equal", value=t.value or "", effect=t.effect or "")
+            for t in tolerations
+        ),
+    )
+
+
+# One value for all pods that are constrained alike, so that comparing two is mostly comparing addresses.
+_shared_constraints: Final = lru_cache(maxsize=1 << 13)(_new_constraints)
+
+
+def peers_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None) -> PeerTerms:
+    """What a pod asks of the pods around it."""
+    near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
+    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
+    if not near and not apart and not spread:
+        return NO_PEERS
+    found = PeerTerms(
+        affinity=tuple([_peer_term(one) for one in near or ()]),
+        anti_affinity=tuple([_peer_term(one) for one in apart or ()]),
+        spread=tuple([_spread(one) for one in spread or () if one.when_unsatisfiable != "ScheduleAnyway"]),
+    )
+    return _shared_peers(found) if reading.is_short(_texts(found)) else found
+
+
+def _peer_term(found: _PodTerm) -> PeerTerm:
+    return PeerTerm(
+        topology_key=found.topology_key,
+        selector=selector_of(found.label_selector),
+        namespaces=found.namespaces or (),
+        namespace_selector=selector_of(found.namespace_selector),
+        label_keys=found.match_label_keys or (),
+        other_label_keys=found.mismatch_label_keys or (),
+    )
+
+
+def _spread(found: SpreadObject) -> Spread:
+    return Spread(
+        topology_key=found.topology_key,
+        max_skew=1 if found.max_skew is None else found.max_skew,
+        selector=selector_of(found.label_selector),
+        min_domains=1 if found.min_domains is None else found.min_domains,
+        by_affinity=found.node_affinity_policy != "Ignore",
+        by_taints=found.node_taints_policy == "Honor",
+        label_keys=found.match_label_keys or (),
+    )
+
+
+def _texts(found: PeerTerms) -> Iterator[str]:
+    """All text that terms are made of."""
+    for term in (*found.affinity, *found.anti_affinity):
+        yield from (term.topology_key, *term.namespaces, *term.label_keys, *term.other_label_keys)
+        for requirement in (*(term.selector or ()), *(term.namespace_selector or ())):
+            yield from (requirement.key, *requirement.values)
+    for one in found.spread:
+        yield from (one.topology_key, *one.label_keys)
+        for requirement in one.selector or ():
+            yield from (requirement.key, *requirement.values)
+
+
+def _same(found: PeerTerms) -> PeerTerms:
+    return found
+
+
+# One value for all pods that ask the same of others.
+_shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
