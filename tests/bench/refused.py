@@ -9,7 +9,7 @@ an API server: what the planner keeps is its own, whatever it is fed by.
   index_mib, verdicts           what is remembered in the end, as the controller counts it
   cpu_ms_per_shape              until all are refused
   release_cpu_ms                a pod ends on one node: until every shape has been asked about that node
-  again_cpu_s                   in the `refused_retry_s` after that, in which all are asked again and nothing else happens
+  again_cpu_s                   in the `refused_retry_s` after that: all are asked again, and nothing else happens
 
 Time passes only when nothing is left to do: 50 ms between one pod and the next, whatever the machine.
 """
