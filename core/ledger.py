@@ -16,7 +16,7 @@ from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
 from core.model import HostPort, Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts, Ports
-from core.port import Complaint, Healing, Metering, Stamp
+from core.port import Complaint, Metering, Stamp
 from core.settings import DialectName, Settings, Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat
@@ -502,9 +502,9 @@ class Ledger:
         if unsteady:
             offers = dict(offers)
             for which, names in unsteady.items():
-                dialect = self.catalog.dialects[which]
-                if which in offers and isinstance(dialect, Healing):
-                    offers[which] = dialect.unsteady(offers[which], names)
+                healing = self.catalog.healing.get(which)
+                if which in offers and healing is not None:
+                    offers[which] = healing.unsteady(offers[which], names)
         return offers, complaints
 
     def remove_node(self, name: NodeName) -> bool:

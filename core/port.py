@@ -743,7 +743,7 @@ class Typical(Protocol[CardT]):
 
 
 @runtime_checkable
-class Packing(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
+class Packing(Protocol[CardT_contra, RequestT_contra]):
     """What a dialect adds whose nodes and cards may be chosen by what is lost there; those of others by binpack."""
 
     def holes(self, cards: Sequence[CardT_contra]) -> tuple[Hole, ...]:
@@ -755,19 +755,22 @@ class Packing(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
         del request
         return True
 
+
+@runtime_checkable
+class PackingByCard(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
+    """What a dialect adds to `Packing` of which a request may be for one card: then each card is tried by itself."""
+
     def by_card(self, request: RequestT_contra) -> bool:
         """Whether *request* is for one card and in no order of its own: then `left` and `alone` are asked."""
-        del request
-        return False
+        ...
 
     def left(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Hole | None:
         """What would be left of the card at *slot* if *request* got it there; None if it does not take that."""
-        del cards, request, slot
-        return None
+        ...
 
     def alone(self, cards: Sequence[CardT_contra], request: RequestT_contra, slot: int) -> Placed[AssignmentT]:
-        """What *request* gets of the card at *slot*, which takes it; asked where `by_card` says so."""
-        raise TypeError("asked of requests for one card, of which there are none")
+        """What *request* gets of the card at *slot*, which takes it."""
+        ...
 
 
 @runtime_checkable

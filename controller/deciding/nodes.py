@@ -11,7 +11,7 @@ from controller.deciding.planner import Planner
 from controller.documents import Documents
 from controller.handing_over.flaps import Flaps
 from core.model import Node, NodeName
-from core.port import Complaint, Healing, Place
+from core.port import Complaint, Place
 from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
 
@@ -94,9 +94,9 @@ class Nodes:
         """The cards that are there and well, by protocol."""
         found = {}
         for which, cards in offers.items():
-            dialect = self._planner.ledger.catalog.dialects[which]
+            healing = self._planner.ledger.catalog.healing.get(which)
             alike = frozenset(str(at) for at in range(len(cards)))
-            found[which] = dialect.well(cards) if isinstance(dialect, Healing) else alike
+            found[which] = healing.well(cards) if healing is not None else alike
         return found
 
     def _came_back(self, name: NodeName, offers: Mapping[DialectName, tuple[Any, ...]]) -> None:
@@ -111,7 +111,7 @@ class Nodes:
             back = (cards & known.get(which, frozenset())) - before.get(which, frozenset())
             known[which] = known.get(which, frozenset()) | cards
             if back:
-                single = bool(offers.get(which)) and isinstance(self._planner.ledger.catalog.dialects[which], Healing)
+                single = bool(offers.get(which)) and which in self._planner.ledger.catalog.healing
                 self._planner.handoff.rests.returned(name, which, now_s, longer=not single)
                 if single:
                     self.flaps.returned(name, which, back, now_s)

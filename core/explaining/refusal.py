@@ -16,7 +16,7 @@ from core.explaining.advice import Advice, NodeCapacity
 from core.ledger import Ledger, NodeState
 from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
-from core.port import NOT_HEALTHY, Healing, Reason, Shortfall
+from core.port import NOT_HEALTHY, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
 
@@ -172,13 +172,15 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     dialect, facts, cards = ledger.catalog.judging(shape.dialect), state.facts, state.cards(shape.dialect)
     empty = ledger.empty_cards(facts.name, shape.dialect)
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
-    if_empty = advice.shortfalls(empty, shape.request, dialect, policy)
+    if_empty = shortfalls if cards == empty else advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
     own = ledger.resources_of(shape.dialect)
     in_use = nodefit.ports_in_use(shape.ports, state.ports)
-    capacity = NodeCapacity(facts, state.used, cards, shortfalls, own)
-    now = advice.relaxed(shape, capacity, dialect, policy) if not in_use else None
-    once_empty = advice.relaxed(shape, NodeCapacity(facts, {}, empty, if_empty, own), dialect, policy)
+    free = NodeCapacity(facts, state.used, cards, shortfalls, own)
+    all_of_it = NodeCapacity(facts, {}, empty, if_empty, own)
+    once_empty = advice.relaxed(shape, all_of_it, dialect, policy)
+    # What would help is tried in many ways, which is most of what a refusal costs.
+    now = None if in_use else once_empty if free == all_of_it else advice.relaxed(shape, free, dialect, policy)
     # What the cards count themselves is told by their shortfalls.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
@@ -194,8 +196,9 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             now=now,
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own], in_use),
         )
-    if isinstance(dialect, Healing) and any(one.reason in NOT_HEALTHY for one in if_empty):
-        if_well = advice.shortfalls(dialect.healed(empty), shape.request, dialect, policy)
+    healing = ledger.catalog.healing.get(shape.dialect) if shape.dialect is not None else None
+    if healing is not None and any(one.reason in NOT_HEALTHY for one in if_empty):
+        if_well = advice.shortfalls(healing.healed(empty), shape.request, dialect, policy)
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is well again"
             if any(one.reason is Reason.UNSTEADY for one in if_empty):

@@ -5,7 +5,6 @@ from core.placing.decide import shapes_by_way
 from core.placing.pack import STEPS
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, scan
-from core.port import Choosing
 
 
 def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> str:
@@ -13,12 +12,12 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
 
     Looks at every node once per way.
     """
-    dialect = None if shape.dialect is None else ledger.catalog.dialects[shape.dialect]
     ways = shapes_by_way(ledger, shape)
     state = ledger.states.get(placement.node)
-    if not ways or state is None or not isinstance(dialect, Choosing):
+    if shape.dialect is None or not ways or state is None:
         return ""
-    taken = dialect.way(placement.assignment, state.cards(placement.dialect))
+    dialect, choosing = ledger.catalog.dialects[shape.dialect], ledger.catalog.choosing[shape.dialect]
+    taken = choosing.way(placement.assignment, state.cards(placement.dialect))
     before = ledger.fork()
     before.release(placement.pod)
     here = _on(before, policy, shape, placement)
@@ -33,7 +32,7 @@ def compared(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placem
             continue
         cards = before.states[found.node].cards(shape.dialect)
         # Cards that answer to two words are not told of twice.
-        if dialect.way(found.placed.assignment, cards) != way:
+        if choosing.way(found.placed.assignment, cards) != way:
             continue
         share = "; ".join(dict.fromkeys(one.text for one in dialect.describe(found.placed.assignment, cards)))
         told.append(f"{way} on {found.node} {_verdict(here, found, way, preference)}: {share}")

@@ -16,7 +16,7 @@ from core.placing.candidates import Candidates
 from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, scan
-from core.port import Choosing, Violation
+from core.port import Violation
 from core.waiting import Wait
 
 _UNREADABLE: Final = "CS100"
@@ -124,10 +124,10 @@ def look_around(
 
 def shapes_by_way(ledger: Ledger, shape: Shape) -> dict[str, Shape]:
     """*shape* held to each way in which it could be served, by the way's word; empty where there is no choice."""
-    dialect = ledger.catalog.judging(shape.dialect)
-    if not isinstance(dialect, Choosing):
+    choosing = ledger.catalog.choosing.get(shape.dialect) if shape.dialect is not None else None
+    if choosing is None:
         return {}
-    return {way: shape.asking(request) for way, request in dialect.ways(shape.request)}
+    return {way: shape.asking(request) for way, request in choosing.ways(shape.request)}
 
 
 def preferred_shapes(ledger: Ledger, shape: Shape) -> tuple[Shape, ...]:

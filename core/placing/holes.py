@@ -15,7 +15,7 @@ from core.ledger import NodeState
 from core.model import NodeName
 from core.nodefit import Amounts
 from core.placing.pack import RESOURCES, Ground, Lost, Tables, ground, score, steps_free
-from core.port import Packing, Placed
+from core.port import PackingByCard, Placed
 from core.settings import DialectName
 
 
@@ -63,10 +63,11 @@ def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState,
     if dialect is None or not dialect.packs(request):
         return placed
     cards, before = state.cards(name), grounds.of(state, name)
-    if dialect.by_card(request):
-        best = _best_card(dialect, cards, request, before, (left, after))
+    by_card = catalog.packing_by_card.get(name)
+    if by_card is not None and by_card.by_card(request):
+        best = _best_card(by_card, cards, request, before, (left, after))
         if best is not None:
-            return Placed(dialect.alone(cards, request, best[0]).assignment, best[1])
+            return Placed(by_card.alone(cards, request, best[0]).assignment, best[1])
     taken = catalog.dialects[name].take(cards, placed.assignment)
     lost = ground(grounds.tables, name, dialect.holes(taken)).lost
     return Placed(placed.assignment, score(before.lost, left, lost, after))
@@ -74,7 +75,7 @@ def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState,
 
 def is_of_one_card(catalog: Catalog, wanted: Wanted, cards: Sequence[Any], assignment: Any) -> bool:
     """Whether *assignment* is what *wanted* gets of some card of *cards*, if it is for one."""
-    dialect = None if wanted.dialect is None else catalog.packing.get(wanted.dialect)
+    dialect = None if wanted.dialect is None else catalog.packing_by_card.get(wanted.dialect)
     if dialect is None or not dialect.by_card(wanted.request):
         return False
     for slot in range(len(cards)):
@@ -86,7 +87,7 @@ def is_of_one_card(catalog: Catalog, wanted: Wanted, cards: Sequence[Any], assig
 
 
 def _best_card(
-    dialect: Packing[Any, Any, Any],
+    dialect: PackingByCard[Any, Any, Any],
     cards: Sequence[Any],
     request: Any,
     before: Ground,

@@ -15,7 +15,6 @@ from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Taint
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, takes
-from core.port import Typical
 from core.settings import DialectName, Policy
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
@@ -130,8 +129,8 @@ class Kinds:
         )
         fresh: dict[DialectName, tuple[Any, ...]] = {}
         for name, cards in offers.items():
-            dialect = self._ledger.catalog.dialects[name]
-            fresh[name] = dialect.at_best(cards) if isinstance(dialect, Typical) else cards
+            typical = self._ledger.catalog.typical.get(name)
+            fresh[name] = typical.at_best(cards) if typical is not None else cards
         return NodeState(facts, fresh, {}, {})
 
     def _described(self) -> Iterable[Kind]:

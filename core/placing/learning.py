@@ -11,7 +11,6 @@ from core.ledger import Ledger
 from core.model import NodeName, PodUid
 from core.placing.pack import NO_TABLES, Asked, Mix, Request, Size, Stock, Table, Tables, taken
 from core.placing.shape import Shape
-from core.port import Typical
 from core.settings import DialectName, Policy
 
 # How many nodes are looked at, or requests tried, between two pauses.
@@ -102,9 +101,9 @@ class Learning:
         catalog = self._ledger.catalog
         stock.beside(self._ledger.states[name].facts.allocatable)
         for dialect, cards in self._ledger.offered(name).items():
-            packing, port = catalog.packing.get(dialect), catalog.dialects[dialect]
+            packing, typical = catalog.packing.get(dialect), catalog.typical.get(dialect)
             if packing is not None and cards:
-                best = port.at_best(cards) if isinstance(port, Typical) else cards
+                best = typical.at_best(cards) if typical is not None else cards
                 stock.add(dialect, best, packing.holes(best))
 
     def _known(self, size: Size, stock: Stock, table: Table) -> Known:

@@ -23,17 +23,18 @@ NO_SELECTION = argparse.Namespace(selective=False)
 def holes_tell_the_truth(ledger, shape):
     """On every node: a card's hole after a share is what `left` says, and some card takes one where `place` does."""
     packing, port = ledger.catalog.packing[shape.dialect], ledger.catalog.dialects[shape.dialect]
+    by_card = ledger.catalog.packing_by_card.get(shape.dialect)
     for state in ledger.states.values():
         cards = state.cards(shape.dialect)
         placed = port.place(cards, shape.request, Policy.BINPACK)
-        if not packing.by_card(shape.request):
+        if by_card is None or not by_card.by_card(shape.request):
             continue
-        lefts = [packing.left(cards, shape.request, slot) for slot in range(len(cards))]
+        lefts = [by_card.left(cards, shape.request, slot) for slot in range(len(cards))]
         assert any(left is not None for left in lefts) == (placed is not None)
         for slot, left in enumerate(lefts):
             if left is None:
                 continue
-            one = packing.alone(cards, shape.request, slot)
+            one = by_card.alone(cards, shape.request, slot)
             after = packing.holes(port.take(cards, one.assignment))
             assert after[slot] == left
             others = [
@@ -42,7 +43,7 @@ def holes_tell_the_truth(ledger, shape):
             assert all(old == new for old, new in others)
         if placed is not None:
             assert placed.assignment in [
-                packing.alone(cards, shape.request, slot).assignment
+                by_card.alone(cards, shape.request, slot).assignment
                 for slot, left in enumerate(lefts)
                 if left is not None
             ]

@@ -27,6 +27,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Packing,
+    PackingByCard,
     Placed,
     Reading,
     Reason,
@@ -49,7 +50,8 @@ class AscendHami(
     Healing[Card],
     Typical[Card],
     Metering[Assignment],
-    Packing[Card, Request, Assignment],
+    Packing[Card, Request],
+    PackingByCard[Card, Request, Assignment],
 ):
     """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
 

@@ -31,6 +31,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Packing,
+    PackingByCard,
     Placed,
     Reading,
     Reason,
@@ -57,7 +58,8 @@ class Hami(
     Typical[Card],
     Metering[Assignment],
     Exposing[Card, Assignment],
-    Packing[Card, Request, Assignment],
+    Packing[Card, Request],
+    PackingByCard[Card, Request, Assignment],
 ):
     """`core.port.Dialect` and `core.port.Locking` for NVIDIA cards handed over by HAMi's device plugin."""
 

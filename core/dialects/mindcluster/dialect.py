@@ -42,9 +42,7 @@ from core.warnings import AdmissionWarning
 from core.wire.mindcluster import node_documents
 
 
-class MindCluster(
-    Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip], Packing[Chip, Request, Assignment]
-):
+class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip], Packing[Chip, Request]):
     """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
     name: DialectName = DialectName("mindcluster")

@@ -35,6 +35,7 @@ from core.port import (
     NodeRoom,
     Offer,
     Packing,
+    PackingByCard,
     Placed,
     Reading,
     Reason,
@@ -66,7 +67,8 @@ class Vgpu(
     Healing[Card],
     Typical[Card],
     Metering[Assignment],
-    Packing[Card, Request, Assignment],
+    Packing[Card, Request],
+    PackingByCard[Card, Request, Assignment],
 ):
     """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 

@@ -49,7 +49,7 @@ class Request(NamedTuple):
     selection: CardSelection
 
 
-class WholeGpu(Reading[Request], Packing[Pool, Request, int]):
+class WholeGpu(Reading[Request], Packing[Pool, Request]):
     """`core.port.Dialect` for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
