@@ -97,6 +97,10 @@ class Occupants:
         """These disruption budgets, and no others, exist."""
         self.budgets = {(one.namespace, one.name): one for one in budgets}
 
+    def forget_budgets(self) -> None:
+        """It is not known any more which disruption budgets there are."""
+        self.budgets = None
+
     def budget_changed(self, budget: DisruptionBudget) -> None:
         """A disruption budget appeared or changed."""
         if self.budgets is not None:

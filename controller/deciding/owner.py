@@ -1,7 +1,7 @@
 """Takes what the mirror shows of pods and what calls answered, and keeps ledger, queue and hand-off true to it.
 
 Pods that are on no node, nodes and their locks have files of their own. Everything in them and here is synchronous and
-belongs to one task. What needs the outside is a action, which `act` performs, and its outcome comes back as a call. No
+belongs to one task. What needs the outside is an action, which `act` performs, and its outcome comes back as a call. No
 decision is taken on a pod of which something was written and not yet settled.
 """
 

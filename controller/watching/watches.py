@@ -140,7 +140,7 @@ class Watches:
 
     async def _follow_budgets(self, transport: Transport) -> None:
         """Follow disruption budgets for as long as pods are evicted for others."""
-        preempting, occupants = self._owner.preempting, self._owner.occupants
+        preempting = self._owner.preempting
         while True:
             while not preempting.is_on:  # noqa: ASYNC110 (settings tell nobody)
                 await asyncio.sleep(_FOLLOW_S)
@@ -151,7 +151,7 @@ class Watches:
                     await asyncio.sleep(_FOLLOW_S)
                 running.cancel()
             del self.reflectors[_BUDGETS]
-            occupants.budgets = None
+            await self._inbox.put_in_time(self._owner.occupants.forget_budgets)
 
     def notes(self) -> list[str]:
         """What keeps less than decisions from being as wished, a line each."""

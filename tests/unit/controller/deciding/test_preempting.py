@@ -131,7 +131,7 @@ def test_who_does_not_leave(high, low, settings):
 
 def test_nobody_leaves_before_disruption_budgets_are_known():
     found = world()
-    found.owner.occupants.budgets = None
+    found.owner.occupants.forget_budgets()
     full(found, "low")
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
