@@ -19,6 +19,8 @@ class Point(StrEnum):
     AFTER_LOCK = "after-lock"
     BEFORE_VOLUME = "before-volume"
     AFTER_VOLUME = "after-volume"
+    BEFORE_EVICT = "before-evict"
+    AFTER_EVICT = "after-evict"
     BEFORE_CLEAR = "before-clear"
     AFTER_CLEAR = "after-clear"
 

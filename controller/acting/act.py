@@ -98,7 +98,9 @@ class Actor:
         self._bound_s = float("-inf")
         self._others = asyncio.Semaphore(_OTHERS_AT_ONCE)
         self._binding: set[asyncio.Task[None]] = set()
-        self._evicting: Final = Evicting(calls, owner.preempting, inbox, recorder, metrics, at_once=self._others)
+        self._evicting: Final = Evicting(
+            calls, owner.preempting, inbox, recorder, metrics, at_once=self._others, reached=reached
+        )
         self._turns: WeakValueDictionary[NodeName, asyncio.Lock] = WeakValueDictionary()
 
     def perform(self, action: Action, tasks: asyncio.TaskGroup) -> None:

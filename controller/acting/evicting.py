@@ -12,6 +12,7 @@ import structlog
 
 from controller.actions import Announce, Preempt, Target, Unnominate, about_pod
 from controller.deciding.preempting import Preempting
+from controller.failpoints import Point, Reached
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -53,14 +54,16 @@ class Evicting:
         metrics: Metrics,
         *,
         at_once: asyncio.Semaphore,
+        reached: Reached,
     ) -> None:
-        """Prepare; *at_once*: how many such calls may be under way."""
+        """Prepare; *at_once*: how many such calls may be under way; *reached*: told of every point."""
         self._calls: Final = calls
         self._preempting: Final = preempting
         self._inbox: Final = inbox
         self._recorder: Final = recorder
         self._metrics: Final = metrics
         self._at_once: Final = at_once
+        self._reached: Final = reached
 
     async def preempt(self, action: Preempt) -> None:
         """Have all victims leave, or none where that is known before."""
@@ -72,7 +75,9 @@ class Evicting:
                 for victim, _ in action.victims:
                     await self._evict(victim, dry_run=True)
             for victim, node in action.victims:
+                self._reached(Point.BEFORE_EVICT)
                 await self._evict(victim)
+                self._reached(Point.AFTER_EVICT)
                 self._metrics.evictions.labels("evicted").inc()
                 # Who it was is known to those who may read that pod.
                 message = f"Preempted by pod {action.nomination} on node {node}"

@@ -23,7 +23,7 @@ import aiohttp
 
 from certs.files import why_not_written
 from sandbox.client import ApiClient, ApiStatusError
-from sandbox.demo import jobs
+from sandbox.demo import disks, jobs
 from sandbox.demo.bars import lines
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
@@ -97,7 +97,11 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
     folder = options.logs or Path(tempfile.mkdtemp(prefix="cardshare-demo-"))
     code = 1
     try:
-        async with asyncio.timeout(options.seconds) as limit, running_stage(folder, environ, volcano=True) as stage:
+        async with (
+            asyncio.timeout(options.seconds) as limit,
+            running_stage(folder, environ, volcano=True) as stage,
+            disks.provided(stage.admin, examples),
+        ):
             code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,))
             if options.keep:
                 limit.reschedule(None)

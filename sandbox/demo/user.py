@@ -22,6 +22,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Pod"): "pods",
     ("v1", "ConfigMap"): "configmaps",
+    ("v1", "PersistentVolumeClaim"): "persistentvolumeclaims",
     ("apps/v1", "Deployment"): "deployments",
     ("batch/v1", "Job"): "jobs",
 }

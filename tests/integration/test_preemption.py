@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
 
+import pytest
 import yaml
 
+from sandbox.players.provisioner import SELECTED_NODE
 from tests.support.worlds.controller_rig import PODS, pod, share
+from tests.support.worlds.disks import CLAIMS, claim, mounting, storage
 
 RIGHTS = Path(__file__).parents[2] / "deploy" / "preemption.yaml"
 NODES = ({"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}},)
@@ -26,10 +31,10 @@ def grace(name, priority="", seconds=0, **labels):
     return found
 
 
-async def begun(world, tmp_path, text=SETTINGS, name="controller"):
+async def begun(world, tmp_path, text=SETTINGS, name="controller", fail_at=""):
     settings = tmp_path / "settings.yaml"
     settings.write_text(text)
-    return await world.controller(f"--settings={settings}", name=name)
+    return await world.controller(f"--settings={settings}", name=name, fail_at=fail_at)
 
 
 async def prepared(world):
@@ -137,3 +142,63 @@ async def test_another_controller_goes_on_keeping_the_room(rig, tmp_path):
         await world.client.delete(f"{PODS}/low", grace_s=0)
         await world.phase("high")
         await world.phase("small")
+
+
+@pytest.mark.parametrize("point", ["before-evict", "after-evict"])
+async def test_a_controller_that_dies_around_an_eviction_is_followed_by_one_that_goes_on_making_room(
+    rig, tmp_path, point
+):
+    async with rig(nodes=NODES) as world:
+        await prepared(world)
+        first = await begun(world, tmp_path, fail_at=f"{point}:kill")
+        low = grace("low", "preempt-low", seconds=60)
+        low["metadata"]["annotations"] = {"sandbox.cardshare.io/stop-seconds": "60"}
+        await world.add(low)
+        await world.phase("low")
+        await world.add(grace("high", "preempt-high"))
+        async with asyncio.timeout(20):
+            assert await first.process.wait() == -signal.SIGKILL
+        # For whom room is made stands in the API server before anybody is asked to leave.
+        assert (await world.get("high"))["status"]["nominatedNodeName"] == "t4-a"
+        assert ("deletionTimestamp" in (await world.get("low"))["metadata"]) == (point == "after-evict")
+        await begun(world, tmp_path, name="second")
+        await world.waits("high", "CS515")
+
+        async def leaves():
+            return "deletionTimestamp" in (await world.get("low"))["metadata"]
+
+        await world.until(leaves)
+        small = pod("small", share(1000))
+        small["spec"]["priorityClassName"] = "preempt-low"
+        await world.add(small)
+        await world.waits("small", "kept free")
+        await world.client.delete(f"{PODS}/low", grace_s=0)
+        assert (await world.phase("high"))["spec"]["nodeName"] == "t4-a"
+        await world.phase("small")
+
+
+async def test_a_pod_that_needs_room_and_a_volume_gets_both(rig, tmp_path):
+    both = (*NODES, {**NODES[0], "name": "t4-b"})
+    async with rig(nodes=both) as world, storage(world):
+        await prepared(world)
+        await begun(world, tmp_path)
+
+        async def add(name, priority, *, node="", of=""):
+            made = mounting(name, of, 9000) if of else pod(name, share(9000))
+            made["spec"] |= {"priorityClassName": priority, "terminationGracePeriodSeconds": 0}
+            if node:
+                made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+            await world.add(made)
+            return (await world.phase(name))["spec"]["nodeName"]
+
+        for name in ("data", "fresh"):
+            await world.client.create(CLAIMS, claim(name))
+        await add("low-a", "preempt-low", node="t4-a")
+        await add("low-b", "preempt-low", node="t4-b", of="data")
+        # Only where its volume stands would anybody's leaving help.
+        assert await add("high", "preempt-high", of="data") == "t4-b"
+        assert (await world.get("low-a"))["spec"]["nodeName"] == "t4-a"
+        # One that has no volume yet gets it where others left for it.
+        assert await add("other", "preempt-high", of="fresh") == "t4-a"
+        told = await world.client.get(f"{CLAIMS}/fresh")
+        assert told["metadata"]["annotations"][SELECTED_NODE] == "t4-a"

@@ -2,57 +2,18 @@
 
 import asyncio
 import signal
-from contextlib import asynccontextmanager
 
 import pytest
 
-from sandbox.players.provisioner import NAME, SELECTED_NODE, Mood, Provisioner
-from tests.support.worlds.controller_rig import PODS, pod, share
+from sandbox.players.provisioner import SELECTED_NODE, Mood
+from tests.support.worlds.controller_rig import PODS
+from tests.support.worlds.disks import CLAIMS, CLASSES, VOLUMES, claim, mounting, storage
 
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 NODES = tuple(
     {"name": name, "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
     for name in ("t4-a", "t4-b")
 )
 SETTINGS = "volume_wait_max_s: 3\n"
-
-
-def claim(name, storage_class="later"):
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": storage_class,
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-
-
-def mounting(name, claim_name, memory_mib=1000):
-    made = pod(name, share(memory_mib))
-    made["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim_name}}]
-    return made
-
-
-@asynccontextmanager
-async def storage(world, mood=Mood.MAKES):
-    """Classes, and a provisioner that serves them as long as this lasts."""
-    provisioner = Provisioner(world.client, mood)
-    playing = asyncio.create_task(provisioner.run())
-    for name, mode in (("now", "Immediate"), ("later", "WaitForFirstConsumer")):
-        await world.client.create(CLASSES, {"metadata": {"name": name}, "provisioner": NAME, "volumeBindingMode": mode})
-    try:
-        yield provisioner
-    finally:
-        # Claims in use are kept by what the provisioner plays too.
-        provisioner.mood = Mood.MAKES
-        for path in (PODS, CLAIMS, VOLUMES, CLASSES):
-            for one in await world.client.list(path):
-                await world.client.delete(f"{path}/{one['metadata']['name']}", grace_s=0)
-        async with asyncio.timeout(20.0):
-            while await world.client.list(CLAIMS) or await world.client.list(VOLUMES):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        playing.cancel()
 
 
 async def told(world, name, words):

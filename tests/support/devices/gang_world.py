@@ -45,6 +45,8 @@ class GangWorld:
         self.nodes: Final[dict[str, Node]] = {}
         self.asked: Final[dict[str, Asked]] = {}
         self.specs: Final[dict[str, GroupSpec]] = {}
+        # Groups that the owner has not been shown yet: whoever is of one waits for that, whatever fits.
+        self.unseen: Final[set[str]] = set()
         self.limits: Final = {"small": {NUMBER: 4, "cpu": 9000}, "within": {"cpu": 5000}, "open": {}}
         self.shares: Final = {name: QueueSpec(name=name) for name in QUEUES}
         # In some lives nodes are kept free for who waits long.
@@ -101,6 +103,8 @@ class GangWorld:
         )
         if self.chance.random() < 0.9:
             self.world.owner.groups.changed(self.specs[name])
+        else:
+            self.unseen.add(name)
         return name
 
     def take_pod(self) -> None:
@@ -177,6 +181,7 @@ class GangWorld:
                 self.broken.add(name)
             self.specs[name] = replace(self.specs[name], min_member=least, resource_version=str(self.number))
             self.world.owner.groups.changed(self.specs[name])
+            self.unseen.discard(name)
 
     def change_queue(self) -> None:
         """A queue may hold more, or less; or it has another weight, guarantee or priority."""
@@ -219,6 +224,7 @@ class GangWorld:
         self.world.passes(self.chance.choice((0.1, 1.0, 10.0)))
 
     def _show_groups(self) -> None:
+        self.unseen.clear()
         self.world.groups_are(*self.specs.values(), queues=[self._queue(name) for name in QUEUES])
 
     def _queue(self, name: str) -> QueueSpec:
@@ -344,7 +350,7 @@ class GangWorld:
         for name, some in waiting.items():
             self.counts["waiting"] += 1
             spec = self.specs.get(name)
-            if spec is not None and len({(one.cards, one.cpu) for one in some}) > 1:
+            if name in self.unseen or (spec is not None and len({(one.cards, one.cpu) for one in some}) > 1):
                 continue
             asked, needed = some[0], 1 if spec is None else max(spec.min_member - held[name], 1)
             room = sum(_times(cards, cpu, asked) for cards, cpu in free.values())

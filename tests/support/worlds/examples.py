@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
+from sandbox.demo import disks
 from sandbox.demo.examples import Example
 from sandbox.demo.picture import cards
 from sandbox.demo.play import Play
 from sandbox.demo.stage import Stage
 
+_CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
+_VOLUMES: Final = "/api/v1/persistentvolumes"
 _ROUND_S = 30.0
 _GONE_WITHIN_S = 15.0
 
 
 async def broken_declarations(stage: Stage, examples: Sequence[Example]) -> list[str]:
-    """Apply *examples* one after the other, judge them, delete their pods; what was not as declared."""
+    """Apply *examples* one after the other, judge them, delete what was made of them; what was not as declared."""
+    async with disks.provided(stage.admin, examples):
+        return await _broken(stage, examples)
+
+
+async def _broken(stage: Stage, examples: Sequence[Example]) -> list[str]:
     play = Play(user=stage.person, env_of=stage.records.of)
     try:
         verdicts = [verdict for example in examples for verdict in await play.run(example, within_s=_ROUND_S)]
@@ -33,6 +42,24 @@ async def _clear(stage: Stage, examples: Sequence[Example]) -> None:
     names = {manifest["metadata"]["name"] for example in examples for manifest in example.manifests}
     for name in names:
         await stage.person.delete(name, grace_s=0)
+    claims = [
+        f"{_CLAIMS}/{manifest['metadata']['name']}"
+        for example in examples
+        for manifest in example.manifests
+        if manifest["kind"] == disks.CLAIM
+    ]
     async with asyncio.timeout(_GONE_WITHIN_S):
         while any([await stage.person.get(name) for name in names]):  # noqa: ASYNC110 - the API server is polled
             await asyncio.sleep(0.05)
+        if claims:
+            await _without_disks(stage, claims)
+
+
+async def _without_disks(stage: Stage, claims: Sequence[str]) -> None:
+    for path in claims:
+        await stage.admin.delete(path)
+    for one in await stage.admin.list(_VOLUMES):
+        await stage.admin.delete(f"{_VOLUMES}/{one['metadata']['name']}")
+    # Their finalizers are the provisioner's to take, as long as it is there.
+    while await stage.admin.list(_CLAIMS) or await stage.admin.list(_VOLUMES):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ import pytest
 from controller.acting.evicting import Evicting
 from controller.actions import Announce, Preempt, Target, Unnominate
 from controller.deciding.preempting import Preempting
+from controller.failpoints import go_on
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -51,7 +52,9 @@ class Rig:
         self.calls, self.heard, self.notes, self.metrics = Calls(), Heard(), Notes(), Metrics()
         self.inbox = Inbox(float)
         one = asyncio.Semaphore(1)
-        self.evicting = Evicting(self.calls, self.heard, self.inbox, self.notes, self.metrics, at_once=one)
+        self.evicting = Evicting(
+            self.calls, self.heard, self.inbox, self.notes, self.metrics, at_once=one, reached=go_on
+        )
 
     async def preempt(self, *victims):
         await self.evicting.preempt(
