@@ -465,7 +465,7 @@ class Ledger:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
         self._certain()
         empty, complaints = self._offers(node)
-        facts = nodefit.facts_of(node)
+        facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})

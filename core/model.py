@@ -276,7 +276,8 @@ AnyPod = Pod | ReviewedPod
 class Node:
     """A node as the API server tells it; capacity and allocatable as written, by resource name.
 
-    documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text.
+    documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text. created_s is Unix
+    seconds. joining: it came so lately that its device plugin may not have registered its cards yet.
     """
 
     name: NodeName
@@ -289,4 +290,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    deleting: bool = False
+    created_s: int = 0
+    joining: bool = False
     documents: Mapping[str, str] = field(default_factory=dict)

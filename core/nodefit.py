@@ -38,6 +38,11 @@ _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSched
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
+# By these autoscalers mark a node that they remove. Source: Cluster Autoscaler, utils/taints; Karpenter,
+# apis/v1/taints.go, and disruption in v1beta1.
+_LEAVING: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption")
+LEAVES: Final = "about to be removed"
+
 # The only field of a node that a pod may select by.
 _NAME: Final = "metadata.name"
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  nobody listens there
@@ -55,7 +60,10 @@ Shortages = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """All of a node but its cards: labels, taints, and allocatable (cpu in thousandths, the rest whole)."""
+    """All of a node but its cards: labels, taints, and allocatable (cpu in thousandths, the rest whole).
+
+    leaving: what marks it as about to be removed, "" where nothing does. joining: it came lately, and has no cards yet.
+    """
 
     name: NodeName
     uid: str
@@ -64,9 +72,11 @@ class NodeFacts:
     unschedulable: bool
     ready: bool
     allocatable: Mapping[str, int]
+    leaving: str = ""
+    joining: bool = False
 
 
-def facts_of(node: Node) -> NodeFacts:
+def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
     """The part of *node* that `admits` and `shortages` read; an allocatable that cannot be read counts as none."""
     return NodeFacts(
         name=node.name,
@@ -76,7 +86,17 @@ def facts_of(node: Node) -> NodeFacts:
         unschedulable=node.unschedulable,
         ready=node.ready,
         allocatable=dict(_readable(node.allocatable)),
+        leaving=_leaving(node),
+        joining=node.joining and not has_cards,
     )
+
+
+def _leaving(node: Node) -> str:
+    """What marks *node* as about to be removed, or ""."""
+    if node.deleting:
+        return "it is being deleted"
+    marks = [taint.key for taint in node.taints if taint.key in _LEAVING and taint.effect in HARD_EFFECTS]
+    return f"taint {marks[0]}" if marks else ""
 
 
 def _readable(quantities: Mapping[str, str]) -> Iterable[tuple[str, int]]:
@@ -185,12 +205,18 @@ def admits(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
 
 
 def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]:
-    """All that keeps pods off the node for as long as it lasts: its condition, a cordon, taints."""
+    """All that keeps pods off the node for as long as it lasts: that it goes, its condition, a cordon, taints.
+
+    What is about to be removed takes nobody, whatever they tolerate.
+    """
     # Taints that go with what is told already.
     told: tuple[str, ...] = ()
+    if facts.leaving:
+        yield f"{LEAVES} ({facts.leaving})"
+        told = _LEAVING
     if not facts.ready and not tolerates(tolerations, _NOT_READY):
         yield NOT_READY
-        told = (_NOT_READY.key, _UNREACHABLE)
+        told = (*told, _NOT_READY.key, _UNREACHABLE)
     if facts.unschedulable and not tolerates(tolerations, _CORDONED):
         yield CORDONED
         told = (*told, _CORDONED.key)

@@ -398,7 +398,8 @@ class Settings:
     plugin closes its node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it,
     for keep_free_for_s at most (0 = never); preemption: who was refused for preemption_delay_s has pods of a lower
     priority evicted, and their room kept for it for preemption_wait_s at most; volume_wait_max_s is how long a pod that
-    has its place waits for its volume claims to be bound there; dialects are those switched on, None: every one.
+    has its place waits for its volume claims to be bound there; new_node_s is how long a node without cards counts as
+    one whose device plugin has yet to register them; dialects are those switched on, None: every one.
     switched_off: of the others, what switches each off and where that stands.
     """
 
@@ -417,6 +418,7 @@ class Settings:
     preemption_delay_s: float = 300.0
     preemption_wait_s: float = 600.0
     volume_wait_max_s: float = 600.0
+    new_node_s: float = 60.0
     audit_round_s: float = 600.0
     node_lock: bool = False
     metrics_per_pod: bool = False

@@ -55,6 +55,12 @@ class Cause(Enum):
         "cannot be read",
         "event `CardsUnusable` on these nodes says what is wrong; restart the plugin, or correct `device-config.yaml`",
     )
+    NODE_JOINING = Row(
+        "CS506",
+        "NodeJoining",
+        "no node fits now, and one came so lately that its device plugin may still register its cards (`new_node_s`)",
+        "nothing, for a minute; what else would help is told when no card was registered by then",
+    )
     # ------------------------------------------------------------------ its turn
     WAITING_FOR_DECISION = Row(
         "CS510",

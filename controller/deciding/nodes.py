@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from controller.actions import Announce, Subject
 from controller.beats import Beats
+from controller.deciding.newcomers import Newcomers
 from controller.deciding.node_locks import NodeLocks
 from controller.deciding.planner import Planner
 from controller.documents import Documents
@@ -28,7 +29,9 @@ class Nodes:
         flaps: the cards that become unhealthy again and again.
     """
 
-    def __init__(self, planner: Planner, locks: NodeLocks, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, planner: Planner, locks: NodeLocks, clock: Callable[[], float], wall: Callable[[], float]
+    ) -> None:
         self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
         self.flaps: Final = Flaps()
         self._planner: Final = planner
@@ -36,6 +39,7 @@ class Nodes:
         self._documents: Final = Documents(planner.ledger.catalog)
         self._clock: Final = clock
         self._beats: Final = Beats(planner.ledger.catalog, planner.handoff.set_blind)
+        self._newcomers: Final = Newcomers(planner.ledger, wall)
         self._looked_s = clock()
         # The cards of a node that ever were well, by protocol.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
@@ -59,7 +63,7 @@ class Nodes:
         if old is not None and old.resource_version == node.resource_version and old.resource_version:
             return
         documents = self._documents.of(node.name)
-        node = self._beats.shown(node, self._clock())
+        node = self._newcomers.shown(self._beats.shown(node, self._clock()), self._clock())
         self._set_node(replace(node, documents=documents) if documents else node)
 
     def next_s(self) -> float:
@@ -71,7 +75,7 @@ class Nodes:
         self._looked_s = now_s
         for name in self.flaps.end(now_s):
             self._planner.ledger.keep_out(name, self.flaps.unsteady(name))
-        for node in self._beats.stale(self._planner.ledger.node, now_s):
+        for node in (*self._beats.stale(self._planner.ledger.node, now_s), *self._newcomers.settled(now_s)):
             self._set_node(node)
 
     def _set_node(self, node: Node) -> None:
@@ -158,6 +162,8 @@ class Nodes:
 
     def gone(self, name: NodeName) -> None:
         """A node is deleted."""
+        self._newcomers.leaves(name)
+        self._planner.search.kinds.leaves(name)
         self._planner.ledger.remove_node(name)
         self._planner.handoff.node_gone(name)
         self._locks.gone(name)

@@ -87,7 +87,7 @@ class Owner:
         self.pending: Final = Pending(self.planner, self.groups, clock)
         self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
-        self.nodes: Final = Nodes(self.planner, self.locks, clock)
+        self.nodes: Final = Nodes(self.planner, self.locks, clock, wall)
         self.occupants: Final = Occupants(self.groups, clock)
         self.preempting: Final = Preempting(self.planner, self.occupants, metrics, clock)
         self.planner.chores.append(self.nodes)

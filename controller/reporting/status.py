@@ -21,7 +21,7 @@ from controller.reporting.work import Work
 from core.explaining import explain
 from core.explaining.explain import Refused
 from core.explaining.refusal import NodeRefusal, refusal_on
-from core.explaining.shortage import Missing, shortage
+from core.explaining.shortage import Missing, New, shortage
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing import gang
@@ -34,6 +34,8 @@ from kube.calls import Calls
 # A shape that goes on being refused is explained again after this, not before.
 _AGAIN_S: Final = 5.0
 _SUMMED_AT_ONCE: Final = 500
+# Nobody counts further how many pods a new node takes: each is judged.
+_ROOM_MAX: Final = 128
 # What was explained before is explained again in no more than a twentieth of the time; new shapes go first.
 _REST_PER_WORK: Final = 19.0
 _LOOK_S: Final = 0.25
@@ -204,18 +206,16 @@ class StatusWriter:
         answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy
         gang.put(ledger, policy, answer)
-        news: dict[Shape, str] = {}
+        news: dict[Shape, New] = {}
         for shape in dict.fromkeys(part.shape for part in answer.parts):
-            if shape != first.shape:
-                helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
-                for name in ledger.states:
-                    helping.look(name)
-                    await work.give_way()
-                news[shape] = helping.told()
+            helping = Helping(self._owner.planner.search.kinds, shape, policy.cards)
+            for name in ledger.states:
+                helping.look(name)
+                await work.give_way()
+            news[shape] = New(helping.told(), helping.room(_ROOM_MAX))
         worked_s = work.worked_s
         one, asked_s = await self.explain(first.shape, ledger, self._owner.planner.barring.to_first(asks))
-        missing = Missing(one=one, news=news | {first.shape: one.new})
-        return shortage(answer, missing, refusal.silent), one, worked_s + asked_s
+        return shortage(answer, Missing(one=one, news=news), refusal.silent), one, worked_s + asked_s
 
     async def explain(
         self, shape: Shape, fork: Ledger | None = None, barred: frozenset[NodeName] | None = None

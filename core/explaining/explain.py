@@ -47,7 +47,8 @@ class Refused:
 
     No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
     take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
-    said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "".
+    said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "". joining: some of them
+    are so new that their cards may be registered any moment.
     """
 
     nodes: int
@@ -57,6 +58,7 @@ class Refused:
     never: bool = False
     faulty: bool = False
     new: str = ""
+    joining: bool = False
 
     @property
     def signature(self) -> tuple[tuple[str, ...], str, str]:
@@ -129,8 +131,10 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     # The node that would take the pod as it is, were it to let it in.
     shut: NodeRefusal | None = None
     repair = ""
+    joining = False
     there = _There()
     for refusal in refusals:
+        joining = joining or refusal.joining
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
@@ -157,7 +161,16 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     else:
         waits = [next((one for one in best if one.wait), None), shut]
         remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
-    return Refused(nodes=nodes, counts=ordered, nearest=best, remedy=remedy, never=never, faulty=bool(repair), new=new)
+    return Refused(
+        nodes=nodes,
+        counts=ordered,
+        nearest=best,
+        remedy=remedy,
+        never=never,
+        faulty=bool(repair),
+        new=new,
+        joining=joining,
+    )
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
@@ -202,6 +215,8 @@ def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
 def _cause(answer: Refused) -> Cause:
     if answer.nodes and not answer.counts:
         return Cause.WAITING_FOR_DECISION
+    if answer.joining:
+        return Cause.NODE_JOINING
     if answer.new:
         return Cause.UNSCHEDULABLE
     if not answer.nodes:

@@ -46,6 +46,7 @@ WHY: Final = {
     Reason.UNUSABLE: "only cards that cannot be used",
 }
 _TAINT: Final = "taint "
+_JOINING: Final = "new, with no cards registered yet"
 # So many host ports are written out.
 _PORTS_NAMED: Final = 3
 # A pod as sentences name it, by namespace and name.
@@ -64,7 +65,7 @@ class NodeRefusal:
     less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
     otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired before all of the
     node's cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a
-    node with such cards has instead of what the former asks for.
+    node with such cards has instead of what the former asks for. joining: its cards may be registered any moment.
     """
 
     node: NodeName
@@ -81,6 +82,7 @@ class NodeRefusal:
     repair: str = ""
     passed_over: bool = False
     labels: tuple[tuple[str, str], ...] = ()
+    joining: bool = False
 
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -129,6 +131,8 @@ def _lifted(bar: str) -> str:
     """What is true of a node that *bar* keeps pods off no more."""
     if bar.startswith(_TAINT):
         return f"is rid of {bar}"
+    if bar.startswith(nodefit.LEAVES):
+        return "is to stay after all"
     return "is uncordoned" if bar == nodefit.CORDONED else "is ready"
 
 
@@ -145,6 +149,9 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
                 hopeless=True,
                 repair=f"the device data of {name} can be used",
             )
+        if state.facts.joining and not state.facts.leaving:
+            wait = f"the device plugin of {name} has registered its cards"
+            return NodeRefusal(node=name, key=_JOINING, barred=True, wait=wait, joining=True)
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
     takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
     short = None if takes is not None else _short(ledger, shape, state, policy)

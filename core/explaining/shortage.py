@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.explaining import explain
 from core.model import NodeName
@@ -13,15 +13,22 @@ from core.waiting import Cause, Wait
 _TEXT_MAX: Final = 1024
 
 
+class New(NamedTuple):
+    """What to call a new node that would take one shape, "" if none would, and how many of it that takes at once."""
+
+    called: str
+    room: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
     """Of the members that find no place: why no node takes one more, and which a new node would take.
 
-    one: judged where all that fit have their places. news: shape -> what to call a new node that would take it, or "".
+    one: judged where all that fit have their places.
     """
 
     one: explain.Refused
-    news: Mapping[Shape, str]
+    news: Mapping[Shape, New]
 
 
 def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Sequence[NodeName] = ()) -> Wait:
@@ -35,11 +42,13 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
         return Wait(Cause.WAITING_FOR_GROUP, f"{text} {_remedy(answer)}")
     why = explain.wait(replace(missing.one, new=""), silent)
     text = f"{text} Of one more: {why.text} {_remedy(answer)}"
-    helped = frozenset(shape for shape, new in missing.news.items() if new)
+    helped = frozenset(shape for shape, new in missing.news.items() if new.called)
     if why.cause is Cause.DEVICE_PLUGIN_SILENT:
         return Wait(why.cause, _cut(text))
     if not answer.is_met_with(helped):
         return Wait(Cause.WAITING_FOR_GROUP, _cut(text))
+    if missing.one.joining:
+        return Wait(Cause.NODE_JOINING, _cut(text))
     help_ = _helps(answer, missing.news, helped)
     return Wait(Cause.UNSCHEDULABLE, f"{_cut(text, _TEXT_MAX - len(help_) - 1)} {help_}")
 
@@ -66,9 +75,15 @@ def _may_be_fewer(answer: gang.Refused) -> bool:
     return 0 < answer.fitting < answer.unit.min_member and not by_task
 
 
-def _helps(answer: gang.Refused, news: Mapping[Shape, str], helped: Set[Shape]) -> str:
-    kinds = sorted({news[part.shape] for part in answer.parts if part.shape in helped})
-    return f"New nodes {' and '.join(kinds)} would take those that find no place."
+def _helps(answer: gang.Refused, news: Mapping[Shape, New], helped: Set[Shape]) -> str:
+    """How many new nodes of which kinds would do; members of different shapes may share some of them."""
+    counts: dict[str, int] = {}
+    for part in answer.parts:
+        if part.shape in helped:
+            called, room = news[part.shape]
+            counts[called] = counts.get(called, 0) - (part.fitting - part.members) // room
+    told = [f"{count} new node{'s' if count > 1 else ''} {called}" for called, count in sorted(counts.items())]
+    return f"{' and '.join(told)} would take those that find no place."
 
 
 def _cut(text: str, most: int = _TEXT_MAX) -> str:

@@ -1,7 +1,8 @@
 """The kinds of nodes that the cluster has or settings describe, each as a new node of it would be: whether one helps.
 
 A new node has the cards, labels and taints of its kind, nothing in use and every card well; but no name, card id or
-passing condition that is an old one's alone. Nodes that are alike in that are one kind, and are judged once. Cluster
+passing condition that is an old one's alone. Nodes that are alike in that are one kind, and are judged once. The kinds
+of nodes that are gone are remembered, for a pool that is scaled to zero may come back. Cluster
 autoscalers buy a node for every pod that is said to be unschedulable, so it is said only of a pod that one would take.
 """
 
@@ -14,10 +15,10 @@ from core.inventory import at_its_best, node_of
 from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Taint
 from core.nodefit import NodeFacts
-from core.placing.shape import Shape, takes
+from core.placing.shape import Shape, judge, takes
 from core.settings import DialectName, Policy
 
-_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 # Taints that tell of a node's condition, or that it is about to go. Source: Kubernetes documentation, "Taints and
 # Tolerations"; Cluster Autoscaler, utils/taints; Karpenter, apis/v1/taints.go.
@@ -33,6 +34,7 @@ _PASSING: Final = (
 _AMOUNTS: Final = ((names.CPU, 1000, "cpus"), (names.MEMORY, 2**30, "Gi of memory"))
 _NEW: Final = NodeName("")
 _SPARE: Final = 64
+_GONE_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,7 @@ class Kinds:
         self._ledger: Final = ledger
         self._nodes: dict[NodeName, _Known] = {}
         self._shared: dict[object, Kind] = {}
+        self._gone: dict[Kind, None] = {}
         self.described: Final = tuple(self._described())
 
     def of(self, name: NodeName) -> Kind | None:
@@ -81,6 +84,22 @@ class Kinds:
         self._tidy()
         return kind
 
+    @property
+    def absent(self) -> Iterable[Kind]:
+        """The kinds of which there need not be a node now: those described, and those of nodes that are gone."""
+        return (*self.described, *self._gone)
+
+    def leaves(self, name: NodeName) -> None:
+        """Node *name* is about to be forgotten."""
+        kind = self.of(name)
+        self._nodes.pop(name, None)
+        if kind is not None and any(kind.state.offers.values()):
+            # The last is the one that was there last.
+            self._gone.pop(kind, None)
+            self._gone[kind] = None
+            if len(self._gone) > _GONE_MAX:
+                del self._gone[next(iter(self._gone))]
+
     def takes(self, kind: Kind, shape: Shape, policy: Policy) -> bool:
         """Whether a new node of *kind* takes *shape*."""
         if self._ledger.topology.refuses_new(shape.peers, kind.state.facts.labels):
@@ -94,14 +113,33 @@ class Kinds:
         facts = kind.state.facts
         if dialect is None:
             amounts = (f"{facts.allocatable.get(one, 0) / per:g} {unit}" for one, per, unit in _AMOUNTS)
-            type_ = facts.labels.get(_INSTANCE_TYPE, "")
+            type_ = facts.labels.get(INSTANCE_TYPE, "")
             of = " and ".join(amounts)
             return f"of type {type_} ({of})" if type_ else f"with {of}"
         cards = kind.state.offers.get(dialect, ())
         labels = [one.label for one in self._ledger.catalog.dialects[dialect].tally(cards)]
         counts = " and ".join(f"{labels.count(label)} x {label}" for label in sorted(set(labels)))
-        type_ = facts.labels.get(_INSTANCE_TYPE, "")
+        type_ = facts.labels.get(INSTANCE_TYPE, "")
         return f"of type {type_} ({counts})" if type_ else f"with {counts}"
+
+    def room(self, kind: Kind, shape: Shape, policy: Policy, most: int) -> int:
+        """How many of *shape* a new node of *kind* takes at once, *most* at the most."""
+        dialect, state = self._ledger.catalog.judging(shape.dialect), kind.state
+        # Who listens on ports of the node, or minds other pods, has it alone here.
+        most = 1 if shape.ports or shape.peers is not None else most
+        for taken in range(most):
+            placed = judge(shape, state, dialect, policy)
+            if placed is None:
+                return taken
+            used = dict(state.used)
+            for resource, amount in shape.amounts:
+                used[resource] = used.get(resource, 0) + amount
+            offers = state.offers
+            if shape.dialect is not None:
+                own = self._ledger.catalog.dialects[shape.dialect]
+                offers = {**offers, shape.dialect: own.take(offers[shape.dialect], placed.assignment)}
+            state = state._replace(used=used, offers=offers)
+        return most
 
     def _kind(self, node: Node, offers: Mapping[DialectName, tuple[Any, ...]]) -> Kind:
         best = at_its_best(node)
@@ -145,7 +183,7 @@ class Kinds:
         if len(self._nodes) > len(self._ledger.states) + _SPARE:
             self._nodes = {name: one for name, one in self._nodes.items() if name in self._ledger.states}
         if len(self._shared) > 2 * len(self._nodes) + _SPARE:
-            used = {known.kind for known in self._nodes.values()}
+            used = {known.kind for known in self._nodes.values()} | self._gone.keys()
             self._shared = {key: kind for key, kind in self._shared.items() if kind in used}
 
 
@@ -166,10 +204,18 @@ class Helping:
 
     def told(self) -> str:
         """What to call a new node that would take the shape, one of the kinds looked at or described; "" if none."""
-        for kind in self._kinds.described:
+        return min(self._helpful(), default="")
+
+    def room(self, most: int) -> int:
+        """How many of the shape that node would take at once, *most* at the most; 0 if there is none."""
+        kinds = self._helpful()
+        return self._kinds.room(kinds[min(kinds)], self._shape, self._policy, most) if kinds else 0
+
+    def _helpful(self) -> dict[str, Kind]:
+        """The kinds that would take the shape, by what to call them."""
+        for kind in self._kinds.absent:
             self._judge(kind)
-        found = [self._kinds.told(kind, self._shape.dialect) for kind, takes in self._judged.items() if takes]
-        return min(found, default="")
+        return {self._kinds.told(kind, self._shape.dialect): kind for kind, takes in self._judged.items() if takes}
 
     def _judge(self, kind: Kind) -> None:
         if kind not in self._judged:

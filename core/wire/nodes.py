@@ -1,6 +1,7 @@
 """Nodes: the API server's JSON to `Node`."""
 
 import sys
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -15,6 +16,8 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     uid: str | None = ""
     resource_version: str | None = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -70,6 +73,8 @@ def node_of(found: NodeObject) -> Node:
         ),
         unschedulable=bool(spec.unschedulable),
         ready=_ready(status.conditions),
+        deleting=meta.deletion_timestamp is not None,
+        created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
     )
 
 

@@ -82,13 +82,13 @@ async def test_a_gang_for_which_new_nodes_would_make_room_is_unschedulable_and_t
     assert text.startswith("CS501 waits because 1 of the 3 members of its group that are wanted together fit now")
     assert "Of one more: 0/1 nodes are available: 1 too little free memory on every card. Nearest: n0" in text
     assert "Free room for 2 more, let each ask for less, or set the group's minMember to 1." in text
-    assert text.endswith("New nodes with 2 x T4 would take those that find no place.")
+    assert text.endswith("1 new node with 2 x T4 would take those that find no place.")
     assert full["code"] == "CS501"
     assert "Of one more member: No node fits (1 looked at)" in full["text"]
     assert writes == 1
     judged = made.owner.groups.judged(spec(3).key)
     assert judged is not None
-    assert "New nodes with 2 x T4" in judged[2].why
+    assert "1 new node with 2 x T4" in judged[2].why
 
 
 @pytest.mark.looptime

@@ -47,3 +47,10 @@ def test_a_config_map_is_names_and_texts():
     found = decode_config_map(b'{"metadata":{"name":"c","namespace":"n","resourceVersion":"1"},"data":{"k":"v"}}')
     assert (found.namespace, found.name, found.resource_version, found.texts) == ("n", "c", "1", {"k": "v"})
     assert decode_config_map(b'{"metadata":{"name":"c"}}').texts == {}
+
+
+def test_when_a_node_was_made_and_that_it_is_being_deleted_are_read():
+    meta = {"name": "a", "creationTimestamp": "2027-01-15T08:00:00Z"}
+    found = node_from_object({"metadata": meta})
+    assert (found.created_s, found.deleting) == (1_800_000_000, False)
+    assert node_from_object({"metadata": meta | {"deletionTimestamp": "2027-01-15T08:00:00Z"}}).deleting
