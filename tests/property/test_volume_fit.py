@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
 
-from core.ledger import Ledger
-from core.model import NodeName, PodUid
-from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
-from core.placing.score import NodePolicy
-from core.placing.shape import Shape, better, scan
-from core.settings import Policy, Settings, Tables
-from core.topology.counting import Topology
-from core.waiting import Wait
+from core.model import PodUid
 from core.wire.nodes import node_from_object
-from core.wire.pods import pod_from_object
 from core.wire.storage import (
     capacity_from_object,
     claim_from_object,
@@ -26,28 +16,21 @@ from core.wire.storage import (
     driver_from_object,
     volume_from_object,
 )
-from tests.support.devices.catalogs import catalog_of
-from tests.support.devices.toy import Toy
+from tests.support.judging.twice import Twice
 from tests.support.judging.volumes_by_the_book import ZONES, StorageCluster
 
-RULE = NodePolicy(Policy.SPREAD, 1)
 DRIVERS = ("one.csi", "two.csi")
 ZONE = "topology.kubernetes.io/zone"
 
 
-class World:
-    """The same cluster twice."""
+class World(Twice):
+    """Nodes, storage of five classes, and pods that have claims and disks."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
-        self.book = StorageCluster({"a": {}})
-        self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
-        if seed % 3 == 0:
-            self.ledger.topology = Topology(views_max=2)
+        super().__init__(seed, StorageCluster({"a": {}}), self.pod)
         self.volumes = self.ledger.topology.volumes
         self.storage = self.volumes.storage
         self.storage.unread.clear()
-        self.candidates = Candidates(self.ledger, RULE)
         later = {"volumeBindingMode": "WaitForFirstConsumer"}
         topology = {"matchLabelExpressions": [{"key": ZONE, "values": ["1"]}]}
         for name, fields in (
@@ -71,7 +54,6 @@ class World:
         for number in range(3):
             self.set_node(f"n{number}")
             self.set_limits(f"n{number}")
-        self.made = 0
         self.waiting = [self.pod(f"w{number}") for number in range(4)]
 
     # ------------------------------------------------------------------ what is drawn
@@ -212,10 +194,6 @@ class World:
 
     # ------------------------------------------------------------------ what happens
 
-    def show(self, manifest):
-        self.book.pods[manifest["metadata"]["name"]] = manifest
-        self.ledger.count(pod_from_object(manifest))
-
     def step(self):
         chance, book = self.chance, self.book
         draw = chance.random()
@@ -253,62 +231,8 @@ class World:
             self.storage.remove_claim(key)
             self.volumes.touch_claim(key)
 
-    def judge(self, manifest, ledger=None):
-        """A waiting pod, which is judged on all nodes; None if it cannot be placed whatever they have."""
-        ledger = ledger or self.ledger
-        shown = pod_from_object(manifest)
-        shape = shape_of(shown, ledger)
-        for name, where in self.book.nodes.items():
-            refusals = self.book.refusals(manifest, where)
-            if isinstance(shape, Wait):
-                assert refusals, (shape, manifest, self.book.claims)
-                continue
-            assert isinstance(shape, Shape)
-            state = ledger.states[NodeName(name)]
-            taken = better(ledger, RULE, shape, state, None) is not None
-            # Several claims may want one volume; that is found when the pod has its place.
-            taken = taken and ledger.topology.volumes.choose(shown, state.facts) is not None
-            assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
-        return shown, shape if isinstance(shape, Shape) else None
-
-    def place(self, manifest, *, kept):
-        """Promise a waiting pod its best node, in a trial."""
-        shown, shape = self.judge(manifest)
-        if shape is None:
-            return
-        placement = decide(self.candidates, shown, shape)
-        found = scan(self.ledger, RULE, shape)
-        assert (placement is None) == (found is None)
-        if placement is None or found is None:
-            return
-        assert placement.node == found.node
-        with self.ledger.trial() as trial:
-            self.ledger.reserve(placement)
-            spec = {**manifest["spec"], "nodeName": str(placement.node)}
-            self.book.pods[manifest["metadata"]["name"]] = {**manifest, "spec": spec}
-            assert still_fits(self.ledger, RULE, shape, placement)
-            for one in self.waiting:
-                if one is not manifest:
-                    self.judge(one)
-            if kept:
-                trial.keep()
-        if kept:
-            self.waiting.remove(manifest)
-            self.made += 1
-            self.waiting.append(self.pod(f"w-{self.made}"))
-        else:
-            del self.book.pods[manifest["metadata"]["name"]]
-
 
 @pytest.mark.parametrize("seed", range(120))
 def test_every_verdict_on_volumes_is_that_of_the_documentation(seed):
     world = World(seed)
-    for number in range(25):
-        world.step()
-        for manifest in world.waiting:
-            world.judge(manifest)
-        if number % 4 == 3:
-            world.judge(world.waiting[0], world.ledger.fork())
-        world.place(world.chance.choice(world.waiting), kept=world.chance.random() < 0.5)
-        for manifest in world.waiting:
-            world.judge(manifest)
+    world.live(world.step)
