@@ -17,7 +17,7 @@ from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
 from core.port import AnyDialect, Choosing, Complaint, Reason, Shortfall, Typical, Violation
-from core.settings import DialectName, NodeKind, Policy, Tables
+from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy, Tables
 from core.units import counted, parse_amount
 
 _MAX_SHOWN: Final = 6
@@ -237,7 +237,7 @@ def _takes(asked: _Asked) -> bool:
         dialect.place(cards, wished, policy) is not None
         for cards in layouts
         for wished in (request, *ways)
-        for policy in Policy
+        for policy in CARD_POLICIES
     )
 
 

@@ -21,7 +21,7 @@ def is_scheduler_name(text: str) -> bool:
 class Policy(StrEnum):
     """How cards and nodes are preferred; INDEX is upstream's order where a configuration names no policy.
 
-    PACK is decided among nodes (`core.placing.pack`): dialects are asked by BINPACK, and never see it.
+    PACK is decided among nodes (`core.placing.pack`): dialects are asked by BINPACK, and see CARD_POLICIES alone.
     """
 
     BINPACK = "binpack"
@@ -34,6 +34,9 @@ class Policy(StrEnum):
         """Whether it keeps idle nodes and cards whole for those who need them whole."""
         return self in {Policy.BINPACK, Policy.PACK}
 
+
+# Those by which a dialect may be asked for cards.
+CARD_POLICIES: Final = (Policy.BINPACK, Policy.SPREAD, Policy.INDEX)
 
 # A device protocol, by the name that settings, metrics and explanations use; `core.catalog` says which there are.
 DialectName = NewType("DialectName", str)

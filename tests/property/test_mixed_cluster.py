@@ -142,7 +142,7 @@ class World:
             judging = self.ledger.catalog.judging(shape.dialect)
             for state in self.ledger.states.values():
                 cards = state.cards(shape.dialect)
-                if cards and judging.place(cards, shape.request, self.settings.policy) is None:
+                if cards and judging.place(cards, shape.request, node_policy(self.settings).cards) is None:
                     assert judging.shortfalls(cards, shape.request)
             return
         self.ledger.reserve(placement)

@@ -17,7 +17,7 @@ from core.catalog import Asked, standard_catalog
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port import Choosing
-from core.settings import MigGroup, MigModel, MigProfile, NodeKind, Policy, Settings, Tables, VgpuTable
+from core.settings import CARD_POLICIES, MigGroup, MigModel, MigProfile, NodeKind, Settings, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS
 from tests.support.devices.reviewed import reviewed
@@ -241,7 +241,7 @@ def could_ever(best: list[Node], asked: Asked) -> bool:
         offers, _ = CATALOG.offers(node, TABLES, Settings())
         cards = offers.get(asked.dialect, ())
         for request in requests:
-            if any(cards and dialect.place(cards, request, policy) is not None for policy in Policy):
+            if any(cards and dialect.place(cards, request, policy) is not None for policy in CARD_POLICIES):
                 return True
     return False
 

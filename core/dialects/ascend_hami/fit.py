@@ -13,7 +13,7 @@ from core.dialects.ascend_hami.requests import Ask, Request
 from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
 from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD
-from core.settings import Policy
+from core.settings import CARD_POLICIES, Policy
 
 _BINPACK: Final = Policy.BINPACK
 _SPREAD: Final = Policy.SPREAD
@@ -258,7 +258,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
 def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
     """Why `place` answers None: every chip that refuses the first container without room, in numbers."""
     # Which chips the first containers take depends on the policy, and with it what is left for the next ones.
-    for policy in Policy:
+    for policy in CARD_POLICIES:
         picks = _picks(cards, request, policy)
         if isinstance(picks, _Stuck):
             return _shortfalls(cards, picks, request)

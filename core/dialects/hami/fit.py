@@ -14,7 +14,7 @@ from core.dialects.hami.requests import EVEN, Ask, Request
 from core.dialects.hami.usage import Assignment, Entry
 from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD, type_words
-from core.settings import Policy
+from core.settings import CARD_POLICIES, Policy
 
 _NO_ENDING: Final[frozenset[int]] = frozenset()
 
@@ -261,7 +261,7 @@ def _score(
 def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
     """Why `place` answers None: every card that refuses the first container without room, in numbers."""
     # Which cards the first containers take depends on the policy, and with it what is left for the next ones.
-    for policy in Policy:
+    for policy in CARD_POLICIES:
         picks = _picks(cards, request, policy)
         if isinstance(picks, _Stuck):
             return _shortfalls(picks, request)

@@ -17,7 +17,6 @@ Rank = tuple[float, ...]
 Ranking = Callable[[int, Card], Rank]
 _BY_SETTINGS: Final = {
     Policy.BINPACK: (keys.BINPACK,),
-    Policy.PACK: (keys.BINPACK,),
     Policy.SPREAD: (keys.SPREAD,),
     Policy.INDEX: (keys.SPREAD,),
 }

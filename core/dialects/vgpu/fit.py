@@ -12,7 +12,7 @@ from core.dialects.vgpu.requests import Ask, Request
 from core.dialects.vgpu.usage import Assignment, Entry
 from core.port import Hole, Placed, Reason, Shortfall, Want
 from core.selection import ANY_CARD, type_words
-from core.settings import Policy
+from core.settings import CARD_POLICIES, Policy
 
 _BINPACK: Final = Policy.BINPACK
 _SPREAD: Final = Policy.SPREAD
@@ -188,7 +188,7 @@ def _has_slice(fixed: Fixed, slices: tuple[mig.Slice, ...], need: int) -> bool:
 def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
     """Why `place` answers None: every card that refuses the first container without room, in numbers."""
     # Which cards the first containers take depends on the policy, and with it what is left for the next ones.
-    for policy in Policy:
+    for policy in CARD_POLICIES:
         filled = tuple(cards)
         for ask in request.asks:
             picked = _pick(filled, ask, request, policy)

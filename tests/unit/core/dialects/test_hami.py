@@ -131,6 +131,13 @@ def test_a_card_that_is_cut_has_as_many_rooms_as_instances_beside_those_in_use()
     assert len(PORT.room(plain).rooms) == 2
 
 
+def test_cards_are_compared_by_their_own_policies_alone():
+    """`pack` is decided among nodes; why a pod does not fit is asked by every policy that a dialect knows."""
+    cards = cards_of(node(card("GPU-0")))
+    asked = PORT.request(pod(ask(memory=1000), ask(memory=2000)), TABLES)
+    assert PORT.shortfalls(cards, asked) == ()
+
+
 def test_a_card_of_which_all_cores_are_promised_has_no_room():
     def place(cores):
         return PORT.place(plain, PORT.request(pod(ask(1, memory=500, cores=cores)), TABLES), Policy.BINPACK)
