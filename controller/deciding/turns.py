@@ -91,12 +91,18 @@ class Turns:
     def give(self, now_s: float) -> None:
         """Send those whose turn has come, and look whether others wait too long."""
         for node in self._handoff.turns():
+            # Who is sent makes nobody free: what is busy once is so for all that wait for the same.
+            busy: set[Keys] = set()
             for uid, keys in self._handoff.line(node):
-                if not self._state.has_room:
+                if keys in busy:
+                    continue
+                if self._handoff.busy(node, keys):
+                    busy.add(keys)
+                elif self._state.has_room:
+                    self._give(uid, keys)
+                else:
                     self._handoff.ask_again(node)
                     break
-                if not self._handoff.busy(node, keys):
-                    self._give(uid, keys)
         if now_s >= self._lines_s + _LINE_PAUSE_S:
             self._lines_s = now_s
             for one in self._handoff.impatient(now_s):
