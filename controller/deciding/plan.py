@@ -1,6 +1,6 @@
 """What to do with one pending pod now: pure functions of pod, ledger, candidates and hand-off.
 
-Nothing is promised here; the planner reserves and sends what these functions answer, with no pause in between.
+Nothing is promised here; `turns` reserves and sends what these functions answer, with no pause in between.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Groups whose members are placed together: who of a group waits, who counts already, and what is told of the others.
 
 A member that is on a node, is being sent to one or ended well counts; one that failed or leaves does not. Once enough
-count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; the planner
+count, further members are placed like any other pod. What is decided of a gang is `core.placing.gang`'s; `gangs`
 reserves and sends it.
 """
 
