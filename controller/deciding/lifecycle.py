@@ -419,6 +419,12 @@ class Lifecycle:
         entry.woken = ask
         return True
 
+    def wake_one(self, entry: Entry) -> None:
+        """Let *entry*, which is refused, be decided, whoever else is refused for the same."""
+        ask = entry.parked
+        self.ready(entry)
+        entry.woken = ask
+
     def wake_next(self) -> None:
         """Wake the next pod where the one that was woken was not refused again."""
         while self._passed_on:

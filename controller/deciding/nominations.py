@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from controller.actions import Target, target_of
@@ -21,8 +22,8 @@ class Nomination(Room):
     victims: tuple[PodUid, ...]
     nominated: tuple[Target, ...]
     until_s: float
-    quiet_s: float
     asking: bool
+    quiet_s: float = inf
 
 
 class Nominations:
@@ -69,7 +70,6 @@ class Nominations:
                 victims=(),
                 nominated=(target_of(pod),),
                 until_s=now_s + wait_s,
-                quiet_s=now_s,
                 asking=False,
             )
         )

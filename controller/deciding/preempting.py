@@ -228,7 +228,6 @@ class Preempting:
             victims=found.victims,
             nominated=tuple(pod for pod, _ in nominated),
             until_s=now_s + planner.settings.preemption_wait_s,
-            quiet_s=now_s,
             asking=True,
         )
         self._nominations.put(nomination)
@@ -277,7 +276,7 @@ class Preempting:
         self.trouble = ""
         nomination = self._nominations.get(uid)
         if nomination is not None:
-            self._nominations.put(replace(nomination, asking=False, quiet_s=self._clock()))
+            self._nominations.put(replace(nomination, asking=False))
 
     def refused(self, uid: PodUid, victim: PodUid | None, rest_s: float, *, trouble: str = "") -> None:
         """One of the victims may not leave now, or (None) nobody was asked; *trouble*: why, if not for its own sake."""
@@ -305,12 +304,17 @@ class Preempting:
                 self._occupants.does_not_leave(uid)
             self._end(nomination, End.IN_VAIN)
         elif nomination.asking or self._leaving(nomination):
-            self._nominations.put(replace(nomination, quiet_s=now_s))
+            self._nominations.put(replace(nomination, quiet_s=_NEVER))
             self._tell(nomination)
-        elif now_s >= nomination.quiet_s + _QUIET_S and all(one.stage is Stage.REFUSED for one in entries):
+        elif any(one.stage is not Stage.REFUSED for one in entries):
+            self._tell(nomination)
+        elif now_s >= nomination.quiet_s + _QUIET_S:
             self._end(nomination, End.IN_VAIN)
         else:
+            self._nominations.put(replace(nomination, quiet_s=min(nomination.quiet_s, now_s)))
             self._tell(nomination)
+            # Others may be refused for the same, and come first by their queue: the room is kept from them.
+            self._planner.life.wake_one(min(entries, key=lambda one: one.order))
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
         """Who is on its way off the nodes of a nomination."""

@@ -300,3 +300,40 @@ def test_nobody_leaves_for_a_gang_whose_queue_others_have_filled_since():
     waits(found)
     found.passes(100.0)
     assert asks(found) == {}
+
+
+def test_the_room_is_for_who_it_was_made_for_though_another_queue_has_its_turn():
+    found = world(*(node(f"n{at}") for at in range(4)))
+    queued(found, "g", cards=9)
+    for at in range(3):
+        full(found, f"mine-{at}", priority=10, annotations={GROUP: "g"})
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}))
+    found.adds(*(pod(f"other-{at}", memory=MIB) for at in range(2)))
+    waits(found)
+    found.passes(1.0)
+    assert asks(found) == {"high": ["low"]}
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low")
+    for _ in range(3):
+        found.passes(1.0)
+    found.gone("low")
+    for _ in range(10):
+        found.passes(1.0)
+        found.placed()
+    assert "high" in found.placed()
+
+
+def test_who_was_not_tried_since_all_have_left_is_not_given_up():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10), pod("other", memory=MIB))
+    waits(found)
+    found.owner.preempting.asked("uid-high")
+    leaves(found, "low")
+    found.passes(1.0)
+    # The process had no time for anything.
+    found.gone("low")
+    found.now_s += 30.0
+    assert placed(found) == {"high"}
+    assert not found.actions(Unnominate)
