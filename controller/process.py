@@ -19,6 +19,7 @@ from controller.reporting.callers import Callers
 from controller.reporting.condition import refusal
 from controller.reporting.onlooker import Onlooker
 from controller.reporting.shadow import Shadow
+from controller.reporting.share_seconds import ShareSeconds
 from controller.reporting.status import StatusWriter
 from controller.scheduler_names import RIVALS, Rival, SchedulerName, SchedulerNames
 from controller.watching.watches import Watches
@@ -51,6 +52,7 @@ class Process:
         status_writer: tells why pods wait.
         audit: compares the ledger with the cluster; of a leader.
         shadow: goes round; of a shadow.
+        share_seconds: counts to whom the time of cards goes.
         synced: set once the cluster was listed.
         is_stopping: nothing new is begun.
     """
@@ -87,6 +89,7 @@ class Process:
         self.status_writer: StatusWriter | None = None
         self.audit: Audit | None = None
         self.shadow: Shadow | None = None
+        self.share_seconds: Final = ShareSeconds(lambda: self.owner.ledger)
         self.synced: Final = asyncio.Event()
         self.is_stopping = False
 

@@ -101,6 +101,7 @@ class Controller:
             running = [
                 tasks.create_task(self._work(), name="work"),
                 tasks.create_task(self._measure_lag(), name="lag"),
+                tasks.create_task(self._count_card_time(), name="card time"),
                 tasks.create_task(self._serving.report(), name="report"),
                 tasks.create_task(self._process.configuration.follow_files(), name="settings"),
                 tasks.create_task(self._garbage().run(), name="garbage"),
@@ -146,6 +147,12 @@ class Controller:
             if lag_s > longest_s:
                 longest_s = lag_s
                 metrics.loop_lag_max_s.set(lag_s)
+
+    async def _count_card_time(self) -> None:
+        process = self._process
+        await process.share_seconds.run(
+            counts=lambda: process.leads, by_owner=lambda: process.owner.planner.settings.metrics_per_pod
+        )
 
     # ------------------------------------------------------------------ work
 

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from controller.reporting import packing
 from controller.reporting.answers import answer
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
+from controller.reporting.share_seconds import now_ms
 from core.errors import ConfigError
 from core.waiting import Cause, Wait
 from runtime.calls import Plain
@@ -136,7 +138,8 @@ class Serving:
         process = self._process
         fill(process)
         per_pod = process.owner.planner.settings.metrics_per_pod
-        return exposition(process.metrics, card_series(process.owner.ledger, per_pod=per_pod))
+        cards = card_series(process.owner.ledger, per_pod=per_pod)
+        return exposition(process.metrics, chain(cards, process.share_seconds.series(now_ms())))
 
     # ------------------------------------------------------------------ answers; None while nothing can be said yet
 

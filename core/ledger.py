@@ -205,6 +205,11 @@ class Ledger:
         """A bound pod with cards, with the annotations that it is counted by; None for others."""
         return self._pods.get(pod)
 
+    def asked_by(self, pod: PodUid) -> Pod | None:
+        """A pod with cards, bound or promised, as it asked; None where that is not known."""
+        promise = self._promised.get(pod)
+        return promise.asked_by if promise is not None else self._pods.get(pod)
+
     def recount(self, name: NodeName) -> None:
         """Make the state of *name* anew from its holders."""
         self._certain()

@@ -8,6 +8,7 @@ from controller.cards import card_series
 from controller.deciding.lifecycle import Stage
 from controller.documents import places
 from controller.metrics import Metrics as ControllerMetrics
+from controller.reporting import share_seconds
 from controller.watching.watches import NEEDED
 from core.catalog import standard_catalog
 from core.ledger import Ledger
@@ -84,6 +85,14 @@ def test_every_value_of_kind_is_told_and_needs_no_quotes():
 
 def test_every_series_of_cards_is_told_as_it_is():
     assert rows("Cards") == of_cards()
+
+
+def test_the_series_of_card_time_is_told_as_it_is():
+    assert rows("Time of cards") == [
+        row(share_seconds.NAME.removesuffix("_total"), "counter", share_seconds.LABELS, share_seconds.TEXT)
+    ]
+    told = PAGE.read_text().split("\n## Time of cards\n")[1].split("\n## ")[0]
+    assert all(f"`{part}`" in told for part in share_seconds.Part)
 
 
 def test_every_metric_of_the_webhook_is_told_as_it_is():
