@@ -59,6 +59,19 @@ def test_the_api_server_counts_what_is_written_and_hami_what_every_card_gives():
         ]
 
 
+def test_of_hamis_own_limits_the_smallest_is_told_in_cards_times_what_is_wanted_of_each():
+    made = [Made(pod({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}))]
+    quotas = [
+        quota({"limits.nvidia.com/gpumem": 10_000, "limits.nvidia.com/gpucores": 100, "limits.nvidia.com/gpu": 4}),
+        quota({"limits.nvidia.com/gpumem": 5_000}, name="small"),
+    ]
+    assert [one.split(", which")[0] for one in told(made, *quotas)] == [
+        "CS317 limits.nvidia.com/gpu: 2 asked of the 4 of ResourceQuota team-quota",
+        "CS317 limits.nvidia.com/gpucores: 60 asked of the 100 of ResourceQuota team-quota",
+        "CS317 limits.nvidia.com/gpumem: 6000 asked of the 5000 of ResourceQuota small",
+    ]
+
+
 def test_a_card_that_is_not_counted_is_one():
     found = told([Made(pod({MEMORY: "8000"}))], quota({f"limits.{MEMORY}": 9000, f"requests.{NUMBER}": 5}))
     assert [one.partition(" asked")[0] for one in found] == [
