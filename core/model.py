@@ -132,7 +132,7 @@ class PeerTerm(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """One topology spread constraint with DoNotSchedule, as written; by default it looks at no taints of nodes."""
+    """One topology spread constraint, as written; by default it looks at no taints of nodes."""
 
     topology_key: str
     max_skew: int = 1
@@ -152,6 +152,21 @@ class PeerTerms(NamedTuple):
 
 
 NO_PEERS: Final = PeerTerms()
+
+
+class Wishes(NamedTuple):
+    """What a pod would rather have of its node, as written; shared by pods that wish the same.
+
+    nodes: preferred node affinity, weight and what a node is to meet. near: preferred affinity to other pods, weight
+    and term; the weight of anti-affinity is negative. spread: the constraints with ScheduleAnyway.
+    """
+
+    nodes: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    near: tuple[tuple[int, PeerTerm], ...] = ()
+    spread: tuple[Spread, ...] = ()
+
+
+NO_WISHES: Final = Wishes()
 
 
 class Disk(NamedTuple):
@@ -211,6 +226,7 @@ class Pod:
     resources: Mapping[str, str] = field(default_factory=dict)
     constraints: NodeConstraints = NodeConstraints()
     peers: PeerTerms = NO_PEERS
+    wishes: Wishes = NO_WISHES
     volumes: PodVolumes = NO_VOLUMES
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""

@@ -352,7 +352,9 @@ class NodeWeights:
     """How much a node's own resources count beside its cards: Volcano's binpack and nodeorder plugins.
 
     binpack is the weight of the whole, resources what each resource asked for weighs in it. least_requested,
-    most_requested and balanced judge cpu and memory as nodeorder does. All 0: nodes are compared by their cards.
+    most_requested and balanced judge cpu and memory as nodeorder does. All 0: nodes are compared by their cards. What
+    pods prefer counts beside that, where any does: node_affinity, pod_affinity, pod_topology_spread; taint_toleration
+    is for taints with PreferNoSchedule. nodeorder has the same weights by default.
     """
 
     binpack: int = 0
@@ -360,9 +362,13 @@ class NodeWeights:
     least_requested: int = 0
     most_requested: int = 0
     balanced: int = 0
+    node_affinity: int = 2
+    pod_affinity: int = 2
+    pod_topology_spread: int = 2
+    taint_toleration: int = 3
 
     def __bool__(self) -> bool:
-        """Whether anything but cards counts."""
+        """Whether anything but cards counts for every pod."""
         return bool(self.binpack or self.least_requested or self.most_requested or self.balanced)
 
 

@@ -7,8 +7,8 @@ A walk judges nodes exactly, in order of their bounds, and ends when no later on
 is judged once for a shape at a version of its state (versions, not states, are remembered: an old state would be kept
 alive by every shape that was judged on it). A walk that passes over many, because they refuse or are left out,
 remembers how far it came; the next one judges what changed or is left out no more, and goes on from there. Where
-other resources of a node count beside its cards, and under the policy `pack`, no order bounds the score: then a heap
-per shape is kept. The answer is always that of `core.placing.shape.scan`.
+other resources of a node count beside its cards, for a pod that prefers some nodes, and under the policy `pack`, no
+order bounds the score: then a heap per shape is kept. The answer is always that of `core.placing.shape.scan`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -26,6 +26,7 @@ from core.placing.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
 from core.placing.score import NodePolicy, Rank
 from core.placing.shape import Found, Shape, judged, ranked
 from core.port import AnyJudging, Placed, Want
+from core.topology.leaning import Leaning
 
 # A walk that passes over more entries than this remembers where it ended.
 _LONG_WALK: Final = 48
@@ -65,6 +66,7 @@ class _Memory:
     While *ends* is set, every entry up to there (by step) is refused or in *open* as of *cursor* in the change log;
     *open* has those that fit and those that were not asked.
     Where no order bounds the score, *heap* holds the ranks of all verdicts as of *cursor*, outdated ones among them.
+    Where other pods decide how good a node is, *leaning* says how, and was read up to *leant* of its log.
     used: when the shape was last asked about, as `core.placing.indices.Indices.asked` counts.
     """
 
@@ -83,6 +85,8 @@ class _Memory:
     open: set[NodeName] = field(default_factory=set)
     passed: int = 0
     heap: list[Rank] | None = None
+    leaning: Leaning | None = None
+    leant: int = 0
     used: int = 0
 
     def begin(self, family: Windows | Levels) -> None:
@@ -164,7 +168,7 @@ class Candidates:
         yield from self._indices.prepare(shape.constraints, shape.dialect, self._asked_width(shape))
         if shape in self._memories:
             return
-        judge_some = self._walk_on if self._policy.is_bounded else self._judge_any
+        judge_some = self._walk_on if self._is_bounded(shape) else self._judge_any
         while judge_some(shape, self.judged + self._at_once):
             yield
 
@@ -197,8 +201,8 @@ class Candidates:
         if shape.peers is not None:
             passed_over = self._ledger.topology.passed_over(shape.peers, passed_over)
         memory = self._memory(shape.alone)
-        is_bounded = self._policy.is_bounded
-        rank = self._best_of_walk(memory, passed_over) if is_bounded else self._best_of_heap(memory, passed_over)
+        best_of = self._best_of_walk if self._is_bounded(shape) else self._best_of_heap
+        rank = best_of(memory, passed_over)
         if rank is None:
             return None
         placed = memory.verdicts[rank.name].placed
@@ -305,6 +309,12 @@ class Candidates:
         """The best rank where no order bounds the score: every node is judged when it changed, and kept in a heap."""
         stands = memory.index.stands
         changed = self._ledger.changes_since(memory.cursor) if memory.heap is not None else None
+        preferred = memory.shape.preferred
+        if preferred is not None and preferred.minds_pods:
+            leaning = self._ledger.topology.leaning(preferred)
+            moved = leaning.changes_since(memory.leant) if leaning is memory.leaning else None
+            changed = None if changed is None or moved is None else [*changed, *moved]
+            memory.leaning, memory.leant = leaning, leaning.cursor
         heap = memory.heap if changed is not None and memory.heap is not None else []
         for name in stands if changed is None else set(changed):
             rank = self._rank(memory, name)
@@ -333,7 +343,11 @@ class Candidates:
         verdict = memory.verdicts.get(name)
         if verdict is None or verdict.version != self._ledger.states[name].version:
             verdict = self._judge(memory, name)
-        return verdict.rank
+        rank = verdict.rank
+        if rank is None or memory.leaning is None:
+            return rank
+        points = memory.leaning.points(self._policy.others, self._ledger.states[name].facts.labels)
+        return rank._replace(minus_score=rank.minus_score - points)
 
     def _judge(self, memory: _Memory, name: NodeName) -> _Verdict:
         state, shape = self._ledger.states[name], memory.shape
@@ -391,7 +405,11 @@ class Candidates:
 
     def _asked_width(self, shape: Shape) -> int | None:
         """Which family *shape* is answered from, None if from its own heap."""
-        return self._width(shape) if self._policy.is_bounded else None
+        return self._width(shape) if self._is_bounded(shape) else None
+
+    def _is_bounded(self, shape: Shape) -> bool:
+        """Whether what is free on cards bounds how good a node is: a taint makes it worse, what is preferred better."""
+        return self._policy.is_bounded and shape.preferred is None
 
     def _width(self, shape: Shape) -> int:
         """How many cards *shape* asks where free amounts bound the score, else 0."""

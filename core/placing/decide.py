@@ -17,6 +17,7 @@ from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, scan
 from core.port import Violation
+from core.topology.preferred import preferred_of
 from core.waiting import Wait
 
 _UNREADABLE: Final = "CS100"
@@ -59,13 +60,22 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
         return needs
     constraints = replace(pod.constraints, volumes=needs.nodes) if needs.nodes else pod.constraints
     ports, peers = nodefit.ports_of(pod), ledger.topology.peers_of(pod)
+    preferred = preferred_of(pod, ledger.settings.node_weights)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
         strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
         if strange:
             return NotSold(names=tuple(strange))
         request = cardless.request_of(amounts)
-        return Shape(dialect=None, request=request, amounts=amounts, constraints=constraints, ports=ports, peers=peers)
+        return Shape(
+            dialect=None,
+            request=request,
+            amounts=amounts,
+            constraints=constraints,
+            ports=ports,
+            peers=peers,
+            preferred=preferred,
+        )
     return Shape(
         dialect=asked.dialect,
         request=asked.request,
@@ -73,6 +83,7 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
         constraints=constraints,
         ports=ports,
         peers=peers,
+        preferred=preferred,
     )
 
 

@@ -1,18 +1,24 @@
 """Which of two nodes that both fit is better: a policy is a pure function of what was placed and of the node.
 
 Scores are upstream's raw device scores times the configured weight, unrounded: upstream rounds before it weighs,
-which makes nodes equal that are not. Equal scores are settled by the node's used share (the fullest node first
-under binpack, else the emptiest), then by name.
+which makes nodes equal that are not. What the pod prefers of nodes, and of pods there, is added. Equal scores are
+settled by the node's used share (the fullest node first under binpack, else the emptiest), then by name.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from core import names
-from core.model import NodeName
+from core import names, nodefit
+from core.model import NodeName, Toleration
+from core.nodefit import NodeFacts
 from core.placing.pack import NO_TABLES, Tables
 from core.settings import NodeWeights, Policy, Settings
+from core.topology.leaning import FULL
+from core.topology.preferred import Preferred
+
+# The effect of taints that pods had better keep away from.
+_SOFT: Final = "PreferNoSchedule"
 
 
 class Rank(NamedTuple):
@@ -61,6 +67,24 @@ def node_policy(settings: Settings) -> NodePolicy:
     cards = Policy.BINPACK if is_pack else settings.policy
     tables = NO_TABLES if is_pack else None
     return NodePolicy(cards, max(settings.schedule_weight, 0), settings.node_weights, tables)
+
+
+def leaning_of_node(
+    weights: NodeWeights, preferred: Preferred | None, tolerations: tuple[Toleration, ...], facts: NodeFacts
+) -> float:
+    """How good a node is by its labels and taints, for a pod that has preferences: see decision 0013.
+
+    100 of which each preferred term of node affinity that it meets has a part, by its weight; less 100 for each taint
+    with PreferNoSchedule that the pod does not tolerate; each times the part's own weight.
+    """
+    found = 0.0
+    if preferred is not None and preferred.nodes:
+        met = sum([weight for weight, term in preferred.nodes if nodefit.is_any((term,), facts)])
+        found += weights.node_affinity * FULL * met / (sum([weight for weight, _ in preferred.nodes]) or 1)
+    if facts.taints:
+        soft = [taint for taint in facts.taints if taint.effect == _SOFT and not nodefit.tolerates(tolerations, taint)]
+        found -= weights.taint_toleration * FULL * len(soft)
+    return found
 
 
 def rounded(score: float) -> int:

@@ -8,19 +8,21 @@ from core.ledger import Ledger, NodeState
 from core.model import HostPort, NodeConstraints, NodeName
 from core.nodefit import Amounts
 from core.placing.holes import Grounds, Wanted, packed
-from core.placing.score import NodePolicy, Rank, resource_score
+from core.placing.score import NodePolicy, Rank, leaning_of_node, resource_score
 from core.port import AnyJudging, Placed
 from core.settings import DialectName, Policy
 from core.topology.peers import Peers
+from core.topology.preferred import Preferred
 
 
 class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
-    dialect is None of a pod without cards. peers is None of one that other pods neither keep off nor draw anywhere.
+    dialect is None of a pod without cards. peers is None of one that other pods neither keep off nor draw anywhere,
+    preferred of one that would not rather be somewhere.
     """
 
-    __slots__ = ("_alone", "_hash", "amounts", "constraints", "dialect", "peers", "ports", "request")
+    __slots__ = ("_alone", "_hash", "amounts", "constraints", "dialect", "peers", "ports", "preferred", "request")
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Shape:
         constraints: NodeConstraints,
         ports: tuple[HostPort, ...] = (),
         peers: Peers | None = None,
+        preferred: Preferred | None = None,
     ) -> None:
         self.dialect: Final = dialect
         self.request: Final = request
@@ -38,8 +41,9 @@ class Shape:
         self.constraints: Final = constraints
         self.ports: Final = ports
         self.peers: Final = peers
+        self.preferred: Final = preferred
         self._alone: Shape | None = None
-        self._hash = hash((dialect, request, amounts, constraints, ports, peers))
+        self._hash = hash((dialect, request, amounts, constraints, ports, peers, preferred))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
@@ -50,6 +54,7 @@ class Shape:
             constraints=self.constraints,
             ports=self.ports,
             peers=self.peers,
+            preferred=self.preferred,
         )
 
     def beside(self, peers: Peers | None) -> "Shape":
@@ -63,6 +68,7 @@ class Shape:
             constraints=self.constraints,
             ports=self.ports,
             peers=peers,
+            preferred=self.preferred,
         )
 
     @property
@@ -87,6 +93,7 @@ class Shape:
             and self.constraints == other.constraints
             and self.ports == other.ports
             and self.peers == other.peers
+            and self.preferred == other.preferred
         )
 
 
@@ -155,14 +162,25 @@ def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, b
     if placed is None:
         return best
     tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
-    rank = ranked(policy, shape, state, placed, tie_ppm)
+    rank = leant(ledger, policy, shape, state, ranked(policy, shape, state, placed, tie_ppm))
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 
 
 def ranked(policy: NodePolicy, shape: Shape, state: NodeState, placed: Placed[Any], tie_ppm: int) -> Rank:
-    """Where the node stands if it takes *placed*; with weights for its other resources, they count too."""
+    """Where the node stands if it takes *placed*, by what it is itself: its cards, resources, labels and taints."""
     rank = policy.rank(placed.score, tie_ppm, state.facts.name)
-    if not policy.others:
+    more = 0.0
+    if policy.others:
+        more += resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
+    if shape.preferred is not None or state.facts.taints:
+        more += leaning_of_node(policy.others, shape.preferred, shape.constraints.tolerations, state.facts)
+    return rank._replace(minus_score=rank.minus_score - more) if more else rank
+
+
+def leant(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, rank: Rank) -> Rank:
+    """*rank*, and what other pods make of the node for who prefers some beside it, or is to be spread."""
+    preferred = shape.preferred
+    if preferred is None or not preferred.minds_pods:
         return rank
-    more = resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
-    return rank._replace(minus_score=rank.minus_score - more)
+    points = ledger.topology.leaning(preferred).points(policy.others, state.facts.labels)
+    return rank._replace(minus_score=rank.minus_score - points)

@@ -13,8 +13,10 @@ from core.counts import add
 from core.model import NO_PEERS, NO_VOLUMES, NodeName, Pod, PodUid
 from core.nodefit import NodeFacts
 from core.storage import Storage
+from core.topology.leaning import Leaning
 from core.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
-from core.topology.views import Counter, Part, View, mounts, parts_of
+from core.topology.preferred import Preferred
+from core.topology.views import Counter, Follower, Part, View, mounts, parts_of
 from core.volumes import NOT_MOUNTED, Needs, Obstacle, Uses, Volumes, mounted_by
 from core.waiting import Wait
 
@@ -22,6 +24,9 @@ from core.waiting import Wait
 # view of who keeps apart has those nodes alone that have such pods, one of who is spread has them all.
 _VIEWS_MAX: Final = 4096
 _STANDING_MAX: Final = 1_500_000
+# The same of what pods prefer: 30 MB.
+_LEANINGS_MAX: Final = 512
+_LEANING_MAX: Final = 300_000
 # For so many sets of labels it is remembered which rules mean them.
 _KEPT_OFF_MAX: Final = 4096
 
@@ -68,7 +73,8 @@ class Topology:
         self._counters: Final[dict[_Set, Counter]] = {}
         self._domains: Final[dict[str, dict[str, dict[NodeName, None]]]] = {}
         self._views: Final[dict[Peers, View]] = {}
-        self._stale: Final[dict[View, None]] = {}
+        self._leanings: Final[dict[Preferred, Leaning]] = {}
+        self._stale: Final[dict[Follower, None]] = {}
         self._moved: Final[dict[View, None]] = {}
         self._forgot = False
 
@@ -113,7 +119,7 @@ class Topology:
                     del by_value[old]
             if new is not None and old != new:
                 by_value.setdefault(new, {})[name] = None
-        for view in self._views.values():
+        for view in (*self._views.values(), *self._leanings.values()):
             view.dirty[name] = None
             self._stale[view] = None
 
@@ -213,7 +219,7 @@ class Topology:
             near_itself=bool(near) and all(self._is(pod.namespace, pod.labels, who) for who in near),
             apart=rules_of(pod),
             kept_off=kept_off,
-            spread=tuple(evenly(pod)),
+            spread=tuple(evenly(pod, terms.spread)),
             constraints=pod.constraints if terms.spread else ANYWHERE,
             uses=uses,
         )
@@ -279,13 +285,24 @@ class Topology:
         """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
         return peers is not None and any(part.refuses_new(labels) for part in self._view(peers).parts)
 
+    def leaning(self, preferred: Preferred) -> Leaning:
+        """What *preferred* makes of all nodes now; the same object for as long as it is kept up."""
+        leaning = self._leanings.pop(preferred, None) or self._new_leaning(preferred)
+        # The last is the one that was asked last.
+        self._leanings[preferred] = leaning
+        if leaning.dirty:
+            self._stale.pop(leaning, None)
+            leaning.refresh(self._facts, self._domains)
+        return leaning
+
     def freed(self) -> Set[Peers] | None:
         """For whom a node has come free by what other pods do, since this was last asked; None: perhaps for all."""
         if self._forgot:
             self._forgot = False
             return None
         for view in list(self._stale):
-            self._refresh(view)
+            if isinstance(view, View):
+                self._refresh(view)
         if not self._moved:
             return frozenset()
         found = {peers for peers, view in self._views.items() if view.opened}
@@ -303,6 +320,7 @@ class Topology:
         self._domains.clear()
         self._counters.clear()
         self._views.clear()
+        self._leanings.clear()
         self._stale.clear()
         self._moved.clear()
         self._mounts.views.clear()
@@ -345,10 +363,27 @@ class Topology:
         view.shut.clear()
         return view
 
-    def _drop(self, view: View) -> None:
+    def _new_leaning(self, preferred: Preferred) -> Leaning:
+        standing = sum([leaning.standing for leaning in self._leanings.values()])
+        while self._leanings and (len(self._leanings) >= _LEANINGS_MAX or standing > _LEANING_MAX):
+            oldest = self._leanings.pop(next(iter(self._leanings)))
+            standing -= oldest.standing
+            self._drop(oldest)
+        if self._alike is None:
+            self._count_all()
+        for key in preferred.keys:
+            self._domain(key)
+        leaning = Leaning(preferred, lambda who, staying: self._counter((who,), staying))
+        for part in leaning.parts:
+            part.counter.views[leaning] = None
+        leaning.dirty = dict.fromkeys(self._facts)
+        return leaning
+
+    def _drop(self, view: View | Leaning) -> None:
         """Keep *view* up no more, nor what nothing else counts."""
         self._stale.pop(view, None)
-        self._moved.pop(view, None)
+        if isinstance(view, View):
+            self._moved.pop(view, None)
         for part in view.parts:
             part.counter.views.pop(view, None)
         unused = {some: counter for some, counter in self._counters.items() if not counter.views}

@@ -4,12 +4,12 @@ Values only; `counting` knows which pods there are. Source: Kubernetes documenta
 Topology Spread Constraints".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core import nodefit
-from core.model import NodeConstraints, NodeName, PeerTerm, Pod, Requirement
+from core.model import NodeConstraints, NodeName, PeerTerm, Pod, Requirement, Spread
 from core.volumes import NOT_MOUNTED, Mounted, Uses
 
 ANYWHERE: Final = NodeConstraints()
@@ -153,9 +153,9 @@ def _meant(term: PeerTerm, namespace: str, values: tuple[tuple[str, str], ...], 
     )
 
 
-def evenly(pod: Pod) -> Iterator[Evenly]:
-    """The spread constraints of *pod*."""
-    for one in pod.peers.spread:
+def evenly(pod: Pod, constraints: Iterable[Spread]) -> Iterator[Evenly]:
+    """The spread *constraints* of *pod*."""
+    for one in constraints:
         more = [Requirement(key=k, operator="In", values=(pod.labels[k],)) for k in one.label_keys if k in pod.labels]
         selector = None if one.selector is None else tuple(dict.fromkeys((*one.selector, *more)))
         who = Who(frozenset((pod.namespace,)), selector)

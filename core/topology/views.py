@@ -17,14 +17,23 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 Domain = tuple[str, str]
 
 
+class Follower:
+    """What is kept up by pods that come and go; dirty: the nodes on which something changed since it last was."""
+
+    __slots__ = ("dirty",)
+
+    def __init__(self) -> None:
+        self.dirty: dict[NodeName, None] = {}
+
+
 class Counter:
-    """How many pods are on which node, and which views count them."""
+    """How many pods are on which node, and who follows that."""
 
     __slots__ = ("by_node", "views")
 
     def __init__(self) -> None:
         self.by_node: Final[dict[NodeName, int]] = {}
-        self.views: Final[dict[View, None]] = {}
+        self.views: Final[dict[Follower, None]] = {}
 
 
 class _Counted:
@@ -64,7 +73,7 @@ class _Mounts(_Counted):
         return next(self._volumes.obstacles(self._uses, facts.name))
 
 
-class _ByPresence(_Counted):
+class ByPresence(_Counted):
     """What asks only whether anybody is in a domain; domains by each of *keys*."""
 
     def __init__(self, counter: Counter, keys: tuple[str, ...]) -> None:
@@ -75,6 +84,7 @@ class _ByPresence(_Counted):
         self._changed: set[Domain] = set()
 
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        """Count what is on a node as it is now; None: it is gone."""
         domains, count = self._held.pop(name, ((), 0))
         for domain in domains:
             self._add(domain, -count)
@@ -92,11 +102,12 @@ class _ByPresence(_Counted):
             self._changed.add(domain)
 
     def changed(self) -> Iterable[Domain] | None:
+        """The domains in which there is somebody now and was not, or the reverse, since this was last asked."""
         changed, self._changed = self._changed, set()
         return changed
 
 
-class _Apart(_ByPresence):
+class _Apart(ByPresence):
     """Nobody of some pods may be in the node's domain; *of_others*: it is they who ask for that."""
 
     def __init__(self, counter: Counter, key: str, *, of_others: bool) -> None:
@@ -116,7 +127,7 @@ class _Apart(_ByPresence):
         return Obstacle(f"{whose} by {self.keys[0]}", f"shares its {self.keys[0]} with no such pod")
 
 
-class _Near(_ByPresence):
+class _Near(ByPresence):
     """Somebody of some pods is to be in each of the node's domains; *itself*: the pod that asks may be the first."""
 
     def __init__(self, counter: Counter, keys: tuple[str, ...], *, itself: bool) -> None:
@@ -149,7 +160,7 @@ class _Near(_ByPresence):
         return Obstacle(f"pod affinity by {keys}", f"shares its {keys} with such a pod")
 
 
-class _Spread(_Counted):
+class Spreading(_Counted):
     """No domain may have more of some pods than the one with fewest, by more than so many.
 
     Only nodes that have the labels of all constraints of the pod count, and its affinity and taints if it says so.
@@ -157,7 +168,7 @@ class _Spread(_Counted):
 
     def __init__(self, counter: Counter, asked: Evenly, keys: tuple[str, ...], constraints: NodeConstraints) -> None:
         super().__init__(counter)
-        self._asked: Final = asked
+        self.asked: Final = asked
         self._keys: Final = keys
         self._constraints: Final = constraints
         # By domain, how many nodes it has and how many pods are there; and how many domains have so many pods.
@@ -174,10 +185,11 @@ class _Spread(_Counted):
         return len(self._held) + len(self.refused)
 
     def take(self, name: NodeName, facts: NodeFacts | None) -> None:
+        """Count what is on a node as it is now; None: it is gone."""
         before = self._held.get(name)
         after = None
         if facts is not None and self._counts(facts):
-            after = facts.labels[self._asked.key], self.counter.by_node.get(name, 0)
+            after = facts.labels[self.asked.key], self.counter.by_node.get(name, 0)
         if before == after:
             return
         if before is not None:
@@ -190,9 +202,9 @@ class _Spread(_Counted):
     def _counts(self, facts: NodeFacts) -> bool:
         if not all(key in facts.labels for key in self._keys):
             return False
-        if self._asked.by_affinity and nodefit.mismatch(self._constraints, facts) is not None:
+        if self.asked.by_affinity and nodefit.mismatch(self._constraints, facts) is not None:
             return False
-        return not self._asked.by_taints or not any(
+        return not self.asked.by_taints or not any(
             taint.effect in nodefit.HARD_EFFECTS and not nodefit.tolerates(self._constraints.tolerations, taint)
             for taint in facts.taints
         )
@@ -208,58 +220,71 @@ class _Spread(_Counted):
         else:
             self._nodes.pop(value, None)
             self._pods.pop(value, None)
-        self._changed.add((self._asked.key, value))
+        self._changed.add((self.asked.key, value))
+
+    def pods(self, value: str) -> int:
+        """How many of them are in the domain *value*."""
+        return self._pods.get(value, 0)
+
+    def changed_domains(self) -> Iterable[Domain]:
+        """The domains in which they have become more or fewer since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _fewest(self) -> int:
-        return 0 if len(self._nodes) < self._asked.min_domains else min(self._levels, default=0)
+        return 0 if len(self._nodes) < self.asked.min_domains else min(self._levels, default=0)
 
     def changed(self) -> Iterable[Domain] | None:
-        changed, self._changed = self._changed, set()
+        """The domains of which the verdict may have changed since this was last asked; None: any."""
+        changed = self.changed_domains()
         known, self._least = self._least, self._fewest()
         return changed if known == self._least else None
 
     def refuses(self, facts: NodeFacts) -> bool:
-        value = facts.labels.get(self._asked.key)
+        """Whether it refuses a node."""
+        value = facts.labels.get(self.asked.key)
         if value is None:
             return True
-        return self._pods.get(value, 0) + self._asked.counts_itself - self._least > self._asked.max_skew
+        return self._pods.get(value, 0) + self.asked.counts_itself - self._least > self.asked.max_skew
 
     def refuses_new(self, labels: Labels) -> bool:
-        value = labels.get(self._asked.key)
+        """Whether it would refuse a new node with such labels and a name of its own."""
+        value = labels.get(self.asked.key)
         if value is None:
-            return self._asked.key != _HOSTNAME or self._asked.counts_itself > self._asked.max_skew
+            return self.asked.key != _HOSTNAME or self.asked.counts_itself > self.asked.max_skew
         least = self._least if value in self._nodes else 0
-        return self._pods.get(value, 0) + self._asked.counts_itself - least > self._asked.max_skew
+        return self._pods.get(value, 0) + self.asked.counts_itself - least > self.asked.max_skew
 
     def why(self, facts: NodeFacts) -> Obstacle:
-        value = facts.labels.get(self._asked.key)
+        """Why it refuses a node."""
+        value = facts.labels.get(self.asked.key)
         if value is None:
-            return _no_label("topology spread", self._asked.key)
-        at_most = self._asked.max_skew + self._least - self._asked.counts_itself
-        until = f"shares its {self._asked.key} with at most {at_most} such pods"
-        return Obstacle(f"topology spread by {self._asked.key}", until)
+            return _no_label("topology spread", self.asked.key)
+        at_most = self.asked.max_skew + self._least - self.asked.counts_itself
+        until = f"shares its {self.asked.key} with at most {at_most} such pods"
+        return Obstacle(f"topology spread by {self.asked.key}", until)
 
 
 # One thing that is asked of nodes, as a view keeps it up. `take`: count what is on a node as it is now (None: it is
 # gone). `changed`: the domains of which the verdict may have changed since this was last asked; None: any. `refuses`:
 # whether it refuses a node, and `why`. `refuses_new`: whether it would refuse a new node with such labels and a name of
 # its own.
-Part = _Mounts | _Apart | _Near | _Spread
+Part = _Mounts | _Apart | _Near | Spreading
 
 
-class View:
+class View(Follower):
     """What one `Peers` asks of all nodes: which of them it refuses, and by how many of its parts.
 
-    dirty: nodes on which something changed. opened, shut: those that came to be let in, or refused, since the last time
+    opened, shut: those that came to be let in, or refused, since the last time
     that somebody asked for it.
     """
 
-    __slots__ = ("blocked", "dirty", "opened", "parts", "shut")
+    __slots__ = ("blocked", "opened", "parts", "shut")
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
+        super().__init__()
         self.parts: Final = parts
         self.blocked: Final[dict[NodeName, int]] = {}
-        self.dirty: dict[NodeName, None] = {}
         self.opened: Final[set[NodeName]] = set()
         self.shut: Final[set[NodeName]] = set()
 
@@ -306,7 +331,7 @@ def parts_of(
     parts += [_Apart(all_of((rule.who,), False), rule.key, of_others=False) for rule in peers.apart]
     parts += [_Apart(ruled_by(rule), rule.key, of_others=True) for rule in peers.kept_off]
     keys = peers.spread_keys
-    parts += [_Spread(all_of((one.who,), True), one, keys, peers.constraints) for one in peers.spread]
+    parts += [Spreading(all_of((one.who,), True), one, keys, peers.constraints) for one in peers.spread]
     return tuple(parts)
 
 

@@ -1,19 +1,32 @@
-"""Where a pod may be, by nodes and by the pods around it: of its spec's JSON to `NodeConstraints` and `PeerTerms`."""
+"""Where a pod may be, by nodes and by the pods around it, and where it would rather be.
 
-from collections.abc import Iterator
+Of its spec's JSON to `NodeConstraints`, `PeerTerms` and `Wishes`.
+"""
+
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Final
 
 import msgspec
 
-from core.model import NO_PEERS, NodeConstraints, PeerTerm, PeerTerms, Spread, Toleration
+from core.model import NO_PEERS, NO_WISHES, NodeConstraints, PeerTerm, PeerTerms, Spread, Toleration, Wishes
 from core.wire import reading
-from core.wire.selecting import Selector, Terms, alternatives, selector_of
+from core.wire.selecting import Selector, Term, Terms, alternatives, requirements, selector_of
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_ANYWAY: Final = "ScheduleAnyway"
+
+
+class _PreferredNode(msgspec.Struct, frozen=True, gc=False):
+    weight: int = 0
+    preference: Term = Term()
 
 
 class _NodeAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    required: Terms | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: tuple[_PreferredNode, ...] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
 class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -25,14 +38,18 @@ class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     mismatch_label_keys: tuple[str, ...] | None = None
 
 
+class _PreferredPods(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    weight: int = 0
+    pod_affinity_term: _PodTerm = _PodTerm()
+
+
 class _PodAffinity(msgspec.Struct, frozen=True, gc=False):
-    required: tuple[_PodTerm, ...] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: tuple[_PodTerm, ...] | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: tuple[_PreferredPods, ...] | None = msgspec.field(default=None, name=_PREFERRED)
 
 
 class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A pod's affinity; what is only preferred is not read."""
+    """A pod's affinity to nodes and to other pods."""
 
     node_affinity: _NodeAffinity | None = None
     pod_affinity: _PodAffinity | None = None
@@ -112,14 +129,36 @@ def peers_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None)
     """What a pod asks of the pods around it."""
     near = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
-    if not near and not apart and not spread:
+    hard = [one for one in spread or () if one.when_unsatisfiable != _ANYWAY]
+    if not near and not apart and not hard:
         return NO_PEERS
     found = PeerTerms(
         affinity=tuple([_peer_term(one) for one in near or ()]),
         anti_affinity=tuple([_peer_term(one) for one in apart or ()]),
-        spread=tuple([_spread(one) for one in spread or () if one.when_unsatisfiable != "ScheduleAnyway"]),
+        spread=tuple([_spread(one) for one in hard]),
     )
     return _shared_peers(found) if reading.is_short(_texts(found)) else found
+
+
+def wishes_of(affinity: Affinity | None, spread: tuple[SpreadObject, ...] | None) -> Wishes:
+    """What a pod would rather have of its node."""
+    nodes = affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
+    near = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else None
+    apart = affinity.pod_anti_affinity.preferred if affinity and affinity.pod_anti_affinity else None
+    soft = [one for one in spread or () if one.when_unsatisfiable == _ANYWAY]
+    if not (nodes or near or apart or soft):
+        return NO_WISHES
+    terms = ((one.weight, requirements(one.preference)) for one in nodes or ())
+    found = Wishes(
+        # A term without expressions and fields says nothing.
+        nodes=tuple([(weight, term) for weight, term in terms if term]),
+        near=(
+            *[(one.weight, _peer_term(one.pod_affinity_term)) for one in near or ()],
+            *[(-one.weight, _peer_term(one.pod_affinity_term)) for one in apart or ()],
+        ),
+        spread=tuple([_spread(one) for one in soft]),
+    )
+    return _shared_wishes(found) if reading.is_short(_texts_of_wishes(found)) else found
 
 
 def _peer_term(found: _PodTerm) -> PeerTerm:
@@ -147,11 +186,22 @@ def _spread(found: SpreadObject) -> Spread:
 
 def _texts(found: PeerTerms) -> Iterator[str]:
     """All text that terms are made of."""
-    for term in (*found.affinity, *found.anti_affinity):
+    return _texts_of((*found.affinity, *found.anti_affinity), found.spread)
+
+
+def _texts_of_wishes(found: Wishes) -> Iterator[str]:
+    for _, wish in found.nodes:
+        for requirement in wish:
+            yield from (requirement.key, *requirement.values)
+    yield from _texts_of([term for _, term in found.near], found.spread)
+
+
+def _texts_of(terms: Iterable[PeerTerm], spread: Iterable[Spread]) -> Iterator[str]:
+    for term in terms:
         yield from (term.topology_key, *term.namespaces, *term.label_keys, *term.other_label_keys)
         for requirement in (*(term.selector or ()), *(term.namespace_selector or ())):
             yield from (requirement.key, *requirement.values)
-    for one in found.spread:
+    for one in spread:
         yield from (one.topology_key, *one.label_keys)
         for requirement in one.selector or ():
             yield from (requirement.key, *requirement.values)
@@ -163,3 +213,10 @@ def _same(found: PeerTerms) -> PeerTerms:
 
 # One value for all pods that ask the same of others.
 _shared_peers: Final = lru_cache(maxsize=1 << 12)(_same)
+
+
+def _same_wishes(found: Wishes) -> Wishes:
+    return found
+
+
+_shared_wishes: Final = lru_cache(maxsize=1 << 12)(_same_wishes)

@@ -22,10 +22,11 @@ from core.model import (
     Pod,
     PodUid,
     PodVolumes,
+    Wishes,
 )
 from core.wire import reading
 from core.wire.objects import Owner, Presence, Time
-from core.wire.pod_places import Affinity, SpreadObject, TolerationObject, constraints_of, peers_of
+from core.wire.pod_places import Affinity, SpreadObject, TolerationObject, constraints_of, peers_of, wishes_of
 from core.wire.pod_volumes import VolumeObject, volumes_of
 from core.wire.reading import Quantity
 
@@ -166,6 +167,7 @@ class _Asked(NamedTuple):
     resources: Mapping[str, str]
     constraints: NodeConstraints
     peers: PeerTerms
+    wishes: Wishes
     volumes: PodVolumes
     unjudged: tuple[str, ...]
 
@@ -184,6 +186,7 @@ def _asked(spec: _Spec) -> _Asked:
         resources=_of_whole_pod(spec.resources),
         constraints=constraints_of(spec.node_selector, spec.affinity, spec.tolerations),
         peers=peers_of(spec.affinity, spec.topology_spread_constraints),
+        wishes=wishes_of(spec.affinity, spec.topology_spread_constraints),
         volumes=volumes_of(spec.volumes),
         unjudged=_unjudged(spec),
     )
@@ -234,6 +237,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         resources=asked.resources,
         constraints=asked.constraints,
         peers=asked.peers,
+        wishes=asked.wishes,
         volumes=asked.volumes,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),

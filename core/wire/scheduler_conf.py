@@ -83,7 +83,8 @@ def decode_scheduler_conf(text: str, words: Vocabulary) -> SchedulerConf:
     reading.top(found)
     arguments, plugins = reading.plugins(found.get("tiers"))
     groups = reading.groups(found, plugins)
-    conf = _conf(reading, arguments, Settings(groups=groups), reading.init_params(found.get("configurations")))
+    base = Settings(groups=groups, node_weights=reading.preferences(plugins))
+    conf = _conf(reading, arguments, base, reading.init_params(found.get("configurations")))
     reading.checks.raise_all()
     return conf
 
@@ -119,6 +120,13 @@ class _Reading:
         pct = overcommit_pct(plugins, factor) if plugins else known.overcommit_pct
         return GroupSettings(enqueue=enqueue, gang=gang, overcommit_pct=pct)
 
+    def preferences(self, plugins: Mapping[str, Mapping[str, Any]]) -> NodeWeights:
+        """The weights of what pods prefer where none are written; none where the plugin for it is left out."""
+        if "nodeorder" in plugins or not plugins:
+            return NodeWeights()
+        self.note("plugin nodeorder is left out: what pods prefer of nodes and of other pods orders no nodes")
+        return NodeWeights(node_affinity=0, pod_affinity=0, pod_topology_spread=0, taint_toleration=0)
+
     def plugins(self, tiers: object) -> tuple[dict[str, Any], dict[str, Mapping[str, Any]]]:
         """Every argument of every plugin by its full name, of which a later one wins; and those of each plugin."""
         arguments: dict[str, Any] = {}
@@ -141,8 +149,10 @@ class _Reading:
         elif plugin not in _SCORING_PLUGINS and plugin != "deviceshare":
             self.note_part(f"plugin {plugin}", PLUGINS.get(plugin, _NO_PART))
         taken = {key: value for key, value in found.items() if self._is_ours(plugin, key)}
-        if plugin in _SCORING_PLUGINS and not taken:
-            self.note(f"plugin {plugin}: partly honoured: it weighs nothing without arguments")
+        if plugin == "binpack" and not taken:
+            self.note("plugin binpack: partly honoured: it weighs nothing without arguments")
+        if plugin == "nodeorder" and not taken.keys() & _NODEORDER.keys():
+            self.note("plugin nodeorder: partly honoured: cpu and memory weigh nothing without arguments")
         known, rest = self._known(plugin), [key for key in found if key not in taken]
         for key in rest:
             if key in _OTHER_WEIGHTS:
@@ -164,7 +174,7 @@ class _Reading:
             return tuple(f"deviceshare.{name}" for name in (*self.words.switches, *_DEVICESHARE))
         if plugin == "predicates":
             return tuple(f"predicate.{name}" for name in (*self.words.old_switches, _NODE_LOCK))
-        return _BINPACK if plugin == "binpack" else tuple(_NODEORDER) if plugin == "nodeorder" else ()
+        return _BINPACK if plugin == "binpack" else (*_NODEORDER, *_PREFERENCES) if plugin == "nodeorder" else ()
 
     def init_params(self, found: object) -> Mapping[str, bool]:
         for i, one in enumerate(self.checks.items(found, "configurations")):
@@ -195,15 +205,19 @@ _DEVICESHARE: Final = (
 _READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "predicates"})
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
 _BINPACK_RESOURCE: Final = "binpack.resources."
-# What nodeorder judges besides orders nothing here: those are rules, not scores.
-_OTHER_WEIGHTS: Final = frozenset({
-    "imagelocality.weight", "nodeaffinity.weight", "podaffinity.weight", "podtopologyspread.weight",
-    "tainttoleration.weight",
-})  # fmt: skip
+# Which images a node has orders nothing here.
+_OTHER_WEIGHTS: Final = frozenset({"imagelocality.weight"})
 _NODEORDER: Final = {
     "leastrequested.weight": "least_requested",
     "mostrequested.weight": "most_requested",
     "balancedresource.weight": "balanced",
+}
+# What pods prefer counts where the plugin is there, with its own weights where none are written.
+_PREFERENCES: Final = {
+    "nodeaffinity.weight": "node_affinity",
+    "podaffinity.weight": "pod_affinity",
+    "podtopologyspread.weight": "pod_topology_spread",
+    "tainttoleration.weight": "taint_toleration",
 }
 
 
@@ -212,7 +226,7 @@ def _conf(reading: _Reading, arguments: Mapping[str, Any], base: Settings, init:
     return SchedulerConf(
         settings=replace(
             _settings(reading, arguments, base) if _speaks_of_cards(arguments) else base,
-            node_weights=_node_weights(reading.checks, arguments),
+            node_weights=_node_weights(reading.checks, arguments, base.node_weights),
         ),
         exclusive_rules=rules,
         preset_virtual_device=init.get("presetVirtualDevice", False),
@@ -263,8 +277,8 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
     )
 
 
-def _node_weights(checks: Checks, arguments: Mapping[str, Any]) -> NodeWeights:
-    """The weights of nodes' other resources: only those that are written; the plugins' own defaults weigh nothing."""
+def _node_weights(checks: Checks, arguments: Mapping[str, Any], base: NodeWeights) -> NodeWeights:
+    """The weights beside cards: of nodes' resources only those that are written; of what pods prefer, else *base*'s."""
 
     def weight(key: str, default: int) -> int:
         return checks.whole(arguments[key], key, 0, 1_000_000, default) if key in arguments else default
@@ -280,6 +294,7 @@ def _node_weights(checks: Checks, arguments: Mapping[str, Any]) -> NodeWeights:
         binpack=weight("binpack.weight", 1 if spoken else 0),
         resources=tuple(resources),
         **{field: weight(key, 0) for key, field in _NODEORDER.items()},
+        **{field: weight(key, getattr(base, field)) for key, field in _PREFERENCES.items()},
     )
 
 

@@ -14,7 +14,9 @@ class _Expression(msgspec.Struct, frozen=True, gc=False):
     values: tuple[str, ...] | None = None
 
 
-class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A NodeSelectorTerm."""
+
     match_expressions: tuple[_Expression, ...] | None = None
     match_fields: tuple[_Expression, ...] | None = None
 
@@ -22,7 +24,7 @@ class _Term(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Terms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A NodeSelector."""
 
-    node_selector_terms: tuple[_Term, ...] | None = None
+    node_selector_terms: tuple[Term, ...] | None = None
 
 
 class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -34,14 +36,15 @@ class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 def alternatives(required: Terms) -> Alternatives:
     """The terms of *required* that match any node at all: one without expressions and fields matches none."""
+    return tuple(found for term in required.node_selector_terms or () if (found := requirements(term)))
+
+
+def requirements(term: Term) -> tuple[Requirement, ...]:
+    """All that a node is to meet for *term*."""
     return tuple(
-        tuple(
-            Requirement(key=e.key, operator=e.operator, values=e.values or (), of_field=of_field)
-            for of_field, found in ((False, term.match_expressions), (True, term.match_fields))
-            for e in found or ()
-        )
-        for term in required.node_selector_terms or ()
-        if term.match_expressions or term.match_fields
+        Requirement(key=e.key, operator=e.operator, values=e.values or (), of_field=of_field)
+        for of_field, found in ((False, term.match_expressions), (True, term.match_fields))
+        for e in found or ()
     )
 
 

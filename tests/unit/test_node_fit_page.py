@@ -24,7 +24,9 @@ def known_in(file: str) -> set[str]:
     return {one.name.removeprefix("test_") for one in ast.walk(tree) if isinstance(one, functions)}
 
 
-@pytest.mark.parametrize("row", rows("What is judged"), ids=lambda row: row[0].strip())
+@pytest.mark.parametrize(
+    "row", [*rows("What is judged"), *rows("Which of them is taken")], ids=lambda row: row[0].strip()
+)
 def test_each_rule_is_shown_by_tests_that_are_there(row):
     named = re.findall(r"`([\w/]+)::(\w+)`", row[-1])
     assert named

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 Object = Mapping[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -49,6 +52,40 @@ class Cluster:
             "spread": self._is_even(pod, node),
         }
         return [name for name, holds in rules.items() if not holds]
+
+    def points(self, pod: Object, node: Object) -> Points:
+        """What preferences of *pod* make of *node*: see docs/decisions/0013."""
+        affinity = pod["spec"].get("affinity", {})
+        found = Points()
+        wanted = [one for one in affinity.get("nodeAffinity", {}).get(PREFERRED, ()) if any(one["preference"].values())]
+        if wanted:
+            met = sum(one["weight"] for one in wanted if _is_met(one["preference"], node))
+            found.node_affinity = Fraction(100 * met, sum(one["weight"] for one in wanted))
+        near = [(1, one) for one in affinity.get("podAffinity", {}).get(PREFERRED, ())]
+        near += [(-1, one) for one in affinity.get("podAntiAffinity", {}).get(PREFERRED, ())]
+        if near:
+            held = sum(sign * one["weight"] for sign, one in near if self._somebody(one["podAffinityTerm"], pod, node))
+            found.pod_affinity = Fraction(100 * held, sum(one["weight"] for _, one in near))
+        asked = [
+            c for c in pod["spec"].get("topologySpreadConstraints", ()) if c["whenUnsatisfiable"] != "DoNotSchedule"
+        ]
+        for one in asked:
+            domains = self._domains(one, asked, pod)
+            value = labels(node).get(one["topologyKey"])
+            here = 10**6 if value is None else Fraction(domains.get(value, 0), int(one["maxSkew"]))
+            found.spread -= 100 * here
+        found.taints = -100 * sum(
+            not any(_covers(toleration, taint) for toleration in pod["spec"].get("tolerations", ()))
+            for taint in node["spec"].get("taints", ())
+            if taint["effect"] == "PreferNoSchedule"
+        )
+        return found
+
+    def _somebody(self, term: Object, pod: Object, node: Object) -> bool:
+        return any(
+            self._means(term, pod, other) and in_one_domain(term["topologyKey"], node, where)
+            for other, where in self.there()
+        )
 
     # ------------------------------------------------------------------ other pods
 
@@ -96,15 +133,24 @@ class Cluster:
         return all(self._is_even_by(one, asked, pod, node) for one in asked)
 
     def _is_even_by(self, one: Object, asked: Sequence[Object], pod: Object, node: Object) -> bool:
-        key, selector = one["topologyKey"], one.get("labelSelector")
+        key = one["topologyKey"]
         if key not in labels(node):
             return False
+        domains = self._domains(one, asked, pod)
+        fewest = 0 if len(domains) < (one.get("minDomains") or 1) else min(domains.values(), default=0)
+        return domains.get(labels(node)[key], 0) + self._counts(one, pod, pod) - fewest <= int(one["maxSkew"])
+
+    @staticmethod
+    def _counts(one: Object, pod: Object, other: Object) -> bool:
+        """Whether *other* is one of those that the constraint *one* of *pod* spreads."""
         more = {name: labels(pod)[name] for name in one.get("matchLabelKeys", ()) if name in labels(pod)}
+        same = other["metadata"]["namespace"] == pod["metadata"]["namespace"]
+        alike = all(labels(other).get(k) == v for k, v in more.items())
+        return same and alike and meets(labels(other), one.get("labelSelector"))
 
-        def counts(other: Object) -> bool:
-            same = other["metadata"]["namespace"] == pod["metadata"]["namespace"]
-            return same and meets(labels(other), selector) and all(labels(other).get(k) == v for k, v in more.items())
-
+    def _domains(self, one: Object, asked: Sequence[Object], pod: Object) -> dict[str, int]:
+        """The domains of the constraint *one*, which is one of *asked*, and how many of the pods each has."""
+        key = one["topologyKey"]
         domains: dict[str, int] = {}
         for where in self.nodes.values():
             if not all(c["topologyKey"] in labels(where) for c in asked):
@@ -115,11 +161,10 @@ class Cluster:
                 pod, where, ("NoSchedule", "NoExecute")
             ):
                 continue
-            here = [other for other, its in self.there() if its is where and counts(other)]
+            here = [other for other, its in self.there() if its is where and self._counts(one, pod, other)]
             here = [other for other in here if "deletionTimestamp" not in other["metadata"]]
             domains[labels(where)[key]] = domains.get(labels(where)[key], 0) + len(here)
-        fewest = 0 if len(domains) < (one.get("minDomains") or 1) else min(domains.values(), default=0)
-        return domains.get(labels(node)[key], 0) + counts(pod) - fewest <= int(one["maxSkew"])
+        return domains
 
     def _means(self, term: Object, whose: Object, other: Object, *, own: bool = False) -> bool:
         """Whether *term* of the pod *whose*, the one that is judged if *own*, is about *other*."""
@@ -135,6 +180,16 @@ class Cluster:
         mine = labels(whose)
         alike = all(labels(other).get(k) == mine[k] for k in term.get("matchLabelKeys", ()) if k in mine)
         return alike and all(labels(other).get(k) != mine[k] for k in term.get("mismatchLabelKeys", ()) if k in mine)
+
+
+@dataclass
+class Points:
+    """What the four kinds of preferences make of a node, before they are weighed."""
+
+    node_affinity: Fraction = Fraction(0)
+    pod_affinity: Fraction = Fraction(0)
+    spread: Fraction = Fraction(0)
+    taints: int = 0
 
 
 def labels(one: Object) -> Mapping[str, str]:
@@ -202,12 +257,17 @@ def selects(pod: Object, node: Object) -> bool:
     required = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
     if required is None:
         return True
-    fields = {"metadata.name": node["metadata"]["name"]}
     return any(
-        (term.get("matchExpressions") or term.get("matchFields"))
-        and all(expression(labels(node), one) for one in term.get("matchExpressions", ()))
-        and all(expression(fields, one) for one in term.get("matchFields", ()))
+        (term.get("matchExpressions") or term.get("matchFields")) and _is_met(term, node)
         for term in required["nodeSelectorTerms"]
+    )
+
+
+def _is_met(term: Object, node: Object) -> bool:
+    """Whether *node* meets all of a NodeSelectorTerm."""
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return all(expression(labels(node), one) for one in term.get("matchExpressions", ())) and all(
+        expression(fields, one) for one in term.get("matchFields", ())
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.support.judging.by_the_book import REQUIRED
+from tests.support.judging.by_the_book import PREFERRED, REQUIRED
 
 NAMESPACES = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
 _APPS = ("web", "db", "job")
@@ -57,6 +57,41 @@ def pod(name: str, chance: Random) -> dict[str, Any]:
             port["hostIP"] = chance.choice(("10.0.0.1", "10.0.0.2"))
         spec["containers"][0]["ports"] = [port]
     return {"metadata": {"name": name, "namespace": chance.choice("aab"), "labels": pod_labels(chance)}, "spec": spec}
+
+
+def with_wishes(manifest: dict[str, Any], chance: Random) -> dict[str, Any]:
+    """*manifest*, and about two times in three some preferences."""
+    spec = manifest["spec"]
+    affinity = spec.setdefault("affinity", {})
+    if chance.random() < 0.3:
+        wanted = [
+            {"weight": chance.randint(1, 100), "preference": _node_term(chance)} for _ in range(chance.choice((1, 2)))
+        ]
+        affinity.setdefault("nodeAffinity", {})[PREFERRED] = [*wanted, {"weight": 50, "preference": {}}]
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if chance.random() < 0.25:
+            terms = [
+                {"weight": chance.randint(1, 100), "podAffinityTerm": _term(chance)}
+                for _ in range(chance.choice((1, 2)))
+            ]
+            affinity.setdefault(kind, {})[PREFERRED] = terms
+    if chance.random() < 0.3:
+        spread = {**_spread(chance), "whenUnsatisfiable": "ScheduleAnyway"}
+        spread.pop("minDomains", None)
+        constraints = spec.setdefault("topologySpreadConstraints", [])
+        if all(one["whenUnsatisfiable"] != "ScheduleAnyway" for one in constraints):
+            constraints.append(spread)
+    if chance.random() < 0.3:
+        spec.setdefault("tolerations", []).append({"key": "old", "operator": "Exists"})
+    return manifest
+
+
+def with_soft_taints(manifest: dict[str, Any], chance: Random) -> dict[str, Any]:
+    """*manifest* of a node, and now and then taints that pods had better keep away from."""
+    for key in ("old", "slow"):
+        if chance.random() < 0.25:
+            manifest["spec"]["taints"].append({"key": key, "effect": "PreferNoSchedule"})
+    return manifest
 
 
 def pod_labels(chance: Random) -> dict[str, str]:

@@ -20,7 +20,8 @@ from core.configuration import (
 from core.settings import SHIPPED_CHIPS, DialectName, Policy, Settings, Tables
 
 SPREAD = (
-    "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: deviceshare\n    arguments:\n"
+    "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: nodeorder\n"
+    "    arguments: {leastrequested.weight: 0}\n  - name: deviceshare\n    arguments:\n"
     "      deviceshare.VGPUEnable: 'True'\n      deviceshare.SchedulePolicy: spread\n      deviceshare.Magic: 1\n"
 )
 OLD = "tiers:\n- plugins:\n  - name: predicates\n    arguments: {predicate.VGPUEnable: true}\n"

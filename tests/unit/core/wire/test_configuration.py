@@ -250,6 +250,8 @@ def test_an_unknown_key_is_shown_without_its_control_characters_and_shortened():
 
 # volcano-scheduler.conf
 
+UNMINDED = NodeWeights(node_affinity=0, pod_affinity=0, pod_topology_spread=0, taint_toleration=0)
+
 
 @pytest.mark.parametrize(
     "text",
@@ -347,18 +349,19 @@ def test_what_has_no_effect_is_said_once():
         "plugin deviceshare: deviceshare.VGPUEnabled: unknown, has no effect; did you mean 'deviceshare.VGPUEnable'?",
         "plugin tdm: has no effect here",
         "plugin gang is left out: members are placed one by one, and `minMember` is not looked at",
+        "plugin nodeorder is left out: what pods prefer of nodes and of other pods orders no nodes",
     )
-    assert found.settings == Settings(groups=GroupSettings(gang=False, overcommit_pct=None))
+    assert found.settings == Settings(groups=GroupSettings(gang=False, overcommit_pct=None), node_weights=UNMINDED)
 
 
 def test_actions_and_weights_that_do_nothing_here_are_named():
     found = decode_scheduler_conf(
         'actions: "enqueue, allocate, preempt"\n'
-        + conf({"leastrequested.weight": "1", "nodeaffinity.weight": "2"}, "nodeorder")
+        + conf({"leastrequested.weight": "1", "imagelocality.weight": "2"}, "nodeorder")
     )
     assert found.notes == (
         "action 'preempt': has no effect here: pods are evicted for others by the setting `preemption` alone",
-        "plugin nodeorder: nodeaffinity.weight: has no effect here",
+        "plugin nodeorder: imagelocality.weight: has no effect here",
     )
 
 
@@ -378,9 +381,20 @@ def test_weights_of_other_resources_are_read_and_turn_nothing_off():
     )
 
 
-def test_plugins_without_arguments_weigh_nothing():
+def test_plugins_without_arguments_weigh_nothing_but_what_pods_prefer():
     found = decode_scheduler_conf("tiers:\n- plugins:\n  - name: binpack\n  - name: nodeorder\n")
     assert not found.settings.node_weights
+    assert found.settings.node_weights == NodeWeights()
+
+
+def test_weights_of_what_pods_prefer_are_read():
+    given = {"nodeaffinity.weight": "5", "podaffinity.weight": 0, "podtopologyspread.weight": 7}
+    found = decode_scheduler_conf(conf({key: str(value) for key, value in given.items()}, "nodeorder"))
+    assert found.settings.node_weights == NodeWeights(node_affinity=5, pod_affinity=0, pod_topology_spread=7)
+
+
+def test_where_nodeorder_is_left_out_what_pods_prefer_weighs_nothing():
+    assert decode_scheduler_conf("tiers:\n- plugins:\n  - name: gang\n").settings.node_weights == UNMINDED
 
 
 def test_parameters_of_mindcluster_are_compared_as_text():
@@ -531,7 +545,8 @@ def groups_of(text):
 
 
 def test_leaving_out_enqueue_or_gang_means_what_it_means_in_volcano():
-    plugins = "tiers: [{plugins: [{name: gang}, {name: overcommit}]}]"
+    weights = "{leastrequested.weight: 1}"
+    plugins = f"tiers: [{{plugins: [{{name: gang}}, {{name: overcommit}}, {{name: nodeorder, arguments: {weights}}}]}}]"
     assert groups_of("") == groups_of(f"actions: 'enqueue, allocate'\n{plugins}") == GroupSettings()
     without = decode_scheduler_conf(f"actions: allocate\n{plugins}")
     assert without.settings.groups == GroupSettings(enqueue=False)

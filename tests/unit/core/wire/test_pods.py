@@ -6,7 +6,9 @@ from core.errors import InvalidRequestError
 from core.model import (
     NO_PEERS,
     NO_VOLUMES,
+    NO_WISHES,
     Disk,
+    NodeConstraints,
     PeerTerm,
     PeerTerms,
     Phase,
@@ -14,6 +16,7 @@ from core.model import (
     Requirement,
     Spread,
     Toleration,
+    Wishes,
 )
 from core.wire.pods import decode_pod, pod_from_object
 
@@ -242,6 +245,37 @@ def test_terms_about_other_pods_are_read_as_written():
     assert found == PeerTerms(affinity=MEANT, anti_affinity=MEANT)
     assert pod({"affinity": {"podAntiAffinity": TERM}}).peers is pod({"affinity": {"podAntiAffinity": TERM}}).peers
     assert pod({"affinity": {"podAntiAffinity": PREFERRED}}).peers == NO_PEERS
+
+
+def test_preferences_are_read_as_written():
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    term, *_ = TERM["requiredDuringSchedulingIgnoredDuringExecution"]
+    asked = {
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 3, "preference": {"matchExpressions": [expression]}},
+                    {"weight": 9, "preference": {}},
+                ]
+            },
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]
+            },
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "podAffinityTerm": term}]
+            },
+        },
+        "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "ScheduleAnyway"}],
+    }
+    found = pod(asked)
+    assert found.wishes == Wishes(
+        nodes=((3, (Requirement(key="zone", operator="In", values=("a",)),)),),
+        near=((5, MEANT[0]), (-7, MEANT[0])),
+        spread=(Spread(topology_key="zone", max_skew=2),),
+    )
+    assert (found.peers, found.constraints) == (NO_PEERS, NodeConstraints())
+    assert pod(asked).wishes is pod(asked).wishes
+    assert pod({}).wishes is NO_WISHES
 
 
 def test_of_spread_constraints_those_are_read_that_refuse_nodes():

@@ -1,0 +1,83 @@
+"""What a pod would rather have of its node: preferred affinity to nodes and pods, and spread with ScheduleAnyway.
+
+Values only; `leaning` knows what of it holds where. Source: Kubernetes documentation, "Assigning Pods to Nodes" and
+"Pod Topology Spread Constraints"; API reference, PreferredSchedulingTerm, WeightedPodAffinityTerm.
+"""
+
+from typing import Final, NamedTuple
+
+from core.model import NO_WISHES, NodeConstraints, Pod, Requirement
+from core.settings import NodeWeights
+from core.topology.peers import ANYWHERE, Evenly, Who, evenly, who_of
+
+
+class Near(NamedTuple):
+    """Whom a pod would have in its domain by *key*; rather not, where the weight is negative."""
+
+    weight: int
+    who: Who
+    key: str
+
+
+class Preferred:
+    """All that one pod prefers, of what has a weight; equal ones share what is counted. The hash is made once.
+
+    nodes: weight and what a node is to meet. constraints: what of the pod spread constraints look at.
+    """
+
+    __slots__ = ("_hash", "constraints", "near", "nodes", "spread")
+
+    def __init__(
+        self,
+        *,
+        nodes: tuple[tuple[int, tuple[Requirement, ...]], ...] = (),
+        near: tuple[Near, ...] = (),
+        spread: tuple[Evenly, ...] = (),
+        constraints: NodeConstraints = ANYWHERE,
+    ) -> None:
+        self.nodes: Final = nodes
+        self.near: Final = near
+        self.spread: Final = spread
+        self.constraints: Final = constraints
+        self._hash = hash((nodes, near, spread, constraints))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All labels by which domains are asked about, some perhaps twice."""
+        return (*[one.key for one in self.near], *[one.key for one in self.spread])
+
+    @property
+    def minds_pods(self) -> bool:
+        """Whether other pods decide how good a node is."""
+        return bool(self.near or self.spread)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Preferred)
+            and self._hash == other._hash
+            and self.nodes == other.nodes
+            and self.near == other.near
+            and self.spread == other.spread
+            and self.constraints == other.constraints
+        )
+
+
+def preferred_of(pod: Pod, weights: NodeWeights) -> Preferred | None:
+    """What *pod* prefers, as far as *weights* let it count; None if nothing."""
+    wishes = pod.wishes
+    if wishes is NO_WISHES or wishes == NO_WISHES:
+        return None
+    nodes = wishes.nodes if weights.node_affinity else ()
+    near = wishes.near if weights.pod_affinity else ()
+    spread = tuple(evenly(pod, wishes.spread)) if weights.pod_topology_spread else ()
+    if not (nodes or near or spread):
+        return None
+    return Preferred(
+        nodes=nodes,
+        near=tuple([Near(weight, who_of(term, pod, in_doubt=False), term.topology_key) for weight, term in near]),
+        spread=spread,
+        constraints=pod.constraints if spread else ANYWHERE,
+    )
