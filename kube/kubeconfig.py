@@ -55,7 +55,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     except OSError as e:
         raise _UnusableError(f"it cannot be read: {(e.strerror or str(e)).lower()}; check who may read it") from e
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
+    # A tag that its value does not keep (`!!bool x`) breaks the loader in other ways.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as e:
         raise _UnusableError(f"it is not YAML{_line_of(e)}; correct the file") from e
     if not isinstance(found, dict):
         raise _UnusableError("it is no kubeconfig: write a mapping with contexts, clusters and users")

@@ -16,10 +16,11 @@ _MAX_NUMBER: Final = 64
 
 
 class _Loader(yaml.CSafeLoader):
-    """As its base, and refuses numbers that are longer than any that means something.
+    """As its base, and refuses values that are not what they say, and numbers longer than any that means something.
 
     YAML writes a number in many ways, some of which cost the square of their length to read (``1:1:1:...``), and others
-    make one that Python refuses to write out again.
+    make one that Python refuses to write out again. Of a value with a tag (``!!bool x``) the base takes what it says on
+    trust, and breaks over it.
     """
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
@@ -29,12 +30,23 @@ class _Loader(yaml.CSafeLoader):
             raise ConfigError(
                 [f"{where}: a number of {len(node.value)} characters; write one of {_MAX_NUMBER} or less"]
             )
-        return yaml.CSafeLoader.yaml_constructors[node.tag](self, node)
+        return self.construct_tagged(node)
+
+    def construct_tagged(self, node: yaml.ScalarNode) -> Any:
+        """What the base makes of a node with this tag."""
+        try:
+            return yaml.CSafeLoader.yaml_constructors[node.tag](self, node)
+        except (AttributeError, LookupError, ValueError, OverflowError) as e:
+            kind = node.tag.rpartition(":")[2]
+            where = f"line {node.start_mark.line + 1}"
+            raise ConfigError([f"{where}: {quoted(str(node.value))} is no {kind}; correct it, or quote it"]) from e
 
     yaml_constructors = {  # noqa: RUF012 (as its base has it)
         **yaml.CSafeLoader.yaml_constructors,
         "tag:yaml.org,2002:int": construct_number,
         "tag:yaml.org,2002:float": construct_number,
+        "tag:yaml.org,2002:bool": construct_tagged,
+        "tag:yaml.org,2002:timestamp": construct_tagged,
     }
 
 

@@ -288,9 +288,10 @@ def test_the_first_of_several_files_counts(tmp_path):
         ("", "it is no kubeconfig"),
         ("a: 1\n{{{", "it is not YAML (line "),
         ("\x00", "it is not YAML"),
+        ("contexts: !!bool x", "it is not YAML"),
         ("[" * 5000, "it is not YAML"),
     ],
-    ids=["empty", "no YAML", "control", "deep"],
+    ids=["empty", "no YAML", "control", "no switch", "deep"],
 )
 def test_a_text_that_is_no_kubeconfig_is_told_in_one_line(tmp_path, text, words):
     (tmp_path / "config").write_text(text)

@@ -445,6 +445,13 @@ def test_a_number_that_nobody_can_mean_is_told_like_any_other_mistake(text, prob
         decode_settings(text)
 
 
+@pytest.mark.parametrize("decode", [decode_settings, decode_scheduler_conf, lambda text: yaml_text.load(text, "it")])
+@pytest.mark.parametrize("value", ["!!bool x", "!!timestamp x", "2026-13-45", "!!int ''", "!!float ''", "!!int x"])
+def test_a_value_that_is_not_what_it_says_is_told_with_its_line(decode, value):
+    with pytest.raises(ConfigError, match=r"line 2: '.*' is no (bool|timestamp|int|float); correct it, or quote it"):
+        decode(f"# of ours\nnode_lock: {value}\n")
+
+
 def yards(call):
     """The least CPU time of three calls, in yards: the least of three readings of plain YAML, made in between."""
     plain = "".join(f"k{i}: 1\n" for i in range(10_000))
