@@ -339,7 +339,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     85: (
         "unit/test_manifests::an_account_has_the_rights_that_are_used_and_no_others",
-        "e2e/test_deploy::no_request_of_ours_is_forbidden_and_rights_are_used",
+        "e2e/test_rights::every_right_is_used_and_nothing_beyond_them",
     ),
 }
 
