@@ -63,7 +63,10 @@ class Barring:
         if not unit.members or (refusal is not None and refusal.over):
             return _NOWHERE
         answer = refusal.answer if refusal is not None else None
-        return keeping_free.nodes_for(self._state.ledger.fork(), self._search.policy, unit, answer)
+        # Where others are leaving for somebody, they would leave in vain.
+        cleared = _NOWHERE.union(*(one.nodes for one in self.nominations if not one.is_for(entry)))
+        ledger = self._state.ledger.fork()
+        return keeping_free.nodes_for(ledger, self._search.policy, unit, answer, passed_over=cleared)
 
     def _began(self, kept: Kept) -> None:
         self._state.wakes.unreported[kept.ask] = None

@@ -4,7 +4,7 @@ Where pods come and go, what ends is taken at once by the next that fits into it
 nodes that nobody else is placed on room adds up, until the unit fits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
@@ -14,7 +14,14 @@ from core.placing.score import NodePolicy
 from core.placing.shape import Shape, takes
 
 
-def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused | None = None) -> frozenset[NodeName]:
+def nodes_for(
+    ledger: Ledger,
+    policy: NodePolicy,
+    unit: Unit,
+    refused: Refused | None = None,
+    *,
+    passed_over: Set[NodeName] = frozenset(),
+) -> frozenset[NodeName]:
     """Nodes on which the minimum of *unit* would be placed once they are empty; none if all nodes are too few.
 
     Args:
@@ -22,7 +29,10 @@ def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused |
         policy: how nodes are chosen.
         unit: what waits.
         refused: where its members fitted when it was last tried: those places stay as they are.
+        passed_over: nodes that are not to be among them.
     """
+    if refused is not None and any(placement.node in passed_over for placement in refused.placements):
+        refused = None
     kept = {placement.node for placement in refused.placements} if refused is not None else set()
     if refused is not None:
         put(ledger, policy, refused)
@@ -30,7 +40,7 @@ def nodes_for(ledger: Ledger, policy: NodePolicy, unit: Unit, refused: Refused |
     for name in _by_use(ledger):
         if not left:
             break
-        if any(_would_take(ledger, policy, shape, name) for shape in {one.shape for one in left}):
+        if name not in passed_over and any(_would_take(ledger, policy, shape, name) for shape in {one.shape for one in left}):
             found = _fill(ledger, policy, name, left, unit)
             if len(found) < len(left):
                 kept.add(name)

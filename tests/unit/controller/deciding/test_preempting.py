@@ -91,6 +91,26 @@ def test_a_pod_before_it_takes_the_room():
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 
+def test_no_nodes_are_kept_free_for_another_where_others_are_leaving():
+    """Else they leave in vain: who comes first needs more, and who they leave for may not go there any more."""
+    found = world(node("n1", cards=2), node("small", memory=500), keep_free_after_s=35.0, keep_free_for_s=500.0)
+    full(found, "low-0", "low-1")
+    found.adds(pod("large", memory=MIB, number=2, priority=10, preempts=False), pod("high", memory=MIB, priority=5))
+    waits(found)
+    (leaving,) = asks(found)["high"]
+    found.owner.preempting.asked("uid-high")
+    leaves(found, leaving)
+    found.adds(pod("after-it", memory=500))
+    assert "after-it" in placed(found)
+    found.passes(10.0)
+    found.gone(leaving)
+    assert "high" in placed(found)
+    # Later they are.
+    found.passes(1.0)
+    found.passes(40.0)
+    assert found.owner.planner.barring.keeping_free.kept is not None
+
+
 def test_lower_pods_do_not_take_what_others_left_for_a_higher_one():
     """Without the nomination, the room of the first victim would go to whoever asks for as little."""
     found = world(node("n1", cards=2))
