@@ -37,10 +37,10 @@ def nodes_for(
     if refused is not None:
         put(ledger, policy, refused)
     left = [one for one in unit.wanted() if ledger.node_of(one.pod.uid) is None]
-    for name in _by_use(ledger):
+    for name in _by_use(ledger, passed_over):
         if not left:
             break
-        if name not in passed_over and any(_would_take(ledger, policy, shape, name) for shape in {one.shape for one in left}):
+        if any(_would_take(ledger, policy, shape, name) for shape in {one.shape for one in left}):
             found = _fill(ledger, policy, name, left, unit)
             if len(found) < len(left):
                 kept.add(name)
@@ -48,9 +48,9 @@ def nodes_for(
     return frozenset(kept) if not left else frozenset()
 
 
-def _by_use(ledger: Ledger) -> Iterator[NodeName]:
-    """The nodes with fewest pods that would have to end first, then by name."""
-    counts = sorted((len(ledger.holders(name)), name) for name in ledger.states)
+def _by_use(ledger: Ledger, passed_over: Set[NodeName]) -> Iterator[NodeName]:
+    """All other nodes, those with fewest pods that would have to end first, then by name."""
+    counts = sorted((len(ledger.holders(name)), name) for name in ledger.states if name not in passed_over)
     return (name for _, name in counts)
 
 

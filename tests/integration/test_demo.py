@@ -112,7 +112,8 @@ async def test_a_kind_that_cannot_be_applied_is_2_and_named(tmp_path):
     async with demo(path) as process:
         told = await output(process)
     assert process.returncode == 2
-    assert "set.yaml: apps/v1 StatefulSet: the demo applies Pod, ConfigMap, Deployment, Job alone" in told
+    kinds = "Pod, ConfigMap, PersistentVolumeClaim, Deployment, Job"
+    assert f"set.yaml: apps/v1 StatefulSet: the demo applies {kinds} alone; remove it" in told
 
 
 async def test_a_missing_file_is_2(tmp_path):

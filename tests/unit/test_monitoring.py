@@ -16,6 +16,7 @@ MONITORING = ROOT / "deploy/monitoring"
 DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
 GROUPS = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]["groups"]
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
+CASES = yaml.safe_load((ROOT / "tests/data/alerts.yaml").read_text(encoding="utf-8"))
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 EXPRESSIONS = {
     **{name: (rule["expr"],) for name, rule in ALERTS.items()},
@@ -111,13 +112,53 @@ def test_what_is_scraped_are_ports_of_the_pods_that_run():
         assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= ports
 
 
-def test_prometheus_itself_takes_the_rules(tmp_path):
-    promtool = go_tools.find(go_tools.PROMTOOL, os.environ)
-    if promtool is None:
+@pytest.fixture(scope="module")
+def promtool(tmp_path_factory):
+    """Runs promtool on files beside the rules, and answers what it said if it found fault with them."""
+    program = go_tools.find(go_tools.PROMTOOL, os.environ)
+    if program is None:
         pytest.skip(
             "promtool is not here; name one with CARDSHARE_PROMTOOL, or build it: tests.support.servers.go_tools"
         )
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(yaml.safe_dump({"groups": GROUPS}), encoding="utf-8")
-    ended = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    folder = tmp_path_factory.mktemp("rules")
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": GROUPS}), encoding="utf-8")
+
+    def run(*command, **files):
+        for name, content in files.items():
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        ended = subprocess.run([program, *command], cwd=folder, capture_output=True, text=True, check=False)
+        return "" if ended.returncode == 0 else ended.stdout + ended.stderr
+
+    return run
+
+
+def test_prometheus_itself_takes_the_rules(promtool):
+    assert promtool("check", "rules", "rules.yaml") == ""
+
+
+def looked_at(name, series, *told):
+    """One of promtool's unit tests: *told* of alert *name*, and of no other, when it is looked at."""
+    given = [{"series": one, "values": values} for one, values in series.items()]
+    asked = [{"alertname": name, "eval_time": CASES[name]["at"], "exp_alerts": list(told)}]
+    return {"interval": "1m", "input_series": given, "alert_rule_test": asked}
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_alert_fires_for_what_it_says_and_for_nothing_less(promtool, name):
+    case = CASES[name]
+    annotations = {"summary": case["summary"], "runbook": ALERTS[name]["annotations"]["runbook"]}
+    told = {"exp_labels": {**ALERTS[name]["labels"], **case.get("labels", {})}, "exp_annotations": annotations}
+    tests = [looked_at(name, case["fires"], told), looked_at(name, case["silent"])]
+    assert promtool("test", "rules", "tests.yaml", tests={"rule_files": ["rules.yaml"], "tests": tests}) == ""
+    # Looked at before its time has passed, it is silent: else nothing here would tell how long it waits.
+    if ALERTS[name]["for"] != "0m":
+        early = {**looked_at(name, case["fires"]), "interval": "1m"}
+        early["alert_rule_test"][0]["eval_time"] = "0m"
+        assert promtool("test", "rules", "tests.yaml", tests={"rule_files": ["rules.yaml"], "tests": [early]}) == ""
+
+
+def test_no_leader_is_told_where_no_controller_is_scraped_too(promtool):
+    rule = ALERTS["CardshareNoLeader"]
+    told = {"exp_labels": rule["labels"], "exp_annotations": rule["annotations"]}
+    tests = [looked_at("CardshareNoLeader", {}, told)]
+    assert promtool("test", "rules", "tests.yaml", tests={"rule_files": ["rules.yaml"], "tests": tests}) == ""
