@@ -1,11 +1,11 @@
-"""Puts an API server back in order: what was made meanwhile goes, ConfigMaps are as they were.
+"""Puts an API server back in order: what was made meanwhile goes, ConfigMaps and Leases are as they were.
 
 Namespaces are finished here too, which is a controller's work that nobody does on a bare server.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ Json = Mapping[str, Any]
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _CONFIG_MAPS: Final = ("/api/v1", "configmaps")
+_LEASES: Final = ("/apis/coordination.k8s.io/v1", "leases")
 _NAMESPACES: Final = ("/api/v1", "namespaces")
 _LAST_REGISTRATIONS: Final = (_ADMISSION, "validatingwebhookconfigurations")
 _DEFINITIONS: Final = ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
@@ -30,7 +31,7 @@ _KINDS: Final = (
     ("/api/v1", "serviceaccounts"),
     ("/api/v1", "secrets"),
     ("/api/v1", "resourcequotas"),
-    ("/apis/coordination.k8s.io/v1", "leases"),
+    _LEASES,
     *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
     ("/apis/node.k8s.io/v1", "runtimeclasses"),
     _DEFINITIONS,
@@ -38,6 +39,12 @@ _KINDS: Final = (
     # In the end: what is in one outlives it otherwise, and is there again in the next of that name.
     _NAMESPACES,
 )
+# What is restored of objects that stay, too. A Lease whose holder was killed would keep the next one waiting; the
+# server's own are renewed all the time.
+_TOLD: Final[Mapping[tuple[str, str], Callable[[Json], Any]]] = {
+    _CONFIG_MAPS: lambda one: one.get("data"),
+    _LEASES: lambda one: one.get("spec", {}).get("holderIdentity") or "",
+}
 _AT_ONCE: Final = 16
 _UNREGISTERED_WITHIN_S: Final = 10.0
 _GONE_WITHIN_S: Final = 30.0
@@ -122,11 +129,12 @@ async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str,
         await _unregistered(admin)
     if made and kind == _DEFINITIONS:
         await _undefined(admin, made)
-    if kind == _CONFIG_MAPS:
+    told = _TOLD.get(kind)
+    if told is not None:
         for path, one in before.items():
-            if now[path].get("data") != one.get("data"):
-                unversioned = {k: v for k, v in one["metadata"].items() if k != "resourceVersion"}
-                await admin.update(path, {**one, "metadata": unversioned})
+            if told(now[path]) != told(one):
+                version = now[path]["metadata"]["resourceVersion"]
+                await admin.update(path, {**one, "metadata": {**one["metadata"], "resourceVersion": version}})
 
 
 async def _remove_all(admin: ApiClient, kind: tuple[str, str], paths: Set[str]) -> None:
