@@ -33,7 +33,9 @@ _NEEDED: Final = (names.CPU, names.MEMORY, names.PODS)
 _KEPT_MS: Final = 3_600_000
 # A node that changes many times is looked at once in so long.
 _EVERY_S: Final = 5.0
-_SLICE_S: Final = 0.01
+# After a start all nodes are new to it: decisions come first.
+_SLICE_S: Final = 0.005
+_REST_S: Final = 0.02
 
 
 def now_ms() -> int:
@@ -126,7 +128,7 @@ class ShareSeconds:
                         break
             else:
                 self.pause(now_ms())
-            await asyncio.sleep(_SLICE_S if self._due else _EVERY_S)
+            await asyncio.sleep(_REST_S if self._due else _EVERY_S)
 
     def follow(self, at_ms: int, *, by_owner: bool) -> Iterator[None]:
         """Take in what changed since the last time, a node at a step; what is left then is taken in the next time."""
