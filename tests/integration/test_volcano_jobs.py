@@ -58,7 +58,11 @@ async def test_a_job_runs_from_its_creation_to_its_end(rig):
 
             await world.until(counted)
             await reaches(world, "gpu-sharing-job", "Completed")
-            assert (await world.client.get(GROUPS))["items"] == []
+
+            async def no_group_is_left():
+                return (await world.client.get(GROUPS))["items"] == []
+
+            await world.until(no_group_is_left)
 
 
 async def test_the_queues_without_which_jobs_fail_are_made_and_made_again(rig):
