@@ -133,8 +133,8 @@ async def _restore(admin: ApiClient, kind: tuple[str, str], before: Mapping[str,
     if told is not None:
         for path, one in before.items():
             if told(now[path]) != told(one):
-                version = now[path]["metadata"]["resourceVersion"]
-                await admin.update(path, {**one, "metadata": {**one["metadata"], "resourceVersion": version}})
+                # It may be another of that name by now.
+                await admin.update(path, {**one, "metadata": now[path]["metadata"]})
 
 
 async def _remove_all(admin: ApiClient, kind: tuple[str, str], paths: Set[str]) -> None:
