@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.placing.kinds import INSTANCE_TYPE
 
@@ -23,7 +23,7 @@ class Newcomers:
         self._wall: Final = wall
         # Until when each node that is there is awaited, monotonic; 0 of those that are not.
         self._until_s: Final[dict[NodeName, float]] = {}
-        # The machine types of nodes with cards that are gone.
+        # The machine types of nodes that have cards, or had some.
         self._with_cards: Final[set[str]] = set()
 
     def shown(self, node: Node, now_s: float) -> Node:
@@ -45,10 +45,7 @@ class Newcomers:
             for kind in self._ledger.settings.node_kinds
         ):
             return True
-        machine = node.labels.get(INSTANCE_TYPE, "")
-        if not machine or machine in self._with_cards:
-            return bool(machine)
-        return any(_machine(state) == machine for state in self._ledger.states.values() if any(state.offers.values()))
+        return node.labels.get(INSTANCE_TYPE, "") in self._with_cards
 
     def settled(self, now_s: float) -> list[Node]:
         """The nodes that came to be awaited no more since this was last asked, as they now count."""
@@ -57,13 +54,15 @@ class Newcomers:
         nodes = [self._ledger.node(name) for name in over]
         return [replace(node, joining=False) for node in nodes if node is not None and node.joining]
 
+    def counted(self, name: NodeName) -> None:
+        """The ledger took in what the node is now: if it has cards, others of its machine type will have some."""
+        state = self._ledger.states.get(name)
+        if state is not None and any(state.offers.values()):
+            machine = state.facts.labels.get(INSTANCE_TYPE, "")
+            if machine:
+                self._with_cards.add(machine)
+
     def leaves(self, name: NodeName) -> None:
         """The node is about to be forgotten."""
         self._until_s.pop(name, None)
-        state = self._ledger.states.get(name)
-        if state is not None and any(state.offers.values()) and _machine(state):
-            self._with_cards.add(_machine(state))
-
-
-def _machine(state: NodeState) -> str:
-    return state.facts.labels.get(INSTANCE_TYPE, "")
+        self.counted(name)

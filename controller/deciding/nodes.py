@@ -83,6 +83,7 @@ class Nodes:
         offers = self._planner.ledger.offered(node.name) if before is not None else {}
         changed = self._planner.ledger.set_node(node)
         if changed:
+            self._newcomers.counted(node.name)
             self._came_back(node.name, offers)
         if before is None or before.annotations != node.annotations:
             self._locks.tend(node.name)

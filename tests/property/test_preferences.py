@@ -60,7 +60,7 @@ class World(test_node_fit.World):
         """The scores of all nodes that take a waiting pod, beside what its preferences make of them."""
         shape = shape_of(pod_from_object(manifest), ledger)
         assert isinstance(shape, Shape)
-        weights, plain = self.rule.others, shape.asking(shape.request)
+        weights = self.rule.others
         for name, where in self.book.nodes.items():
             state = ledger.states[NodeName(name)]
             found = better(ledger, self.rule, shape, state, None)
@@ -74,7 +74,7 @@ class World(test_node_fit.World):
                 + weights.taint_toleration * points.taints
             )
             none = replace(weights, node_affinity=0, pod_affinity=0, pod_topology_spread=0, taint_toleration=0)
-            bare = better(ledger, NodePolicy(Policy.SPREAD, 1, none), without_wishes(plain), state, None)
+            bare = better(ledger, NodePolicy(Policy.SPREAD, 1, none), without_wishes(shape), state, None)
             assert bare is not None
             got = bare.rank.minus_score - found.rank.minus_score
             assert got == pytest.approx(float(Fraction(wanted)), abs=1e-6), (name, manifest, self.book.pods)
