@@ -22,7 +22,7 @@ from sandbox.demo.examples import ExampleError
 from sandbox.demo.play import ExampleVerdict
 from sandbox.nodes.kubelet import RUN_SECONDS
 from sandbox.players import volcano_protocol as protocol
-from sandbox.players.volcano import JOBS, QUEUES, VolcanoControllers
+from sandbox.players.volcano import GROUPS, JOBS, QUEUES, VolcanoControllers
 
 Json = dict[str, Any]
 
@@ -49,11 +49,15 @@ class Declared:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of one Job: its phases in order, the nodes of its pods once it ran, and whose pods ran beside."""
+    """What was seen of one Job: its phases in order, the nodes of its pods once it ran, and whose pods ran beside.
+
+    left: how its PodGroup and its pods were in the end, if it did not end as declared.
+    """
 
     phases: list[str] = field(default_factory=list)
     nodes: tuple[str, ...] = ()
     beside: frozenset[str] = frozenset()
+    left: str = ""
 
 
 def read(folder: Path = FOLDER) -> tuple[tuple[Json, ...], tuple[Declared, ...]]:
@@ -124,7 +128,24 @@ async def play(
                     await _note(client, event.object, seen[name], tell)
                 if all(seen[one.job].phases[-1:] == [one.phases[-1]] for one in declared):
                     break
+    for one in declared:
+        if seen[one.job].phases[-1:] != [one.phases[-1]]:
+            seen[one.job].left = await _left(client, one.job)
     return tuple(_verdict(one, seen[one.job]) for one in declared)
+
+
+async def _left(client: ApiClient, job: str) -> str:
+    """The PodGroup and the pods of a Job, each in a few words."""
+    groups = await client.list(GROUPS)
+    owned = [one for one in groups if job in (each["name"] for each in one["metadata"].get("ownerReferences") or ())]
+    pods = await client.list("/api/v1/namespaces/default/pods", label_selector=f"{protocol.JOB_NAME}={job}")
+    return "; ".join([*(_words("PodGroup", one) for one in owned), *(_words("pod", one) for one in pods)])
+
+
+def _words(kind: str, found: Json) -> str:
+    status = found.get("status") or {}
+    said = [f"{one['type']} {one['status']}: {one.get('message', '')}" for one in status.get("conditions") or ()]
+    return " ".join([kind, found["metadata"]["name"], status.get("phase", "without a phase"), *said])
 
 
 async def remove(client: ApiClient, declared: tuple[Declared, ...]) -> None:
@@ -184,7 +205,7 @@ def _shown(nodes: tuple[str, ...]) -> str:
 def _verdict(declared: Declared, seen: _Seen) -> ExampleVerdict:
     problems = []
     if tuple(seen.phases) != declared.phases:
-        problems.append(f"it went through {', '.join(seen.phases) or 'no phase'}")
+        problems.append(f"it went through {', '.join(seen.phases) or 'no phase'}; {seen.left or 'nothing is left'}")
     if len(seen.nodes) != declared.pods:
         problems.append(f"{len(seen.nodes)} pods ran, not {declared.pods}")
     if odd := [node for node in seen.nodes if not any(fnmatchcase(node, one) for one in declared.nodes)]:

@@ -279,11 +279,14 @@ class VolcanoControllers:
             queue = self._queues[known.job["spec"]["queue"]]
             state = (queue.get("status") or {}).get("state", "")
             if state not in _OPEN:
-                # What Volcano's webhook answers (groups 5); the Job waits for another event.
-                _log.warning("PodGroup refused", job=_key(known.job), queue=queue["metadata"]["name"], state=state)
-                return
-            with contextlib.suppress(ApiStatusError):
+                # What Volcano's webhook answers (groups 5).
+                raise _SyncError(f"PodGroup refused: queue {queue['metadata']['name']} is {state}")
+            try:
                 made = await self._client.create(path, wanted)
+            except ApiStatusError as e:
+                if e.reason != "AlreadyExists":
+                    raise _SyncError(str(e)) from e
+            else:
                 self._groups.setdefault(_key(made), made)
             return
         changes = {name: value for name, value in wanted["spec"].items() if group["spec"].get(name) != value}
