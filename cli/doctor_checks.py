@@ -12,7 +12,7 @@ from core.catalog import Catalog
 from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import NodeName, Pod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.settings import Settings, Tables
 
 VERSION: Final = 1

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cli.cluster import EventObject, Holdings
 from core.ledger import Ledger, NodeState
 from core.model import Pod
-from core.port import CardShare, Tally
+from core.port.cards import CardShare, Tally
 from core.settings import DialectName
 from core.waiting import code_in
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from core.catalog import Catalog
 from core.model import Node, NodeName
-from core.port import Beating
+from core.port.optional import Beating
 from core.settings import DialectName
 
 # Four times what the plugin takes between two of them, so that one or two may be lost.

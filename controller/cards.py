@@ -1,4 +1,4 @@
-"""The series of cards that dialects have (`core.port.Exposing`), written when they are asked for.
+"""The series of cards that dialects have (`core.port.optional.Exposing`), written when they are asked for.
 
 A large cluster has 100,000 of them: they are written as text in slices, not kept as objects.
 """
@@ -10,7 +10,8 @@ from core.errors import escaped
 from core.holding import Holding
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
-from core.port import Exposing, Series
+from core.port.cards import Series
+from core.port.optional import Exposing
 from core.settings import DialectName
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\""})

@@ -1,6 +1,6 @@
 """What ConfigMaps say of nodes: each node's texts, and which nodes a change concerns.
 
-Where they are, and how they are read, say the dialects (`core.port.NodeDocuments`).
+Where they are, and how they are read, say the dialects (`core.port.spec.NodeDocuments`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import structlog
 from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import NodeName
-from core.port import NodeDocuments, Place
+from core.port.spec import NodeDocuments, Place
 from core.wire.config_maps import ConfigMap
 
 _log: Final = structlog.get_logger()

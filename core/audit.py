@@ -16,7 +16,7 @@ from core.catalog import Catalog
 from core.holding import Holding
 from core.ledger import Ledger, NodeState
 from core.model import Node, NodeName, Pod, PodUid
-from core.port import Identifying
+from core.port.optional import Identifying
 from core.settings import DialectName, Settings, Tables
 
 _NAMED_MAX: Final = 5

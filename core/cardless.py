@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.nodefit import Amounts
-from core.port import NodeRoom, Placed, Reason, Room, Shortfall, Want
+from core.port.cards import NodeRoom, Placed, Room, Want
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 
 _BARE: Final = 100.0

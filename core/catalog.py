@@ -19,22 +19,11 @@ from core.errors import InvalidRequestError
 from core.inventory import node_of
 from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import (
-    AnyDialect,
-    AnyJudging,
-    AnySpec,
-    Choosing,
-    Complaint,
-    Counting,
-    Healing,
-    Marking,
-    NodeDocuments,
-    Offer,
-    Packing,
-    PackingByCard,
-    Typical,
-    Violation,
-)
+from core.port.cards import Offer
+from core.port.dialect import AnyDialect, AnyJudging
+from core.port.optional import Choosing, Counting, Healing, Marking, Packing, PackingByCard, Typical
+from core.port.refusals import Complaint, Violation
+from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings, Tables, Vocabulary
 from core.units import MAX_AMOUNT, parse_count
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from core.model import Node, Pod
-from core.port import InFlight, LockStep, LockWait, Progress
+from core.port.handoff import InFlight, LockStep, LockWait, Progress
 
 LOCK: Final = "hami.io/mutex.lock"
 # The annotations of a pod that both plugins know.
@@ -95,7 +95,7 @@ def owner(node: Node) -> str:
 
 
 def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None) -> LockStep | LockWait | None:
-    """What is to be done with the lock of *node*; see `core.port.Locking.lock`."""
+    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`."""
     lock = _read(node)
     return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
 

@@ -1,4 +1,4 @@
-"""Cards that are unhealthy, or become so again and again: `core.port.Healing` for dialects that keep it alike.
+"""Cards that are unhealthy, or become so again and again: `core.port.optional.Healing` for dialects that keep it alike.
 
 Their cards are named tuples whose `fixed` has a uuid, a fault (None for a card that can be used) and a problem.
 """
@@ -6,7 +6,7 @@ Their cards are named tuples whose `fixed` has a uuid, a fault (None for a card 
 from collections.abc import Set
 from typing import Any, TypeVar
 
-from core.port import NOT_HEALTHY, UNSTEADY, Reason
+from core.port.refusals import NOT_HEALTHY, UNSTEADY, Reason
 
 _CardT = TypeVar("_CardT")
 

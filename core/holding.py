@@ -12,7 +12,7 @@ from core.catalog import Catalog
 from core.errors import InvalidRequestError
 from core.model import HostPort, Node, Pod
 from core.nodefit import Amounts
-from core.port import Metering, Scaled
+from core.port.optional import Metering, Scaled
 from core.settings import DialectName, Tables
 
 
@@ -31,7 +31,7 @@ class Holding(NamedTuple):
     """One pod's part of a node, reserved by us or bound as the API server says.
 
     dialect is None for a pod without cards, and its first where it holds cards in several: *also* are the others.
-    scale: what the figures of its assignment mean (`core.port.Scaled`), as of when it was first counted.
+    scale: what the figures of its assignment mean (`core.port.optional.Scaled`), as of when it was first counted.
     ports: of the node, which it listens on.
     """
 

@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
-from core.port import AnyDialect, Choosing, Complaint, Reason, Shortfall, Typical, Violation
+from core.port.dialect import AnyDialect
+from core.port.optional import Choosing, Typical
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy, Tables
 from core.units import counted, parse_amount
 

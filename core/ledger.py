@@ -16,7 +16,9 @@ from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
 from core.model import HostPort, Node, NodeName, Pod, PodUid
 from core.nodefit import Amounts, NodeFacts, Ports
-from core.port import Complaint, Metering, Stamp
+from core.port.handoff import Stamp
+from core.port.optional import Metering
+from core.port.refusals import Complaint
 from core.settings import DialectName, Settings, Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat

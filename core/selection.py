@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
 from core.names import MAX_LIST_ITEMS
-from core.port import Reason
+from core.port.refusals import Reason
 from core.wire.reading import check_length
 
 _POSITION_DIGITS: Final = 4

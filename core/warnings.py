@@ -7,7 +7,7 @@ from core.model import Container
 
 
 class AdmissionWarning(NamedTuple):
-    """One thing that the user is told although the pod is admitted; codes as in `core.port.Violation`."""
+    """One thing that the user is told although the pod is admitted; codes as in `core.port.refusals.Violation`."""
 
     code: str
     text: str

@@ -37,7 +37,7 @@ from controller.reporting.events import Recorder
 from core import names
 from core.errors import InvalidRequestError, escaped
 from core.model import NodeName, Pod
-from core.port import LockStep, LockWait
+from core.port.handoff import LockStep, LockWait
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod

@@ -1,7 +1,7 @@
 """Which lock on a node a pod's Binding needs, and what is to be done with it.
 
-Some device plugins are told by it whose turn it is; such a dialect answers for itself (`core.port.Locking`). Others
-ignore it, and it only keeps two schedulers apart: it is taken where the operator asks for it.
+Some device plugins are told by it whose turn it is; such a dialect answers for itself (`core.port.optional.Locking`).
+Others ignore it, and it only keeps two schedulers apart: it is taken where the operator asks for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,8 @@ from typing import Final
 
 from core.catalog import Catalog
 from core.model import Node, NodeName, Pod
-from core.port import Locking, LockStep, LockWait
+from core.port.handoff import LockStep, LockWait
+from core.port.optional import Locking
 from core.settings import DialectName, Settings, Tables
 
 _EXPIRES_S: Final = 300
@@ -40,7 +41,7 @@ class TimeLock:
 
     @property
     def lock_key(self) -> str:
-        """See `core.port.Locking`."""
+        """See `core.port.optional.Locking`."""
         return self._key
 
     def lock(
@@ -53,7 +54,7 @@ class TimeLock:
         *,
         seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
-        """See `core.port.Locking`; one pod of ours at a time is in flight on a node."""
+        """See `core.port.optional.Locking`; one pod of ours at a time is in flight on a node."""
         del tables
         value = node.annotations.get(self._key)
         ours = value is not None and value == self._written.get(node.name)

@@ -15,7 +15,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.settling import Attempts, News, State
 from controller.deciding.wake import Happening, What
 from core.model import Node, NodeName, Pod, PodUid
-from core.port import LockStep, LockWait
+from core.port.handoff import LockStep, LockWait
 from core.settings import DialectName
 from core.waiting import Cause, Wait
 from kube.versions import is_newer

@@ -12,7 +12,8 @@ from controller.deciding.planner import Planner
 from controller.documents import Documents
 from controller.handing_over.flaps import Flaps
 from core.model import Node, NodeName
-from core.port import Complaint, Place
+from core.port.refusals import Complaint
+from core.port.spec import Place
 from core.settings import DialectName
 from core.wire.config_maps import ConfigMap
 

@@ -15,7 +15,7 @@ from core.ledger import Placement
 from core.model import Pod
 from core.nodefit import Amounts
 from core.placing.fairness import also_taken, taken
-from core.port import Stamp
+from core.port.handoff import Stamp
 from core.settings import DialectName
 from core.waiting import Wait
 

@@ -16,7 +16,8 @@ from controller.handing_over.marks import Keys, Marks
 from controller.handing_over.rests import Rests
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
-from core.port import Beating, InFlight, Progress
+from core.port.handoff import InFlight, Progress
+from core.port.optional import Beating
 from core.settings import DialectName, Settings, Tables
 
 # Until one is measured: kubelet hears of the pod, admits it and asks its plugin.

@@ -19,7 +19,7 @@ from core import names
 from core.errors import escaped
 from core.ledger import Ledger, NodeState
 from core.model import NodeName
-from core.port import Tally
+from core.port.cards import Tally
 from core.settings import DialectName
 
 CARD: Final = 1_000_000

@@ -18,7 +18,7 @@ from core.claims import StorageKind
 from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
-from core.port import Place
+from core.port.spec import Place
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.namespaces import Namespace, decode_namespace

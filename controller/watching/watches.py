@@ -27,7 +27,7 @@ from controller.watching.mirror import (
 from core.claims import StorageKind
 from core.configuration import believes
 from core.groups import GroupKind
-from core.port import Place
+from core.port.spec import Place
 from kube.calls import Calls
 from kube.configuration import KINDS, Follower
 from kube.errors import ApiError, UndecodableError

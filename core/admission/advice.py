@@ -11,7 +11,7 @@ from core.catalog import Asked
 from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
-from core.port import AnyDialect
+from core.port.dialect import AnyDialect
 from core.warnings import AdmissionWarning
 
 
@@ -55,7 +55,7 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
 
 
 class _Stock(NamedTuple):
-    """`core.port.CardStock` of one dialect."""
+    """`core.port.optional.CardStock` of one dialect."""
 
     stock: Stock
     dialect: AnyDialect

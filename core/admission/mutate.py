@@ -15,7 +15,7 @@ from core.admission.verdict import ANNOTATIONS, NO_WARNINGS, NOTHING, Judged, Ve
 from core.catalog import Asked
 from core.errors import InvalidRequestError, quoted
 from core.model import ReviewedPod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.settings import OnOtherNodes
 from core.warnings import AdmissionWarning
 from core.wire.patches import encode_patch

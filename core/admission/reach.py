@@ -15,7 +15,7 @@ from core.admission.rulebook import Rulebook
 from core.admission.verdict import first_of
 from core.errors import quoted
 from core.model import NO_REACH, Container, ReviewedPod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
 from core.watched import ASCEND_DEVICES, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute

@@ -8,7 +8,8 @@ from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
-from core.port import Advising, CardLists, Counting, Furnishing, Modes, Reading
+from core.port.optional import Advising, Counting, Furnishing, Reading
+from core.port.spec import CardLists, Modes
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
 
 # One such key per chip model (ascend 1.6), of models that are not born yet too.

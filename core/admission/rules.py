@@ -14,7 +14,7 @@ from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked, is_crowded
 from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.settings import DialectName, NeverFits
 from core.warnings import AdmissionWarning
 

@@ -8,7 +8,7 @@ from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Verdict, first_of
 from core.errors import quoted
 from core.model import Container, ReviewedPod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.wire.reviewed_pods import PodObject, ephemeral_containers_of, pod_of
 
 

@@ -11,7 +11,7 @@ from core.admission.rulebook import Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
 from core.model import ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
-from core.port import Violation
+from core.port.refusals import Violation
 from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
 from core.wire.templates import Template, Workload

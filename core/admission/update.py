@@ -11,7 +11,8 @@ from core.admission.verdict import ANNOTATIONS, MAX_TOLD, NO_WARNINGS, NOTHING, 
 from core.catalog import Asked
 from core.errors import quoted
 from core.model import Container, ReviewedPod
-from core.port import Rotating, Violation
+from core.port.optional import Rotating
+from core.port.refusals import Violation
 from core.warnings import AdmissionWarning
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from core.catalog import Asked
 from core.model import Container, ReviewedPod
-from core.port import Violation
+from core.port.refusals import Violation
 from core.warnings import AdmissionWarning
 from core.wire.patches import Appended, Edit, Path
 

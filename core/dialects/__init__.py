@@ -1,1 +1,1 @@
-"""One file per device protocol, all behind core.port; no dialect knows another."""
+"""One folder per device protocol, all behind core.port; no dialect knows another."""

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 from core import names, nodefit
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape
-from core.port import AnyJudging, Reason, Shortfall
+from core.port.dialect import AnyJudging
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 from core.units import counted
 

@@ -15,7 +15,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName
 from core.placing.kinds import Helping, Kinds
 from core.placing.shape import Shape
-from core.port import Reason, Shortfall, Violation
+from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy
 from core.waiting import Cause, Wait
 

@@ -16,7 +16,7 @@ from core.explaining.advice import Advice, NodeCapacity
 from core.ledger import Ledger, NodeState
 from core.model import HostPort, NodeName
 from core.placing.shape import Shape, judge
-from core.port import NOT_HEALTHY, Reason, Shortfall
+from core.port.refusals import NOT_HEALTHY, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
 

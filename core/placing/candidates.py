@@ -25,7 +25,8 @@ from core.placing.indices import Index, Indices
 from core.placing.orders import UNLIMITED, Bound, Levels, Stand, Step, Windows
 from core.placing.score import NodePolicy, Rank
 from core.placing.shape import Found, Shape, judged, ranked
-from core.port import AnyJudging, Placed, Want
+from core.port.cards import Placed, Want
+from core.port.dialect import AnyJudging
 from core.topology.leaning import Leaning
 
 # A walk that passes over more entries than this remembers where it ended.

@@ -16,7 +16,7 @@ from core.placing.candidates import Candidates
 from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, better, scan
-from core.port import Violation
+from core.port.refusals import Violation
 from core.topology.preferred import preferred_of
 from core.waiting import Wait
 

@@ -1,10 +1,9 @@
 """Which cards of a node a pod gets under the policy `pack`, and how good the node is for it.
 
 Of a request for one card every card of the node that takes it is tried, and the one is taken by which least is lost,
-the fullest where several are equal. All others get the cards that their dialect chooses under
-binpack. A dialect that does not tell what is left of its cards (`core.port.Packing`), and a pod with an order of
-nodes of its own, are scored as under binpack. Pods without cards go to nodes without cards first, and then where they
-strand least.
+the fullest where several are equal. All others get the cards that their dialect chooses under binpack. A dialect that
+does not tell what is left of its cards (`core.port.optional.Packing`), and a pod with an order of nodes of its own, are
+scored as under binpack. Pods without cards go to nodes without cards first, and then where they strand least.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from core.ledger import NodeState
 from core.model import NodeName
 from core.nodefit import Amounts
 from core.placing.pack import RESOURCES, Ground, Lost, Tables, ground, score, steps_free
-from core.port import PackingByCard, Placed
+from core.port.cards import Placed
+from core.port.optional import PackingByCard
 from core.settings import DialectName
 
 

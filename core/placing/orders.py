@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from core.model import NodeName
 from core.placing.ordered import NO_KEY, Key, Labels, Ordered, Row, Seat
-from core.port import NodeRoom, Want
+from core.port.cards import NodeRoom, Want
 
 UNLIMITED: Final = float("inf")
 

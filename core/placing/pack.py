@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.nodefit import Amounts
-from core.port import Hole
+from core.port.cards import Hole
 from core.settings import DialectName
 
 # A card has so many steps.

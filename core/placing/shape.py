@@ -9,7 +9,8 @@ from core.model import HostPort, NodeConstraints, NodeName
 from core.nodefit import Amounts
 from core.placing.holes import Grounds, Wanted, packed
 from core.placing.score import NodePolicy, Rank, leaning_of_node, resource_score
-from core.port import AnyJudging, Placed
+from core.port.cards import Placed
+from core.port.dialect import AnyJudging
 from core.settings import DialectName, Policy
 from core.topology.peers import Peers
 from core.topology.preferred import Preferred

@@ -22,7 +22,8 @@ from core.dialects.ascend_hami.requests import Request, readable_request
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.placing.score import rounded
-from core.port import Offer, Stamp
+from core.port.cards import Offer
+from core.port.handoff import Stamp
 from core.units import MAX_INT32
 from tests.conform.ascend_hami_properties import (
     Answer,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from core.dialects.ascend_hami.usage import Assignment
-from core.port import Placed
+from core.port.cards import Placed
 from core.settings import AscendChip, Policy, Tables
 from tests.conform.records import Record, demand, same, same_score
 

@@ -13,7 +13,9 @@ from core.dialects.gpushare.number import GpuNumber
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.names import GPU_INDEX
-from core.port import Placed, Reason, Stamp
+from core.port.cards import Placed
+from core.port.handoff import Stamp
+from core.port.refusals import Reason
 from core.settings import Policy, Settings, Tables
 from tests.conform.records import Record, demand, node_of, pod_of, same
 

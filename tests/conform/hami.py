@@ -21,7 +21,7 @@ from core.dialects.hami.dialect import Hami
 from core.dialects.hami.requests import Request
 from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Pod
-from core.port import Stamp
+from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import HamiTable, Policy, Tables
 from core.units import MAX_INT32

@@ -18,7 +18,8 @@ from core.dialects.vgpu.requests import Request, readable_request
 from core.dialects.vgpu.usage import Assignment
 from core.model import NodeName, Phase
 from core.placing.score import rounded
-from core.port import Offer, Stamp
+from core.port.cards import Offer
+from core.port.handoff import Stamp
 from core.settings import Policy
 from core.units import MAX_INT32
 from tests.conform.records import Record, defects_of, demand, node_of, pod_of, same, same_score

@@ -14,7 +14,7 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.usage import Assignment
-from core.port import Placed
+from core.port.cards import Placed
 from core.settings import Policy
 from tests.conform.records import Record, demand, same, same_score
 from tests.conform.vgpu_cards import IDS, PlainCard, count, entries_of, free_slice, plain_cards, sizes

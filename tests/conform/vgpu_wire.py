@@ -16,7 +16,8 @@ from core.dialects.vgpu.requests import Request, readable_request
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
 from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE
-from core.port import Offer, Reason, Violation
+from core.port.cards import Offer
+from core.port.refusals import Reason, Violation
 from core.selection import type_words
 from core.settings import VgpuTable
 from core.units import MAX_INT32, parse_amount

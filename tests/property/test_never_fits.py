@@ -16,7 +16,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.port import Choosing
+from core.port.optional import Choosing
 from core.settings import CARD_POLICIES, MigGroup, MigModel, MigProfile, NodeKind, Settings, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS

@@ -20,7 +20,9 @@ from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, NO_USE_GPU_TYPE,
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.port import Complaint, Offer, Stamp, Violation
+from core.port.cards import Offer
+from core.port.handoff import Stamp
+from core.port.refusals import Complaint, Violation
 from core.settings import DialectName, Policy, Settings
 from tests.property.strategies import CATALOG, NODE_A, RULED, nodes, pods, policies, ugly
 from tests.support.devices.cards import bound, container, share_node, vgpu_node

@@ -25,7 +25,7 @@ from core.configuration import CHIPS_MAP, SCHEDULER_MAP
 from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
-from core.port import Locking
+from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod

@@ -12,7 +12,7 @@ from controller.reporting import share_seconds
 from controller.watching.watches import NEEDED
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.port import Exposing
+from core.port.optional import Exposing
 from core.settings import Settings, Tables
 from runtime.figures import ServingFigures
 from tests.support.worlds.world import node

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from core import port
+from core.port import dialect, optional
 from tests.support.devices.texts import WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/maintainers/adding-a-dialect.md").read_text(encoding="utf-8")
 CODE = re.findall(r"`([^`]+)`", PAGE)
 PROTOCOLS = [
-    one for one in vars(port).values() if getattr(one, "_is_protocol", False) and one.__module__ == port.__name__
+    one
+    for module in (dialect, optional)
+    for one in vars(module).values()
+    if getattr(one, "_is_protocol", False) and one.__module__ == module.__name__
 ]
 ASKED = sorted({name for one in PROTOCOLS for name, what in vars(one).items() if name[0] != "_" and callable(what)})
 
@@ -30,7 +33,7 @@ def test_what_is_called_a_method_is_one_of_the_port():
 
 def test_what_only_some_dialects_have_is_told_to_be_so():
     for one in PROTOCOLS:
-        assert one is port.Dialect or f"`core.port.{one.__name__}`" in PAGE
+        assert one is dialect.Dialect or f"`{one.__module__}.{one.__name__}`" in PAGE
 
 
 def test_files_that_are_named_are_there():

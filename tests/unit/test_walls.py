@@ -34,7 +34,7 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
         "inside the core": [
             ("core.names", "core.errors"),
             ("core.ledger", "core.placing.decide"),
-            ("core.port", "core.catalog"),
+            ("core.port.spec", "core.catalog"),
         ],
         "no dialect knows another": [("core.dialects.vgpu.mig", "core.dialects.whole_gpu.pool")],
         "only the catalog knows the dialects": [

@@ -9,7 +9,8 @@ from core.dialects.ascend_hami.register import NO_CHARACTER, Record, decode_regi
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.settings import AscendChip, DialectName, Tables
 from core.units import parse_amount, with_article
 

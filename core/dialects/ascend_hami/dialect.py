@@ -10,34 +10,21 @@ from core.dialects.ascend_hami.cards import Card
 from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port import (
-    CardShare,
-    Complaint,
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.handoff import InFlight, LockStep, LockWait, Stamp
+from core.port.optional import (
     Counting,
-    DialectSpec,
     Furnishing,
     Healing,
-    Held,
-    Hole,
-    InFlight,
     Locking,
-    LockStep,
-    LockWait,
     Metering,
-    NodeRoom,
-    Offer,
     Packing,
     PackingByCard,
-    Placed,
     Reading,
-    Reason,
-    Shortfall,
-    Stamp,
-    Tally,
     Typical,
-    Violation,
-    Want,
 )
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import DialectSpec
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
@@ -53,7 +40,7 @@ class AscendHami(
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
 ):
-    """`core.port.Dialect` and `core.port.Locking` for Ascend chips handed over by the HAMi device plugin."""
+    """`Dialect` and `Locking` of core.port for Ascend chips handed over by the HAMi device plugin."""
 
     name: DialectName = DialectName("ascend_hami")
 
@@ -233,7 +220,7 @@ class AscendHami(
 
     @property
     def lock_key(self) -> str:
-        """See `core.port.Locking`."""
+        """See `core.port.optional.Locking`."""
         return hami_lock.LOCK
 
     def lock(
@@ -246,7 +233,7 @@ class AscendHami(
         *,
         seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
+        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.optional.Locking`."""
         del tables
         return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 

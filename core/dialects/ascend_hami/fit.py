@@ -11,7 +11,8 @@ from core.dialects.ascend_hami import keys, usage
 from core.dialects.ascend_hami.cards import Card, Cut, Fixed, Kind, cores_total
 from core.dialects.ascend_hami.requests import Ask, Request
 from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
-from core.port import Hole, Placed, Reason, Shortfall, Want
+from core.port.cards import Hole, Placed, Want
+from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 

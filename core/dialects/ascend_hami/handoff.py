@@ -12,7 +12,7 @@ from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import chips_of
 from core.dialects.ascend_hami.usage import Assignment, Entry, wire_text
 from core.model import Pod
-from core.port import InFlight, Stamp
+from core.port.handoff import InFlight, Stamp
 from core.settings import Tables
 
 

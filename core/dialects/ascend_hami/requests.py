@@ -12,7 +12,7 @@ from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import Cut, chips_of, trim
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
-from core.port import Violation
+from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.settings import AscendChip, Tables
 from core.units import MAX_INT32, parse_count, with_article

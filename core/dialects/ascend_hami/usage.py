@@ -12,7 +12,8 @@ from core.dialects.ascend_hami.devices import Assigned, Segment, Unreadable, dec
 from core.dialects.ascend_hami.requests import is_soft
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.refusals import Reason
 from core.settings import AscendChip, Tables
 
 _new_tuple: Final = tuple.__new__

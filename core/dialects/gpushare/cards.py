@@ -15,7 +15,8 @@ from core.dialects.gpushare.grammar import (
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.names import GPU_INDEX
-from core.port import Held, Reason
+from core.port.cards import Held
+from core.port.refusals import Reason
 
 
 class Kind(NamedTuple):

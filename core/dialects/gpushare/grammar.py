@@ -10,7 +10,7 @@ from core import selection
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, Node, Pod
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
-from core.port import Violation
+from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.units import MAX_AMOUNT, MAX_INT32, MIB_ALREADY, parse_amount, parse_count, parse_int64
 from core.warnings import AdmissionWarning, no_effect

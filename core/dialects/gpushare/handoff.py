@@ -15,7 +15,7 @@ from core.dialects.gpushare.grammar import ASSIGNED, PREDICATE_TIME, amount_of, 
 from core.errors import InvalidRequestError
 from core.model import Container, Phase, Pod
 from core.names import GPU_INDEX, SEGMENT_QUEUE
-from core.port import InFlight, Progress, Stamp
+from core.port.handoff import InFlight, Progress, Stamp
 
 _TIMES_END: Final = 2**62
 _NS_PER_S: Final = 1_000_000_000

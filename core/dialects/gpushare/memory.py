@@ -10,13 +10,15 @@ from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port import CardShare, DialectSpec, Hole, NodeRoom, Placed, Reason, Room, Shortfall, Tally, Want
+from core.port.cards import CardShare, Hole, NodeRoom, Placed, Room, Tally, Want
+from core.port.refusals import Reason, Shortfall
+from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
 class GpuMemory(Mode):
-    """`core.port.Dialect` for the share plugin's memory mode."""
+    """`Dialect` of core.port for the share plugin's memory mode."""
 
     name = DialectName("gpu_memory")
     resource = MEMORY_RESOURCE

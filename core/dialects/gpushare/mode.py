@@ -12,13 +12,15 @@ from core.dialects.gpushare.cards import Assignment, Card
 from core.dialects.gpushare.grammar import Request
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Node, Pod
-from core.port import Complaint, Held, InFlight, Offer, Reason, Stamp, Violation
+from core.port.cards import Held, Offer
+from core.port.handoff import InFlight, Stamp
+from core.port.refusals import Complaint, Reason, Violation
 from core.settings import DialectName, Tables
 from core.warnings import AdmissionWarning
 
 
 class Mode:
-    """The half of `core.port.Dialect` that is the same for both modes.
+    """The half of `Dialect` of core.port that is the same for both modes.
 
     Attributes:
         name: the dialect.

@@ -13,25 +13,15 @@ from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import AnyPod
 from core.names import WISHED_INDICES
-from core.port import (
-    CardShare,
-    DialectSpec,
-    Hole,
-    NodeRoom,
-    Placed,
-    Reason,
-    Room,
-    Shortfall,
-    Tally,
-    Violation,
-    Want,
-)
+from core.port.cards import CardShare, Hole, NodeRoom, Placed, Room, Tally, Want
+from core.port.refusals import Reason, Shortfall, Violation
+from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
 
 class GpuNumber(Mode):
-    """`core.port.Dialect` for the share plugin's number mode."""
+    """`Dialect` of core.port for the share plugin's number mode."""
 
     name = DialectName("gpu_number")
     resource = NUMBER_RESOURCE

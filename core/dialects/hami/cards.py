@@ -8,7 +8,8 @@ from core.dialects.hami import keys, mig
 from core.dialects.hami.register import Record, decode_links, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, HamiTable, Tables
 from core.units import is_text, parse_amount

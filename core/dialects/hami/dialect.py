@@ -10,39 +10,24 @@ from core.dialects.hami.cards import Card
 from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port import (
-    CardLists,
-    CardShare,
-    Complaint,
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.handoff import InFlight, LockStep, LockWait, Stamp
+from core.port.optional import (
     Counting,
-    DialectSpec,
     Exposing,
     Furnishing,
     Healing,
-    Held,
-    Hole,
     Identifying,
-    InFlight,
     Locking,
-    LockStep,
-    LockWait,
     Marking,
     Metering,
-    NodeRoom,
-    Offer,
     Packing,
     PackingByCard,
-    Placed,
     Reading,
-    Reason,
-    Series,
-    Shortfall,
-    Stamp,
-    Tally,
     Typical,
-    Violation,
-    Want,
 )
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import CardLists, DialectSpec
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
@@ -61,7 +46,7 @@ class Hami(
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
 ):
-    """`core.port.Dialect` and `core.port.Locking` for NVIDIA cards handed over by HAMi's device plugin."""
+    """`Dialect` and `Locking` of core.port for NVIDIA cards handed over by HAMi's device plugin."""
 
     name: DialectName = _cards.NAME
 
@@ -276,7 +261,7 @@ class Hami(
 
     @property
     def lock_key(self) -> str:
-        """See `core.port.Locking`."""
+        """See `core.port.optional.Locking`."""
         return hami_lock.LOCK
 
     def lock(
@@ -289,7 +274,7 @@ class Hami(
         *,
         seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.Locking`."""
+        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.optional.Locking`."""
         del tables
         return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 

@@ -12,7 +12,8 @@ from core.dialects.hami.cards import Card, Fixed, Kind, label_of
 from core.dialects.hami.orders import Ranking
 from core.dialects.hami.requests import EVEN, Ask, Request
 from core.dialects.hami.usage import Assignment, Entry
-from core.port import Hole, Placed, Reason, Shortfall, Want
+from core.port.cards import Hole, Placed, Want
+from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
 from core.settings import CARD_POLICIES, Policy
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from core import hami_lock
 from core.dialects.hami import keys
 from core.dialects.hami.usage import Assignment, reservations_text, wire_text
-from core.port import Stamp
+from core.port.handoff import Stamp
 
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from core.dialects.hami.cards import Card
 from core.dialects.hami.usage import Assignment
-from core.port import Series
+from core.port.cards import Series
 
 _PREFIX: Final = "hami_gpu_"
 _LABELS: Final = ("device_uuid", "node")

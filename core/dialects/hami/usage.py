@@ -12,7 +12,8 @@ from core.dialects.hami import keys, mig
 from core.dialects.hami.cards import Card, Fixed, label_of
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.refusals import Reason
 from core.settings import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Entry as Written

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.mindcluster.templates import NO, NULL, SLICE_CORES, TEMPLATES, UNKNOWN_BIT, YES
-from core.port import Hole, NodeRoom, Reason, Room, Tally
+from core.port.cards import Hole, NodeRoom, Room, Tally
+from core.port.refusals import Reason
 
 # A slice whose template is not known: it is there, and nobody can tell how much it takes.
 UNKNOWN: Final = "?"

@@ -12,30 +12,11 @@ from core.dialects.mindcluster.chips import WHOLE, Assignment, Chip
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import TEMPLATES
 from core.model import AnyPod, Node, Pod
-from core.port import (
-    CardShare,
-    Complaint,
-    DialectSpec,
-    Furnishing,
-    Healing,
-    Held,
-    Hole,
-    InFlight,
-    NodeDocuments,
-    NodeRoom,
-    Offer,
-    Packing,
-    Place,
-    Placed,
-    Reading,
-    Reason,
-    Shortfall,
-    Stamp,
-    Tally,
-    Typical,
-    Violation,
-    Want,
-)
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
+from core.port.handoff import InFlight, Stamp
+from core.port.optional import Furnishing, Healing, Packing, Reading, Typical
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import DialectSpec, NodeDocuments, Place
 from core.settings import DialectName, Policy, Tables
 from core.units import counted
 from core.warnings import AdmissionWarning
@@ -43,7 +24,7 @@ from core.wire.mindcluster import node_documents
 
 
 class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[Chip], Packing[Chip, Request]):
-    """`core.port.Dialect` for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
+    """`Dialect` of core.port for MindCluster. A policy for cards means nothing here: slices fill the fullest chip."""
 
     name: DialectName = DialectName("mindcluster")
 

@@ -11,7 +11,8 @@ from core.dialects.mindcluster import chips as _chips
 from core.dialects.mindcluster.chips import SPARE_BY_CORES, SPARE_WHOLE, WHOLE, Assignment, Chip, Kind, Share, fits
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, DVPP_VALUES, NO, NULL, TEMPLATES, Template
-from core.port import Placed, Reason, Shortfall, Want
+from core.port.cards import Placed, Want
+from core.port.refusals import Reason, Shortfall
 from core.units import counted
 
 # Far more AI cores than any node has, so that scores are fine enough, and halves of them (downgraded) stay apart.

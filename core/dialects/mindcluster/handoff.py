@@ -13,7 +13,7 @@ from core.dialects.mindcluster.holding import encode_assigned
 from core.dialects.mindcluster.requests import cores_of
 from core.errors import InvalidRequestError
 from core.model import Container, Pod
-from core.port import InFlight, Progress, Stamp
+from core.port.handoff import InFlight, Progress, Stamp
 
 _TIMES_END: Final = 2**62
 _NS_PER_S: Final = 1_000_000_000

@@ -12,7 +12,7 @@ from core.dialects.mindcluster.templates import BY_DEVICE_TYPE, TEMPLATES
 from core.errors import quoted
 from core.model import Container, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES
-from core.port import Held
+from core.port.cards import Held
 
 _NO_CHIPS: Final = Assignment((), Share(WHOLE, settled=True))
 

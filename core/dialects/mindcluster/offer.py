@@ -11,7 +11,8 @@ from core.dialects.mindcluster.chips import Chip, Fixed, chip
 from core.dialects.mindcluster.templates import CHIP_CPUS
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Tables
 from core.units import parse_count
 from core.wire import mindcluster as wire

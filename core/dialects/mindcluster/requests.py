@@ -19,7 +19,7 @@ from core.dialects.mindcluster.templates import (
 )
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
-from core.port import Violation
+from core.port.refusals import Violation
 from core.settings import Tables
 from core.units import counted, parse_count
 

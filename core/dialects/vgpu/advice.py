@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
-from core.port import CardStock
+from core.port.optional import CardStock
 from core.selection import type_words
 from core.settings import MigModel, VgpuTable
 from core.warnings import AdmissionWarning

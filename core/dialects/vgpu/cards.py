@@ -6,7 +6,8 @@ from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.register import Record, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.selection import Words, type_words
 from core.settings import DialectName, Tables, VgpuTable
 from core.units import is_text, parse_amount

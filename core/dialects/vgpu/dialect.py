@@ -13,42 +13,28 @@ from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.scale import Scale
 from core.dialects.vgpu.usage import Assignment
 from core.model import AnyPod, Node, Pod
-from core.port import (
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want
+from core.port.handoff import InFlight, Stamp
+from core.port.optional import (
     Advising,
     Beating,
-    CardLists,
-    CardShare,
     CardStock,
     Choosing,
-    Complaint,
     Counting,
-    DialectSpec,
     Exposing,
     Healing,
-    Held,
-    Hole,
     Identifying,
-    InFlight,
     Marking,
     Metering,
-    Modes,
-    NodeRoom,
-    Offer,
     Packing,
     PackingByCard,
-    Placed,
     Reading,
-    Reason,
     Rotating,
     Scaled,
-    Series,
-    Shortfall,
-    Stamp,
-    Tally,
     Typical,
-    Violation,
-    Want,
 )
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import CardLists, DialectSpec, Modes
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
@@ -70,7 +56,7 @@ class Vgpu(
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
 ):
-    """`core.port.Dialect` for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
+    """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
 

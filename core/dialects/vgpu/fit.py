@@ -10,7 +10,8 @@ from core.dialects.vgpu import keys, mig, usage
 from core.dialects.vgpu.cards import Card, Fixed, Kind, Sliced
 from core.dialects.vgpu.requests import Ask, Request
 from core.dialects.vgpu.usage import Assignment, Entry
-from core.port import Hole, Placed, Reason, Shortfall, Want
+from core.port.cards import Hole, Placed, Want
+from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
 from core.settings import CARD_POLICIES, Policy
 

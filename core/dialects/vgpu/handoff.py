@@ -16,7 +16,7 @@ from core.dialects.vgpu.requests import Request
 from core.dialects.vgpu.usage import Assignment, segments_of
 from core.model import Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, SEGMENT_QUEUE
-from core.port import InFlight, Progress, Stamp
+from core.port.handoff import InFlight, Progress, Stamp
 
 # The plugin writes 2^64-1 when it is done; nothing that large is a time.
 _TIMES_END: Final = 2**62

@@ -5,7 +5,7 @@ from typing import Final
 
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.usage import Assignment
-from core.port import Series
+from core.port.cards import Series
 
 _PREFIX: Final = "volcano_vgpu_device_"
 OF_CARDS: Final = (

@@ -19,7 +19,8 @@ from core.dialects.vgpu.pod_devices import (
 from core.dialects.vgpu.requests import group_of, matched_rules
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port import CardShare, Held, Hole, NodeRoom, Reason, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.refusals import Reason
 from core.settings import Tables
 
 # What a card keeps sorted: groups, rules, slices.

@@ -14,26 +14,11 @@ from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts,
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
-from core.port import (
-    CardShare,
-    Complaint,
-    DialectSpec,
-    Held,
-    Hole,
-    InFlight,
-    NodeRoom,
-    Offer,
-    Packing,
-    Placed,
-    Reading,
-    Reason,
-    Room,
-    Shortfall,
-    Stamp,
-    Tally,
-    Violation,
-    Want,
-)
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Room, Tally, Want
+from core.port.handoff import InFlight, Stamp
+from core.port.optional import Packing, Reading
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import DialectSpec
 from core.selection import CardSelection
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
@@ -50,7 +35,7 @@ class Request(NamedTuple):
 
 
 class WholeGpu(Reading[Request], Packing[Pool, Request]):
-    """`core.port.Dialect` for NVIDIA's own plugin."""
+    """`Dialect` of core.port for NVIDIA's own plugin."""
 
     name: DialectName = DialectName("whole_gpu")
 

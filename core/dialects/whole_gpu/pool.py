@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from core.errors import InvalidRequestError
 from core.model import AnyPod, Container, Node
 from core.names import MAX_NODE_ANNOTATION_BYTES
-from core.port import Complaint, Offer
+from core.port.cards import Offer
+from core.port.refusals import Complaint
 from core.selection import CardSelection, Words, type_words
 from core.settings import DialectName
 from core.units import parse_count

@@ -9,7 +9,8 @@ from core.dialects.ascend_hami.dialect import AscendHami
 from core.dialects.ascend_hami.requests import Request, readable_request
 from core.dialects.ascend_hami.usage import Assignment
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.port import Offer, Placed, Stamp
+from core.port.cards import Offer, Placed
+from core.port.handoff import Stamp
 from core.settings import AscendChip, Policy, Tables
 
 DIALECT = AscendHami()

@@ -6,7 +6,7 @@ from typing import Any
 from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.port import Offer
+from core.port.cards import Offer
 from core.settings import MigGroup, MigModel, MigProfile, Tables, VgpuTable
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"

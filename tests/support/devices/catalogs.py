@@ -1,7 +1,8 @@
 """Catalogs of some dialects only."""
 
 from core.catalog import Catalog
-from core.port import AnyDialect, DialectSpec
+from core.port.dialect import AnyDialect
+from core.port.spec import DialectSpec
 
 
 def catalog_of(*ports: AnyDialect) -> Catalog:

@@ -6,7 +6,7 @@ from typing import Any
 from core.dialects.mindcluster.chips import Chip
 from core.dialects.mindcluster.dialect import MindCluster
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.port import Offer
+from core.port.cards import Offer
 from core.settings import Tables
 
 CORES = "huawei.com/npu-core"

@@ -11,28 +11,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core.model import AnyPod, Node, Pod
-from core.port import (
-    CardShare,
-    Complaint,
-    DialectSpec,
-    Held,
-    InFlight,
-    Modes,
-    NodeDocuments,
-    NodeRoom,
-    Offer,
-    Place,
-    Placed,
-    Progress,
-    Reason,
-    Room,
-    Series,
-    Shortfall,
-    Stamp,
-    Tally,
-    Violation,
-    Want,
-)
+from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Room, Series, Tally, Want
+from core.port.handoff import InFlight, Progress, Stamp
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.spec import DialectSpec, Modes, NodeDocuments, Place
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 

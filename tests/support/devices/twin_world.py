@@ -22,7 +22,7 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.port import Stamp
+from core.port.handoff import Stamp
 from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Policy, Settings, Tables, VgpuTable
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG

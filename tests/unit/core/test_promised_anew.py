@@ -10,7 +10,7 @@ from core.model import Node, NodeName, Phase, Pod
 from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.port import Stamp
+from core.port.handoff import Stamp
 from core.settings import ExclusiveRule, MigGroup, MigModel, Settings, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import (

@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import InvalidRequestError
-from core.port import Reason
+from core.port.refusals import Reason
 from core.selection import ANY_CARD, CardSelection, avoided, decode_indices, decode_items, decode_types, type_words
 
 A100 = "NVIDIA-NVIDIA A100-SXM4-80GB"

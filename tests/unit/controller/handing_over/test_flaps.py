@@ -7,7 +7,8 @@ from controller.handing_over.rests import FIRST_S as REST_S
 from core.catalog import standard_catalog
 from core.explaining import explain
 from core.model import NodeName
-from core.port import UNSTEADY, Healing, Reason
+from core.port.optional import Healing
+from core.port.refusals import UNSTEADY, Reason
 from core.settings import DialectName, Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.support.worlds.world import World, node, pod

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from core.model import Node, NodeName
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.settings import AscendTable, Policy, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from core.model import Node, NodeName, Phase, Pod, PodUid
-from core.port import Locking, LockStep, LockWait, Progress
+from core.port.handoff import LockStep, LockWait, Progress
+from core.port.optional import Locking
 from tests.support.devices.ascend import DIALECT, TABLES
 
 KEY = "hami.io/mutex.lock"

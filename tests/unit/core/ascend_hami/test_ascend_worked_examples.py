@@ -12,7 +12,7 @@ from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request
 from core.model import Container, Phase, Pod, PodUid
 from core.placing.score import rounded
-from core.port import LockStep, LockWait, Progress
+from core.port.handoff import LockStep, LockWait, Progress
 from core.settings import SHIPPED_CHIPS, Policy
 from core.wire.device_config import decode_device_config
 from tests.support.devices import ascend

@@ -10,7 +10,9 @@ from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Phase, PodUid
-from core.port import Complaint, Offer, Progress, Reason, Shortfall, Stamp
+from core.port.cards import Offer
+from core.port.handoff import Progress, Stamp
+from core.port.refusals import Complaint, Reason, Shortfall
 from core.settings import DialectName, Policy, Settings, Tables
 from tests.support.devices.cards import pod, share_node
 

@@ -16,7 +16,9 @@ from core.dialects.hami.dialect import DIALECT
 from core.dialects.hami.requests import Request
 from core.holding import Reader
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.port import Complaint, Offer, Placed, Progress, Reason, Stamp
+from core.port.cards import Offer, Placed
+from core.port.handoff import Progress, Stamp
+from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, HamiTable, Policy, Settings, Tables
 from core.wire.patches import Edit
 from tests.support.devices.reviewed import reviewed

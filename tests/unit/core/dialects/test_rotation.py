@@ -8,7 +8,7 @@ from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.usage import Assignment, Entry
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
-from core.port import Progress, Stamp
+from core.port.handoff import Progress, Stamp
 from core.settings import Tables
 from sandbox.players import vgpu_protocol as plugin
 

@@ -8,7 +8,9 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import Request, readable_request
 from core.model import Container, Node, NodeName, PodUid
-from core.port import Complaint, Offer, Progress, Reason, Shortfall, Stamp, Violation
+from core.port.cards import Offer
+from core.port.handoff import Progress, Stamp
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
 from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 

@@ -12,7 +12,9 @@ from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import Request, readable_request
 from core.model import Node, NodeName
-from core.port import Complaint, Offer, Stamp
+from core.port.cards import Offer
+from core.port.handoff import Stamp
+from core.port.refusals import Complaint
 from core.settings import ExclusiveRule, Policy, Tables
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object

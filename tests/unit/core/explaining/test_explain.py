@@ -7,7 +7,7 @@ from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.shape import Shape
-from core.port import Reason, Shortfall, Violation
+from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest

@@ -12,7 +12,8 @@ from core.explaining.explain import refused, sentence
 from core.ledger import Ledger
 from core.model import Container, Phase
 from core.placing.decide import shape_of
-from core.port import Progress, Reason, Shortfall
+from core.port.handoff import Progress
+from core.port.refusals import Reason, Shortfall
 from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.mindcluster import CORES, npu_bound, npu_chips, npu_node, npu_pod

@@ -9,7 +9,8 @@ import pytest
 from core.dialects.mindcluster.dialect import MindCluster
 from core.errors import InvalidRequestError
 from core.model import Node, NodeName
-from core.port import Complaint, Offer, Reason
+from core.port.cards import Offer
+from core.port.refusals import Complaint, Reason
 from core.settings import Tables
 from core.wire.mindcluster import node_documents
 from tests.support.devices.mindcluster import CORES, npu_chips, npu_node

@@ -5,7 +5,7 @@ import random
 from core.model import NodeName
 from core.placing.ordered import Key, Labels, Ordered, Row, Seat
 from core.placing.orders import Bound, Kinds, Windows
-from core.port import NodeRoom, Room, Want
+from core.port.cards import NodeRoom, Room, Want
 
 
 def _read(ordered):

@@ -19,7 +19,7 @@ from core.placing.pack import (
     steps_free,
     taken,
 )
-from core.port import Hole
+from core.port.cards import Hole
 from core.settings import DialectName, Policy
 from tests.bench.packing import Cluster, Machine, Task
 

@@ -12,7 +12,9 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.decide import Invalid, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import scan
-from core.port import Complaint, Offer, Reason, Stamp
+from core.port.cards import Offer
+from core.port.handoff import Stamp
+from core.port.refusals import Complaint, Reason
 from core.settings import Policy, Settings, Tables, VgpuTable
 from tests.support.devices.catalogs import catalog_of
 

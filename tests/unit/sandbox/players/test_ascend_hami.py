@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.model import Node, NodeName, Pod, PodUid
-from core.port import LockStep, LockWait
+from core.port.handoff import LockStep, LockWait
 from core.settings import Policy
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiStatusError, Json

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from core.dialects.mindcluster.dialect import MindCluster
-from core.port import Offer
+from core.port.cards import Offer
 from core.settings import Tables
 from core.wire.mindcluster import node_documents
 from core.wire.nodes import node_from_object

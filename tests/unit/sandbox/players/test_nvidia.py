@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.dialects.whole_gpu.dialect import WholeGpu
-from core.port import Offer
+from core.port.cards import Offer
 from core.settings import Tables
 from core.wire.nodes import node_from_object
 from sandbox.nodes.plugin_port import AllocateError, SettlingPlugin

@@ -1,0 +1,128 @@
+"""What is told of a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple
+
+from core.port.refusals import Complaint
+from core.port.typevars import AssignmentT, CardT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer(Generic[CardT]):
+    """The cards that a node offers in one dialect, nothing in use; complaints name single cards left out."""
+
+    cards: tuple[CardT, ...]
+    complaints: tuple[Complaint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(Generic[AssignmentT]):
+    """What a bound pod holds. closes: why the node may take nothing new until this pod is gone, or ""."""
+
+    assignment: AssignmentT
+    closes: str = ""
+
+
+class Room(NamedTuple):
+    """A card that could still take something, as the shared indices see it.
+
+    A card of which one container may get several shares has as many of them. kind: cards of one kind answer alike to
+    selectors and have one total, so that *free* alone bounds their score. free: the largest amount one more share could
+    have, in the dialect's unit; spare: what is left of the second dimension (percent of cores; constant where a
+    protocol has none). narrow: a kind within *kind*, of which `want` tells more, where what a share takes depends on
+    more than *free*; such cards have *free* in common. None where *kind* says all. *kind* is asked where a request may
+    get cards of several such kinds.
+    """
+
+    kind: Hashable
+    free: int
+    spare: int
+    narrow: Hashable = None
+
+
+class NodeRoom(NamedTuple):
+    """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and the rooms."""
+
+    idle: int
+    used_ppm: int
+    rooms: tuple[Room, ...]
+
+
+class Want(NamedTuple):
+    """What a request asks of cards of one kind, as far as an index can tell; never more than is truly needed.
+
+    Each card needs at least *free* and *spare*. A placement on cards of this kind whose free amounts sum to f before
+    it scores at most ``100.0 * (numerator - f) / total``; where one container asks, the score is
+    computed by exactly that expression, so that equal figures are equal floats.
+    """
+
+    free: int
+    spare: int
+    numerator: float
+    total: int
+
+
+class Placed(NamedTuple, Generic[AssignmentT]):
+    """A placement on one node: the dialect's assignment, and the raw device score (upstream's, before rounding)."""
+
+    assignment: AssignmentT
+    score: float
+
+
+class Hole(NamedTuple):
+    """What is left of a card to be sold, *free* of *total* in the dialect's unit; 0 of one that takes nothing new.
+
+    size: cards of one size are parted alike. spare_pct: percent that are left of what else is shared of it (cores, AI
+    CPUs), whichever is scarcest. cards: how many such cards there are.
+    """
+
+    size: Hashable
+    free: int
+    total: int
+    spare_pct: int = 100
+    cards: int = 1
+
+
+class Tally(NamedTuple):
+    """One card as people count it: *used* of *total* in *unit*, and what is special.
+
+    cores_pct is the percent of its cores in use, None where the protocol does not count them so. mode: how it is
+    shared, where the protocol knows several ways. healthy: False for a card that takes nothing; note says why.
+    """
+
+    card: str
+    label: str
+    used: int
+    total: int
+    unit: str
+    cores_pct: int | None = None
+    note: str = ""
+    mode: str = ""
+    healthy: bool = True
+
+
+class CardShare(NamedTuple):
+    """What one assignment holds of one card, in words: ("GPU-v0", "4096 MiB, 25 % cores").
+
+    amount is in the unit of the card's `Tally`, None where it cannot be told; cores_pct in percent of its cores, None
+    where the protocol does not count them so.
+    """
+
+    card: str
+    text: str
+    amount: int | None = None
+    cores_pct: int | None = None
+
+
+class Series(NamedTuple):
+    """A series of Prometheus, one figure for each card, or each pod and card: its whole name, and what it tells.
+
+    labels: how those of the card and of its node are called. pod_labels: how that of a pod is, namespace/name, or those
+    of its namespace and of its name.
+    """
+
+    name: str
+    text: str
+    labels: tuple[str, str] = ("devID", "NodeName")
+    pod_labels: tuple[str] | tuple[str, str] = ("podName",)
