@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cli.cluster import EventObject, Holdings
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import Pod
+from core.node_state import NodeState
 from core.port.cards import CardShare, Tally
 from core.settings import DialectName
 from core.waiting import code_in

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from core.errors import escaped
 from core.holding import Holding
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import NodeName
+from core.node_state import NodeState
 from core.port.cards import Series
 from core.port.optional import Exposing
 from core.settings import DialectName

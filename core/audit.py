@@ -14,8 +14,9 @@ from typing import Any, Final
 from core import nodefit
 from core.catalog import Catalog
 from core.holding import Holding
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
+from core.node_state import NodeState
 from core.port.optional import Identifying
 from core.settings import DialectName, Settings, Tables
 

@@ -192,26 +192,3 @@ def asks_the_same(one: Pod, other: Pod) -> bool:
 def asked_resources(pod: Pod) -> frozenset[str]:
     """The resources that containers of *pod* name."""
     return frozenset([name for one in (*pod.containers, *pod.init_containers) for name in (*one.limits, *one.requests)])
-
-
-def closed_by(
-    holding: Holding,
-    offers: Mapping[DialectName, Any],
-    closed: Mapping[DialectName | None, str],
-    rivals: Mapping[DialectName, frozenset[DialectName]],
-) -> Mapping[DialectName | None, str]:
-    """*closed*, and what *holding* closes besides: what it holds cannot be read, or its cards are sold another way too.
-
-    Of protocols that sell the same cards a node serves the one that is held, whether or not it is offered just now; the
-    others wait until nothing of it is held. *rivals*: as `core.catalog.Catalog` has them.
-    """
-    if not (holding.closes or holding.also) and len(offers) == 1 and holding.dialect in offers:
-        return closed
-    for name, _, closes in holding.parts:
-        if closes and name not in closed:
-            closed = {**closed, name: closes}
-        if len(offers) > 1 or name not in offers:
-            for rival in rivals.get(name, ()):
-                if rival in offers and rival not in closed:
-                    closed = {**closed, rival: f"its cards are in use as {name} by pod {holding.key}"}
-    return closed

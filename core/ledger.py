@@ -4,18 +4,18 @@ The ledger is the one mutable thing in the core and belongs to one task. It neve
 Questions (what if, preview) are asked of a `fork`, which shares all states and costs a copy of one mapping.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from core import nodefit
-from core.cardless import card_of
 from core.catalog import Catalog
 from core.errors import InvariantError, NodeInvariantError
-from core.holding import Holding, Reader, asked_resources, asks_the_same, closed_by
+from core.holding import Holding, Reader, asked_resources, asks_the_same
 from core.model import HostPort, Node, NodeName, Pod, PodUid
-from core.nodefit import Amounts, NodeFacts, Ports
+from core.node_state import NodeState, Offers, state_of, state_with, state_without
+from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
 from core.port.optional import Metering
 from core.port.refusals import Complaint
@@ -29,8 +29,6 @@ _LOG_MAX: Final = 1 << 17
 _SLICE: Final = 8
 
 _T = TypeVar("_T")
-
-_NO_PORTS: Final[Ports] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +50,6 @@ class Placement:
     asked_by: Pod | None = field(default=None, compare=False, repr=False)
 
 
-class NodeState(NamedTuple):
-    """One node at one instant: offers maps dialect -> that dialect's cards with what is in use on them.
-
-    used: what its pods take, by resource. ports: those that they listen on. closed: dialect -> why nothing new may be
-    placed; None stands for pods without cards. Replaced, never changed; version is another one at every replacement,
-    unique within its ledger (a fork numbers its own).
-    """
-
-    facts: NodeFacts
-    offers: Mapping[DialectName, tuple[Any, ...]]
-    used: Mapping[str, int]
-    closed: Mapping[DialectName | None, str]
-    complaints: tuple[Complaint, ...] = ()
-    version: int = 0
-    ports: Ports = _NO_PORTS
-
-    def cards(self, dialect: DialectName | None) -> tuple[Any, ...]:
-        """Its cards in *dialect*, () if it offers none; for pods without cards the node itself is one."""
-        if dialect is not None:
-            return self.offers.get(dialect, ())
-        return (card_of(self.facts.allocatable, self.used, bare=not any(self.offers.values())),)
-
-
 @dataclass(slots=True)
 class _Entry:
     """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
@@ -84,7 +59,7 @@ class _Entry:
     """
 
     node: Node
-    empty: Mapping[DialectName, tuple[Any, ...]]
+    empty: Offers
     complaints: tuple[Complaint, ...]
     holders: dict[PodUid, Holding]
     owner: Any
@@ -231,7 +206,7 @@ class Ledger:
         """Every node as last seen."""
         return (entry.node for entry in self._entries.values())
 
-    def offered(self, name: NodeName) -> Mapping[DialectName, tuple[Any, ...]]:
+    def offered(self, name: NodeName) -> Offers:
         """The cards of *name* by dialect as if nobody held anything; the same object as long as they are the same."""
         return self._entries[name].empty
 
@@ -263,7 +238,7 @@ class Ledger:
             what, why = name or "no dialect", state.closed.get(name, "it offers no such cards")
             raise NodeInvariantError(placement.node, f"cards of {what} are promised ({why}) to pod {placement.pod_key}")
         holding = self._held_by(placement)
-        changed = self._with(state, holding)
+        changed = state_with(state, holding, self.catalog, self._next())
         over = self._over(name, changed)
         # A card that shrank under its holders is over its total already; it must not be this promise's doing.
         if over and set(over) - set(self._over(name, state)):
@@ -336,7 +311,7 @@ class Ledger:
         _set(self._pods, pod, known)
         _set(self._promised, pod, placement)
         self.topology.restore(pod, seat)
-        self._put(node, self._with(self.states[node], holding), opens=False)
+        self._put(node, state_with(self.states[node], holding, self.catalog, self._next()), opens=False)
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:
@@ -456,7 +431,7 @@ class Ledger:
             self._stray.setdefault(name, {})[uid] = holding
         else:
             self._own(name).holders[uid] = holding
-            self._put(name, self._with(state, holding), opens=False)
+            self._put(name, state_with(state, holding, self.catalog, self._next()), opens=False)
 
     def told_of(self, placement: Placement) -> Mapping[str, str]:
         """What the Binding of *placement*, which is reserved, carries beside its dialect's annotations."""
@@ -502,7 +477,7 @@ class Ledger:
         entry = self._entries.get(name)
         return entry is not None and self.set_node(entry.node)
 
-    def _offers(self, node: Node) -> tuple[Mapping[DialectName, tuple[Any, ...]], tuple[Complaint, ...]]:
+    def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...]]:
         """The cards of *node* with nothing in use, by dialect, and what is wrong with it."""
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
         unsteady = self._unsteady.get(node.name)
@@ -588,26 +563,19 @@ class Ledger:
         return entry
 
     def _rebuilt(self, facts: NodeFacts, entry: _Entry) -> NodeState:
-        """The node's state from nothing: every holder is counted again on the cards as they are now."""
-        offers = dict(entry.empty)
-        used: dict[str, int] = {}
-        ports = _NO_PORTS
+        """The node's state from nothing: every holder is read and counted again on the cards as they are now."""
         holders = entry.holders
         for uid, old in holders.items():
-            holding = self._recounted(uid, entry, old)
-            holders[uid] = holding
-            for name, assignment, _ in holding.parts:
-                if assignment is not None and name in offers:
-                    offers[name] = self.catalog.dialects[name].take(offers[name], assignment)
-            for resource, amount in holding.amounts:
-                used[resource] = used.get(resource, 0) + amount
-            if holding.ports:
-                ports = nodefit.with_ports(ports, holding.ports)
-        closed = self._closed(entry, holders.values(), offers)
-        complaints = entry.complaints
-        if entry.aside:
-            complaints += tuple(Complaint(dialect=name, field="placements", problem=entry.aside) for name in offers)
-        return NodeState(facts, offers, used, closed, complaints, self._next(), ports)
+            holders[uid] = self._recounted(uid, entry, old)
+        return state_of(
+            facts,
+            entry.empty,
+            holders.values(),
+            self.catalog,
+            version=self._next(),
+            complaints=entry.complaints,
+            aside=entry.aside,
+        )
 
     def _recounted(self, uid: PodUid, entry: _Entry, old: Holding) -> Holding:
         """What *uid*, which held *old*, holds of the cards of *entry*, read anew if there is something to read it from.
@@ -626,58 +594,9 @@ class Ledger:
         found = self._reader.counted(pod, entry, self._reader.amounts(pod), old)
         return found if found.dialect == placement.dialect else old
 
-    def _with(self, state: NodeState, holding: Holding) -> NodeState:
-        """*state* after *holding* is held too."""
-        offers, closed = state.offers, state.closed
-        if holding.dialect is not None:
-            offers = self._moved(offers, holding, back=False)
-            closed = closed_by(holding, offers, closed, self.catalog.rivals)
-        used = dict(state.used)
-        for resource, amount in holding.amounts:
-            used[resource] = used.get(resource, 0) + amount
-        ports = nodefit.with_ports(state.ports, holding.ports) if holding.ports else state.ports
-        return NodeState(state.facts, offers, used, closed, state.complaints, self._next(), ports)
-
     def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
         """*state* of node *name* after *holding* is given back; *left* are held still."""
-        offers, closed = state.offers, state.closed
-        if holding.dialect is not None:
-            offers = self._moved(offers, holding, back=True)
-            # Others may close what this one closed; while it closed nothing by itself, nothing opens.
-            if closed and any(
-                closed.get(of) == why for of, why in closed_by(holding, offers, {}, self.catalog.rivals).items()
-            ):
-                closed = self._closed(self._entries[name], left, offers)
-        used = dict(state.used)
-        for resource, amount in holding.amounts:
-            used[resource] -= amount
-        ports = nodefit.without_ports(state.ports, holding.ports) if holding.ports else state.ports
-        return NodeState(state.facts, offers, used, closed, state.complaints, self._next(), ports)
-
-    def _moved(
-        self, offers: Mapping[DialectName, tuple[Any, ...]], holding: Holding, *, back: bool
-    ) -> Mapping[DialectName, tuple[Any, ...]]:
-        """*offers* after what *holding* holds is in use on them, or given *back*."""
-        if holding.dialect is None:
-            return offers
-        # Nearly all pods hold cards in one way.
-        parts = holding.parts if holding.also else ((holding.dialect, holding.assignment, ""),)
-        for name, assignment, _ in parts:
-            if assignment is not None and name in offers:
-                dialect = self.catalog.dialects[name]
-                move: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = dialect.give_back if back else dialect.take
-                offers = {**offers, name: move(offers[name], assignment)}
-        return offers
-
-    def _closed(
-        self, entry: _Entry, holders: Iterable[Holding], offers: Mapping[DialectName, Any]
-    ) -> Mapping[DialectName | None, str]:
-        """What takes nothing new on a node, and why."""
-        closed: Mapping[DialectName | None, str] = dict.fromkeys((*offers, None), entry.aside) if entry.aside else {}
-        for holding in holders:
-            if holding.dialect is not None:
-                closed = closed_by(holding, offers, closed, self.catalog.rivals)
-        return closed
+        return state_without(state, holding, left, self.catalog, version=self._next(), aside=self._entries[name].aside)
 
     def _next(self) -> int:
         self._version += 1

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from core import names
 from core.errors import escaped
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import NodeName
+from core.node_state import NodeState
 from core.port.cards import Tally
 from core.settings import DialectName
 

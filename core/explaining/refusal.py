@@ -13,8 +13,9 @@ from typing import Final
 from core import names, nodefit, spelling
 from core.explaining import advice
 from core.explaining.advice import Advice, NodeCapacity
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import HostPort, NodeName
+from core.node_state import NodeState
 from core.placing.shape import Shape, judge
 from core.port.refusals import NOT_HEALTHY, Reason, Shortfall
 from core.settings import Policy

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core.catalog import Catalog
-from core.ledger import NodeState
 from core.model import NodeName
+from core.node_state import NodeState
 from core.nodefit import Amounts
 from core.placing.pack import RESOURCES, Ground, Lost, Tables, ground, score, steps_free
 from core.port.cards import Placed

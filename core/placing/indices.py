@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core import nodefit
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
+from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.ordered import Labels
 from core.placing.orders import Kinds, Levels, Stand, Windows

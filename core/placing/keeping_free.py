@@ -6,8 +6,9 @@ nodes that nobody else is placed on room adds up, until the unit fits.
 
 from collections.abc import Iterator, Sequence, Set
 
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import NodeName
+from core.node_state import NodeState
 from core.placing.decide import placed_on
 from core.placing.gang import Member, Refused, Unit, put
 from core.placing.score import NodePolicy

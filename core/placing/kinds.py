@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
 from core.inventory import at_its_best, node_of
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import Node, NodeName, Taint
+from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge, takes
 from core.settings import DialectName, Policy

@@ -4,8 +4,9 @@ from collections.abc import Hashable, Set
 from typing import Any, Final, NamedTuple
 
 from core import nodefit
-from core.ledger import Ledger, NodeState
+from core.ledger import Ledger
 from core.model import HostPort, NodeConstraints, NodeName
+from core.node_state import NodeState
 from core.nodefit import Amounts
 from core.placing.holes import Grounds, Wanted, packed
 from core.placing.score import NodePolicy, Rank, leaning_of_node, resource_score
