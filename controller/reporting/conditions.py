@@ -24,7 +24,7 @@ from controller.metrics import Metrics
 from controller.reporting.events import Recorder
 from core.errors import escaped
 from core.model import PodUid
-from core.waiting import Wait, code_in
+from core.waiting import Cause, Wait, code_in
 from kube.calls import STRATEGIC_PATCH, Calls, pod_path
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
 from kube.objects import read_version
@@ -40,6 +40,18 @@ _WORDS_S: Final = 10.0
 # The second change in a row waits for so long, each further one for twice the time.
 _FLAP_S: Final = 5.0
 FLAP_MAX_S: Final = 300.0
+# What is most often over at once is told only after so long: the Binding that comes meanwhile would be refused because
+# the condition was written.
+_PASSING_S: Final = 0.3
+_PASSING: Final = frozenset(
+    {
+        Cause.WAITING_FOR_DECISION,
+        Cause.WAITING_FOR_GROUP,
+        Cause.GROUP_NOT_FOUND,
+        Cause.WAITING_FOR_QUEUE,
+        Cause.CLAIM_NOT_FOUND,
+    }
+)
 _TRY_AGAIN_S: Final = 1.0
 _TRY_AGAIN_MAX_S: Final = 300.0
 # After so many failures in a row, of any pods, the next try is alone, and each further one later.
@@ -105,6 +117,8 @@ class Conditions:
         self._again: Final[dict[PodUid, None]] = {}
         self._later: Final[dict[PodUid, float]] = {}
         self._dues: Final[list[tuple[float, PodUid]]] = []
+        # Pods that were told nothing yet and wait for what may be over at once; when they are told.
+        self._passing: Final[dict[PodUid, float]] = {}
         # Pods whose condition is being written, and whether to look at them again after that.
         self._writing: Final[dict[PodUid, bool]] = {}
         self._failures: Final[dict[PodUid, int]] = {}
@@ -175,9 +189,10 @@ class Conditions:
         saying = self._what(entry) if entry is not None else None
         if entry is None or saying is None:
             self._failures.pop(uid, None)
+            self._passing.pop(uid, None)
             return False
         if entry.told is None:
-            return True
+            return not self._may_pass(uid, saying)
         if entry.told.text == saying.text:
             return False
         due_s = entry.told.at_s + _rest_s(entry.told, saying)
@@ -185,6 +200,15 @@ class Conditions:
             self._look_again(uid, due_s)
             return False
         return True
+
+    def _may_pass(self, uid: PodUid, saying: Saying) -> bool:
+        """Whether what a pod waits for may be over in a moment; it is looked at again then."""
+        due_s = self._passing.setdefault(uid, self._clock() + _PASSING_S)
+        if saying.wait.cause in _PASSING and due_s > self._clock():
+            self._look_again(uid, due_s)
+            return True
+        del self._passing[uid]
+        return False
 
     async def _tell(self, uid: PodUid) -> None:
         entry = self._owner.life.get(uid)

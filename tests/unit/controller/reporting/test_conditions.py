@@ -3,7 +3,9 @@
 import pytest
 import structlog
 
+from controller.grouping.groups import MIN_MEMBER
 from controller.reporting.conditions import FAILING_MAX_S, PER_S
+from core.groups import GroupKind
 from kube.errors import ApiForbiddenError
 from tests.support.servers.fake_calls import conflict
 from tests.support.worlds.telling import running
@@ -119,3 +121,25 @@ async def test_a_pod_that_goes_while_it_is_to_be_told_is_told_nothing_more():
         before = patches(rig)
         await rig.passes(600, 1.0)
         assert patches(rig) == before
+
+
+def member(name, **fields):
+    return pod(name, annotations={"scheduling.k8s.io/group-name": "g", MIN_MEMBER: "3"}, memory=100, **fields)
+
+
+async def test_members_whose_fellows_come_within_a_moment_are_told_nothing_and_written_nothing():
+    async with running() as rig:
+        rig.world.owner.groups.served[GroupKind.VOLCANO] = False
+        for i in range(3):
+            rig.world.shows(member(f"m{i}"))
+            await rig.passes(0.05, 0.02)
+        await rig.passes(5)
+        assert patches(rig) == 0
+
+
+async def test_a_member_whose_fellows_do_not_come_is_told_within_a_second():
+    async with running() as rig:
+        rig.world.owner.groups.served[GroupKind.VOLCANO] = False
+        rig.world.shows(member("m0"))
+        await rig.passes(1)
+        assert "until 3 members" in told_text(rig, "m0")
