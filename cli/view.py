@@ -252,8 +252,7 @@ def _holders(ledger: Ledger, state: NodeState, dialect: DialectName) -> dict[str
                 continue
             for one in ledger.catalog.dialects[dialect].describe(assignment, cards):
                 share = Share(pod=holding.key, share=one.text, amount=one.amount, cores_pct=one.cores_pct)
-                # A MIG slice is named after its card, with the slice in brackets.
-                held.setdefault(one.card.partition("[")[0], []).append(share)
+                held.setdefault(one.whole, []).append(share)
     return held
 
 

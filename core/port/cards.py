@@ -106,13 +106,19 @@ class CardShare(NamedTuple):
     """What one assignment holds of one card, in words: ("GPU-v0", "4096 MiB, 25 % cores").
 
     amount is in the unit of the card's `Tally`, None where it cannot be told; cores_pct in percent of its cores, None
-    where the protocol does not count them so.
+    where the protocol does not count them so. of: the card where *card* may name a slice of it, else "".
     """
 
     card: str
     text: str
     amount: int | None = None
     cores_pct: int | None = None
+    of: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The card as its `Tally` names it."""
+        return self.of or self.card
 
 
 class Series(NamedTuple):

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.reporting.share_seconds import CARD, Part, ShareSeconds, fitted, shares_of
+from controller.reporting.share_seconds import ShareSeconds
+from core.card_time import CARD, Part, fitted, shares_of
 from core.model import NodeName
 from core.settings import Policy
 from tests.property.test_mixed_cluster import World

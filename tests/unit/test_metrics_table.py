@@ -10,6 +10,7 @@ from controller.documents import places
 from controller.metrics import Metrics as ControllerMetrics
 from controller.reporting import share_seconds
 from controller.watching.watches import NEEDED
+from core.card_time import Part
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.port.optional import Exposing
@@ -92,7 +93,7 @@ def test_the_series_of_card_time_is_told_as_it_is():
         row(share_seconds.NAME.removesuffix("_total"), "counter", share_seconds.LABELS, share_seconds.TEXT)
     ]
     told = PAGE.read_text().split("\n## Time of cards\n")[1].split("\n## ")[0]
-    assert all(f"`{part}`" in told for part in share_seconds.Part)
+    assert all(f"`{part}`" in told for part in Part)
 
 
 def test_every_metric_of_the_webhook_is_told_as_it_is():

@@ -153,6 +153,11 @@ def encode_slice_id(uuid: str, taken: Slice) -> str:
     return f"{uuid}[{taken[0]}-{taken[1]}]"
 
 
+def card_of(text: str) -> str:
+    """The UUID of the card of which *text* names a slice; *text* itself where it names none."""
+    return text.partition("[")[0]
+
+
 def decode_slice_id(text: str) -> SliceId | None:
     """Read ``uuid[group-position]``; None where the text has no such form."""
     uuid, opening, rest = text.partition("[")

@@ -74,7 +74,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     closes = ""
     for container, segment in enumerate(segments):
         for one in segment:
-            uuid = one.card_id if one.card_id in slots else one.card_id.partition("[")[0]
+            uuid = one.card_id if one.card_id in slots else mig.card_of(one.card_id)
             slot = slots.get(uuid, -1)
             if isinstance(one, Assigned):
                 entries.append(_entry(one, uuid, slot, container, cards))
@@ -244,9 +244,9 @@ def described(assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare,
 
 def _described(entry: Entry, kind: Kind | None) -> CardShare:
     if not entry.readable:
-        return CardShare(_card_id(entry), "an entry that cannot be read: the whole card")
+        return CardShare(_card_id(entry), "an entry that cannot be read: the whole card", of=entry.uuid)
     amount = entry.charge * kind.factor if kind is not None else None
-    return CardShare(_card_id(entry), _share(entry, kind), amount, None if entry.slice else entry.cores)
+    return CardShare(_card_id(entry), _share(entry, kind), amount, None if entry.slice else entry.cores, entry.uuid)
 
 
 def _entry(one: Assigned, uuid: str, slot: int, container: int, cards: Sequence[Card]) -> Entry:

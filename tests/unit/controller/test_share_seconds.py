@@ -1,29 +1,5 @@
-from controller.reporting.share_seconds import NAME, Part, Payee, ShareSeconds, shares_of
-from core.model import NodeName
-from core.settings import DialectName
+from controller.reporting.share_seconds import NAME, ShareSeconds
 from tests.support.worlds.world import World, node, pod
-
-MANY_CORES = {
-    "volcano.sh/vgpu-number": "1",
-    "volcano.sh/vgpu-memory": "1000",
-    "volcano.sh/vgpu-cores": "30",
-}
-VGPU, N1 = DialectName("vgpu"), NodeName("n1")
-
-
-def test_a_pod_is_charged_the_larger_of_memory_and_cores_and_the_rest_is_idle():
-    world = World(node("n1", cards=1))  # of 10000 MiB
-    world.adds(pod("a", memory=4000), pod("b", limits=MANY_CORES))
-    world.placed()
-    assert shares_of(world.ledger, N1, by_owner=False) == {
-        Payee(VGPU, Part.HELD, "default"): 700_000,
-        Payee(VGPU, Part.IDLE): 300_000,
-    }
-
-
-def test_what_is_left_where_nothing_can_come_is_stranded():
-    world = World(node("n1", cards=2, unschedulable=True))
-    assert shares_of(world.ledger, N1, by_owner=False) == {Payee(VGPU, Part.STRANDED): 2_000_000}
 
 
 def test_series_add_up_by_namespace_and_owner():

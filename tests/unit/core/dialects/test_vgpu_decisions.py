@@ -8,7 +8,7 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.requests import Request, readable_request
 from core.model import Container, Node, NodeName, PodUid
-from core.port.cards import Offer
+from core.port.cards import CardShare, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
@@ -240,7 +240,7 @@ def test_a_larger_slice_than_asked_for_stays_within_the_bound():
     assert want is not None
     assert placed.score == 100.0 <= 100.0 * (want.numerator - 20480) / want.total
     assert VGPU.describe(placed.assignment, cards) == (
-        ("GPU-a[group3-1]", "3000 MiB in a slice of 20480 MiB (3g.20gb)", 20480, None),
+        CardShare("GPU-a[group3-1]", "3000 MiB in a slice of 20480 MiB (3g.20gb)", 20480, None, "GPU-a"),
     )
 
 
@@ -331,7 +331,9 @@ def test_the_binding_carries_the_six_keys():
         "volcano.sh/bind-time": "7",
     }
     assert set(VGPU.annotations(placed.assignment, stamp, TABLES)) == VGPU.assignment_keys(TABLES)
-    assert VGPU.describe(placed.assignment, offered(V0)) == (("GPU-v0", "4096 MiB, 25 % cores", 4096, 25),)
+    assert VGPU.describe(placed.assignment, offered(V0)) == (
+        CardShare("GPU-v0", "4096 MiB, 25 % cores", 4096, 25, "GPU-v0"),
+    )
 
 
 def waiting(left: str = "GPU-v0,NVIDIA,1,0:GPU-v1,NVIDIA,1,0:", phase: str = "allocating", time: str = "5", **fields):

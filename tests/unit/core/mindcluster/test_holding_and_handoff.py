@@ -12,6 +12,7 @@ from core.explaining.explain import refused, sentence
 from core.ledger import Ledger
 from core.model import Container, Phase
 from core.placing.decide import shape_of
+from core.port.cards import CardShare
 from core.port.handoff import Progress
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy, Settings, Tables
@@ -59,7 +60,7 @@ def test_a_slice_that_is_not_named_is_not_the_whole_chip():
     assert decode_assigned("0-") == Assigned((0,), UNKNOWN, True)
     found = held("0-").assignment
     assert found == Assignment((0,), Share(UNKNOWN))
-    assert DIALECT.describe(found, ()) == (("NPU 0", "a slice of an unknown template", None, None),)
+    assert DIALECT.describe(found, ()) == (CardShare("NPU 0", "a slice of an unknown template"),)
     assert after(("0-", ""))[0].unread
 
 
@@ -173,7 +174,7 @@ def test_chips_of_another_size_are_named_as_the_reason():
 def test_people_are_told_chips_and_what_of_them():
     request = DIALECT.request(npu_pod(2, level="high"), Tables())
     placed = DIALECT.place(npu_chips(npu_node(1)), request, Policy.BINPACK)
-    assert DIALECT.describe(placed.assignment, ()) == (("NPU 0", "vir02: 2 AI cores, 2 AI CPUs", 2, None),)
+    assert DIALECT.describe(placed.assignment, ()) == (CardShare("NPU 0", "vir02: 2 AI cores, 2 AI CPUs", 2),)
     (line,) = DIALECT.tally(after(("0-vir02", ""), node=npu_node(1)))
     assert (line.card, line.used, line.total, line.unit) == ("NPU 0", 2, 8, "AI cores")
     assert "report" in line.note

@@ -1,0 +1,162 @@
+"""To whom the time of cards goes: every second of every card is some namespace's, idle, or stranded; none is lost.
+
+Of a card a pod is charged the larger of its parts of memory and cores. Where the pods of a card hold more than all of
+it in that way, each is charged as much less. What nobody holds is idle while something could be placed there, and
+stranded while nothing could.
+
+Integers throughout: parts of a card in millionths, time in ms, so that what is summed up are billionths of a second.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from core import names
+from core.ledger import Ledger
+from core.model import NodeName
+from core.node_state import NodeState
+from core.port.cards import Tally
+from core.settings import DialectName
+
+CARD: Final = 1_000_000
+_PERCENT: Final = CARD // 100
+_NEEDED: Final = (names.CPU, names.MEMORY, names.PODS)
+# Who has had nothing for so long is forgotten.
+_KEPT_MS: Final = 3_600_000
+
+
+class Part(StrEnum):
+    """What becomes of a part of a card."""
+
+    HELD = "held"
+    IDLE = "idle"
+    STRANDED = "stranded"
+
+
+class Payee(NamedTuple):
+    """Whose it is; namespace and owner are empty where nobody's, owner also where owners are not told apart."""
+
+    dialect: DialectName
+    part: Part
+    namespace: str = ""
+    owner: str = ""
+
+
+Shares = Mapping[Payee, int]
+
+
+class CardTime:
+    """Sums up, for each payee, what it has of cards over time."""
+
+    def __init__(self) -> None:
+        """Begin with no card."""
+        self._rate: Final[dict[Payee, int]] = {}
+        self._sum: Final[dict[Payee, int]] = {}
+        self._since_ms: Final[dict[Payee, int]] = {}
+
+    def change(self, before: Shares, after: Shares, at_ms: int) -> None:
+        """From *at_ms* on some cards are shared as in *after*, no more as in *before*."""
+        for payee in before.keys() | after.keys():
+            more = after.get(payee, 0) - before.get(payee, 0)
+            if more:
+                self._settle(payee, at_ms)
+                self._rate[payee] = self._rate.get(payee, 0) + more
+
+    def sums(self, at_ms: int) -> Mapping[Payee, int]:
+        """Billionths of a card's second until *at_ms*; who has had nothing for an hour is forgotten."""
+        for payee in [one for one, since_ms in self._since_ms.items() if at_ms - since_ms > _KEPT_MS]:
+            if not self._rate[payee]:
+                del self._rate[payee], self._sum[payee], self._since_ms[payee]
+        return {payee: done + self._rate[payee] * (at_ms - self._since_ms[payee]) for payee, done in self._sum.items()}
+
+    def _settle(self, payee: Payee, at_ms: int) -> None:
+        passed_ms = at_ms - self._since_ms.get(payee, at_ms)
+        self._sum[payee] = self._sum.get(payee, 0) + self._rate.get(payee, 0) * passed_ms
+        self._since_ms[payee] = at_ms
+
+
+def is_full(state: NodeState) -> bool:
+    """Whether no pod can come to a node for want of something else than cards."""
+    facts = state.facts
+    if facts.unschedulable or not facts.ready:
+        return True
+    return any(state.used.get(one, 0) >= facts.allocatable[one] for one in _NEEDED if one in facts.allocatable)
+
+
+def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
+    """Whose the cards of one node are, in millionths of a card; in all, a million for each."""
+    state = ledger.states[name]
+    found: Counter[Payee] = Counter()
+    for dialect in _sold_by(ledger, name):
+        port, cards = ledger.catalog.dialects[dialect], state.offers[dialect]
+        closed = is_full(state) or bool(state.closed.get(dialect))
+        tallies = {one.card: one for one in port.tally(cards)}
+        wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner)
+        for card, tally in tallies.items():
+            size = CARD * (tally.total if tally.mode == "whole" else 1)
+            of_card = wishes.get(card, {})
+            charged = fitted([min(one, size) for one in of_card.values()], size)
+            for payee, part in zip(of_card, charged, strict=True):
+                found[payee] += part
+            is_sold = tally.used >= tally.total or (tally.cores_pct or 0) >= 100
+            rest = Part.STRANDED if closed or is_sold or not tally.healthy else Part.IDLE
+            found[Payee(dialect, rest)] += size - sum(charged)
+    return {payee: part for payee, part in found.items() if part}
+
+
+def fitted(wishes: Sequence[int], size: int) -> list[int]:
+    """*wishes* if all together are no more than *size*; else what they are of *size* in proportion, adding up to it."""
+    total = sum(wishes)
+    if total <= size:
+        return list(wishes)
+    parts = [one * size // total for one in wishes]
+    lost = sorted(range(len(wishes)), key=lambda at: (-(wishes[at] * size % total), at))
+    for at in lost[: size - sum(parts)]:
+        parts[at] += 1
+    return parts
+
+
+def _sold_by(ledger: Ledger, name: NodeName) -> Iterator[DialectName]:
+    """Of the dialects that sell the same cards of a node, the one that is in use, or the first."""
+    offers = ledger.states[name].offers
+    held = {part.dialect for one in ledger.holders(name).values() for part in one.parts}
+    told: dict[str, list[DialectName]] = {}
+    for spec in ledger.catalog.specs:
+        if offers.get(spec.name):
+            told.setdefault(spec.cards, []).append(spec.name)
+    for rivals in told.values():
+        yield next((one for one in rivals if one in held), rivals[0])
+
+
+def _wishes(
+    ledger: Ledger, name: NodeName, dialect: DialectName, tallies: Mapping[str, Tally], *, by_owner: bool
+) -> Mapping[str, Mapping[Payee, int]]:
+    """By card, what each payee's pods hold of it in millionths: of each pod the larger of memory and cores."""
+    port, cards = ledger.catalog.dialects[dialect], ledger.states[name].offers[dialect]
+    found: dict[str, Counter[Payee]] = {}
+    for uid, holding in ledger.holders(name).items():
+        held: dict[str, list[int]] = {}
+        for part in holding.parts:
+            if part.dialect != dialect or part.assignment is None:
+                continue
+            for share in port.describe(part.assignment, cards):
+                card = share.whole
+                if card in tallies:
+                    sums = held.setdefault(card, [0, 0])
+                    sums[0] += _of_memory(share.amount, tallies[card])
+                    sums[1] += (share.cores_pct or 0) * _PERCENT
+        if not held:
+            continue
+        pod = ledger.asked_by(uid) if by_owner else None
+        payee = Payee(dialect, Part.HELD, holding.key.partition("/")[0], pod.owner if pod is not None else "")
+        for card, both in held.items():
+            found.setdefault(card, Counter())[payee] += max(both)
+    return found
+
+
+def _of_memory(amount: int | None, tally: Tally) -> int:
+    """Millionths of a card; all of it where nobody can tell."""
+    if tally.mode == "whole":
+        return CARD * (tally.total if amount is None else amount)
+    return CARD if amount is None or tally.total <= 0 else amount * CARD // tally.total
