@@ -17,8 +17,6 @@ from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 
-RULE = NodePolicy(Policy.SPREAD, 1)
-
 
 class Twice:
     """A cluster that is drawn by chance.
@@ -27,6 +25,7 @@ class Twice:
         book: the judge, with the manifests of nodes and pods by name.
         waiting: the manifests of pods that are on no node.
         made: how many pods were drawn since the first ones.
+        rule: how nodes compare.
     """
 
     def __init__(self, seed, book, drawn):
@@ -36,7 +35,8 @@ class Twice:
         self.ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
         if seed % 3 == 0:
             self.ledger.topology = Topology(views_max=2)
-        self.candidates = Candidates(self.ledger, RULE)
+        self.rule = NodePolicy(Policy.SPREAD, 1)
+        self.candidates = Candidates(self.ledger, self.rule)
         self.waiting = []
         self.made = 0
         self.drawn = drawn
@@ -58,7 +58,7 @@ class Twice:
                 continue
             assert isinstance(shape, Shape)
             state = ledger.states[NodeName(name)]
-            taken = better(ledger, RULE, shape, state, None) is not None
+            taken = better(ledger, self.rule, shape, state, None) is not None
             # Several claims may want one volume; that is found when the pod has its place.
             taken = taken and ledger.topology.volumes.choose(shown, state.facts) is not None
             assert taken == (not refusals), (name, refusals, manifest, self.book.pods, self.book.nodes)
@@ -70,7 +70,7 @@ class Twice:
         if shape is None:
             return
         placement = decide(self.candidates, shown, shape)
-        found = scan(self.ledger, RULE, shape)
+        found = scan(self.ledger, self.rule, shape)
         assert (placement is None) == (found is None)
         if placement is None or found is None:
             return
@@ -79,7 +79,7 @@ class Twice:
             self.ledger.reserve(placement)
             spec = {**manifest["spec"], "nodeName": str(placement.node)}
             self.book.pods[manifest["metadata"]["name"]] = {**manifest, "spec": spec}
-            assert still_fits(self.ledger, RULE, shape, placement)
+            assert still_fits(self.ledger, self.rule, shape, placement)
             for one in self.waiting:
                 if one is not manifest:
                     self.judge(one)
