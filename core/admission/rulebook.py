@@ -29,7 +29,8 @@ class Rulebook:
     cards, the one that says how much memory of each, in MiB. resources: both, of all dialects;
     resources_by_dialect: the same, of each.
     preferences: the annotations by which users say which cards they want: free while the pod waits, frozen once it is
-    bound. reading, furnishing, advising: the dialects that are so; labels: those that the latter read, by dialect.
+    bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
+    runtime_classes: those that pods are furnished with.
     modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
     which users list ids of cards, of all dialects. key_prefixes: how keys and resources of dialects begin.
     ignored: by dialects that have one, the label and its value of pods that are not completed.
@@ -48,6 +49,7 @@ class Rulebook:
     furnishing: Mapping[DialectName, Furnishing[Any]]
     advising: Mapping[DialectName, Advising[Any]]
     labels: Mapping[DialectName, frozenset[str]]
+    runtime_classes: frozenset[str]
     counts: Mapping[str, str]
     memories: Mapping[str, str]
     modes: Mapping[DialectName, Modes]
@@ -167,6 +169,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         # Asked once here: whether a value is of a protocol takes 15 to 30 us, a tenth of a review.
         advising={name: one for name, one in catalog.dialects.items() if isinstance(one, Advising)},
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
+        runtime_classes=frozenset().union(*(one.runtime_classes(tables) for one in furnishing.values())),
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
         trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
         plugins=catalog.plugin_accounts if plugins is None else plugins,

@@ -115,8 +115,7 @@ def change_back(old: ReviewedPod, new: ReviewedPod, book: Rulebook) -> ReviewedP
     """
     if new.scheduler_name in defaulting.DEFAULT_SCHEDULERS and old.scheduler_name in book.settings.scheduler_names:
         new = new._replace(scheduler_name=old.scheduler_name)
-    added = {book.tables.hami.runtime_class, *(one.runtime_class for one in book.tables.ascend.chips)}
-    if not new.runtime_class and old.runtime_class in added:
+    if not new.runtime_class and old.runtime_class in book.runtime_classes:
         new = new._replace(runtime_class=old.runtime_class)
     return new._replace(
         containers=_resources_back(old.containers, new.containers, book),

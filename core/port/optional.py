@@ -183,6 +183,10 @@ class Furnishing(Protocol[RequestT_contra]):
         """*pod* with what it needs besides, whoever places it; done twice it changes nothing more."""
         ...
 
+    def runtime_classes(self, tables: Tables) -> frozenset[str]:
+        """The runtime classes that `completed` gives pods that name none."""
+        ...
+
 
 @runtime_checkable
 class Reading(Protocol[RequestT_contra]):

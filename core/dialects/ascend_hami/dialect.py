@@ -214,6 +214,10 @@ class AscendHami(
         """*pod* with the runtime class of its chip type."""
         return warnings.completed(pod, request, tables)
 
+    def runtime_classes(self, tables: Tables) -> frozenset[str]:
+        """Those of its chip types."""
+        return frozenset([one.runtime_class for one in tables.ascend.chips if one.runtime_class])
+
     def lock_owner(self, node: Node) -> str:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""
         return hami_lock.owner(node)

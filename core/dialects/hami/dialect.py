@@ -255,6 +255,10 @@ class Hami(
         del request
         return warnings.completed(pod, tables.hami)
 
+    def runtime_classes(self, tables: Tables) -> frozenset[str]:
+        """HAMi's."""
+        return frozenset([tables.hami.runtime_class] if tables.hami.runtime_class else ())
+
     def lock_owner(self, node: Node) -> str:
         """namespace/name of the pod for which the node is locked, "" if it is for none."""
         return hami_lock.owner(node)

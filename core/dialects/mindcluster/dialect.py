@@ -75,6 +75,11 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         del tables
         return warnings.completed(pod, request), ()
 
+    def runtime_classes(self, tables: Tables) -> frozenset[str]:
+        """None."""
+        del tables
+        return frozenset()
+
     def at_best(self, cards: tuple[Chip, ...]) -> tuple[Chip, ...]:
         """The chips as if all of them were listed and well."""
         return tuple([_chips.chip(one.fixed._replace(fault=None, listed=True)) for one in cards])

@@ -13,7 +13,7 @@ from core.admission.rulebook import rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, OnOtherNodes, Settings, Tables
+from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, HamiTable, OnOtherNodes, Settings, Tables
 from core.wire.reviews import decode_review
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
@@ -267,10 +267,16 @@ def test_an_ill_wish_for_chips_is_denied_while_the_pod_waits():
     assert update(old, changed(old, **{"huawei.com/vnpu-mode": None})).codes == ["CS208"]
 
 
-def test_a_manifest_without_the_runtime_class_can_replace_the_pod():
-    book = with_runtime_class("ascend")
-    old = create(pod(CHIP), book=book).pod
-    assert update(old, pod(CHIP), book=book).pod["spec"]["runtimeClassName"] == "ascend"
+HAMIS = rulebook(Settings(), Tables(hami=HamiTable(installed=True, runtime_class="nvidia")), standard_catalog())
+
+
+@pytest.mark.parametrize(
+    ("limits", "book", "name"),
+    [(CHIP, with_runtime_class("ascend"), "ascend"), ({"nvidia.com/gpu": "1"}, HAMIS, "nvidia")],
+)
+def test_a_manifest_without_the_runtime_class_can_replace_the_pod(limits, book, name):
+    old = create(pod(limits), book=book).pod
+    assert update(old, pod(limits), book=book).pod["spec"]["runtimeClassName"] == name
 
 
 # Protecting
