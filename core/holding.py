@@ -72,6 +72,7 @@ class Reader:
         # Which dialects are scaled, and which meter: asked for every pod, and slow to find out.
         self.scaled: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Scaled)}
         self.metering: Final = {name: one for name, one in catalog.dialects.items() if isinstance(one, Metering)}
+        self.budgeted: Final = frozenset(name for one in self.metering.values() for name in one.budgeted(tables))
         self._tables: Final = tables
         self.uncounted: Final = catalog.uncounted(tables)
         # Who sells by a name that another sells by too: the annotations that only its own pods have.

@@ -138,6 +138,11 @@ class Ledger:
         return self._reader.metering
 
     @property
+    def budgeted(self) -> frozenset[str]:
+        """The resources of which a namespace's quota says, in HAMi's spelling, how much its pods may have in all."""
+        return self._reader.budgeted
+
+    @property
     def card_resources(self) -> frozenset[str]:
         """Every resource by which cards are asked for, here or under the configuration that is the default."""
         return self._reader.card_resources

@@ -130,6 +130,13 @@ class Cause(Enum):
         "the queue that the pod or its group names does not exist, or is closed",
         "name another queue, create it, or open it",
     )
+    WAITING_FOR_QUOTA = Row(
+        "CS532",
+        "WaitingForQuota",
+        "a ResourceQuota of the pod's namespace limits memory or cores of cards (`limits.`, as HAMi does), and has too "
+        "little left for the pod, or for its group",
+        "wait until pods of the namespace end, ask for less, or raise the quota",
+    )
     # ------------------------------------------------------------------ the pod
     INVALID = Row(
         "CS540",

@@ -53,8 +53,7 @@ class Asking:
         if now_s >= self._retried_s + self._state.settings.refused_retry_s:
             self._retried_s = now_s
             self._wakes.hear_of_all()
-            books = self._state.books
-            books.freed.update(dict.fromkeys(books.queues))
+            self._state.books.free_all()
 
     def retry_due_s(self) -> float:
         """When to do that, monotonic."""

@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from core.placing.fairness import Account
 from core.placing.gang import Together
 from core.placing.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A shape that nodes would take, and of which queue *queue* has too little left."""
+    """A shape that nodes would take, and of which one of the accounts that limit it has too little left."""
 
-    queue: str
+    limits: tuple[Account, ...]
     shape: Shape
 
 

@@ -22,9 +22,9 @@ from controller.deciding.search import Search
 from controller.deciding.state import State
 from controller.deciding.turns import Turns
 from controller.deciding.units import Gang, Units
+from controller.grouping.books import spender_of
 from controller.grouping.groups import Groups
 from core.errors import NodeInvariantError
-from core.groups import group_of
 from core.ledger import Ledger, Placement
 from core.model import Pod, PodUid
 from core.placing.fairness import Over, taken
@@ -198,18 +198,17 @@ class Planner:
             self._refuse(entry, shape)
             self.wakes.refused(shape, step.silent)
             return
-        over = self._over(entry.pod, step)
-        key, cap = group_of(entry.pod), self.units.cap(entry)
-        if over and key is not None and cap is not None:
-            self.units.capped(cap, key, over)
+        cap = self.units.cap(entry)
+        over = self.over(entry.pod, step) if cap is not None else ()
+        if over and cap is not None:
+            self.units.capped(cap, entry.pod, over)
             self._refuse_over(entry, cap)
             return
         self.turns.place(entry, step, keys, now_s)
 
-    def _over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
-        """Of what the pod's queue has too little left for *placement*."""
-        key = group_of(pod)
-        left = self.state.books.budget(key) if key is not None else None
+    def over(self, pod: Pod, placement: Placement) -> tuple[Over, ...]:
+        """Of what the queue or namespace of *pod* has too little left for *placement*."""
+        left = self.state.books.budget(spender_of(pod))
         return () if left is None else left.lacks(taken(self.ledger, pod, placement.dialect, placement.assignment))
 
     def _refuse(self, entry: Entry, shape: Shape) -> None:
@@ -218,7 +217,7 @@ class Planner:
         self.unreported[entry.pod.uid] = None
 
     def _refuse_over(self, entry: Entry, cap: Capped) -> None:
-        """Let a pod wait of which its queue has too little left."""
+        """Let a pod wait of which its queue or namespace has too little left."""
         refusal = self.units.refusal(cap)
         self.life.refuse(entry, cap, self.state.clock(), refusal.wait if refusal is not None else None)
         self.unreported[entry.pod.uid] = None

@@ -18,8 +18,9 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.nominations import Nomination
 from controller.deciding.occupants import Occupants
 from controller.deciding.planner import Planner
+from controller.grouping.books import Spender, spender_of
 from controller.metrics import Metrics
-from core.groups import GroupKey, group_of
+from core.groups import group_of
 from core.model import NodeName, PodUid
 from core.placing.fairness import taken
 from core.placing.gang import Together, Unit
@@ -157,16 +158,16 @@ class Preempting:
         fork = planner.ledger.fork()
         own = group_of(entry.pod)
         steps = victims_for(fork, planner.search.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
-        return Question(self._within_queue(unit, own, steps), crowd)
+        return Question(self._within_limits(unit, spender_of(entry.pod), steps), crowd)
 
-    def _within_queue(
-        self, unit: Unit, key: GroupKey | None, steps: Generator[None, None, Eviction | None]
+    def _within_limits(
+        self, unit: Unit, spender: Spender, steps: Generator[None, None, Eviction | None]
     ) -> Generator[None, None, Eviction | None]:
-        """What *steps* find, unless the queue of *key*, *unit*'s group, then has too little left for it."""
+        """What *steps* find, unless queue or namespace of *unit*, *spender*'s, then has too little left for it."""
         found = yield from steps
-        if found is None or not found.victims or key is None:
+        if found is None or not found.victims:
             return found
-        left = self._planner.state.books.budget(key, without=found.victims)
+        left = self._planner.state.books.budget(spender, without=found.victims)
         if left is None:
             return found
         pods = {one.pod.uid: one.pod for one in unit.members}

@@ -48,12 +48,12 @@ class Promises:
             life.wake(shape)  # the next of them may fit as well
 
     def book(self, pod: Pod, dialect: DialectName | None, assignment: object, amounts: Amounts) -> None:
-        """Count on its group's queue what *pod* is promised, or holds; *amounts*: of its node, beside cards."""
+        """Count on its queue and namespace what *pod* is promised, or holds; *amounts*: of its node, beside cards."""
         ledger, key = self._state.ledger, group_of(pod)
         if key is not None:
             self._state.books.note(pod.uid, key, taken(ledger, pod, dialect, assignment))
         else:
-            self._state.books.note(pod.uid, None, also_taken(ledger, dialect, assignment, amounts))
+            self._state.books.note(pod.uid, pod.namespace, also_taken(ledger, dialect, assignment, amounts))
 
     def take_back(self, entry: Entry) -> None:
         """Free what is reserved for a pod that stays in the queue.

@@ -27,7 +27,7 @@ class State:
 
     Attributes:
         ledger: who holds what; it knows the dialects, and the configuration in force.
-        books: what pods hold of their queues.
+        books: what pods hold of their queues and namespaces.
         lines: the order of queues.
         life: the pending pods.
         handoff: what is in flight, and who waits in which line.
@@ -53,7 +53,7 @@ class State:
     ) -> None:
         """Begin with nothing; see the attributes."""
         self.ledger: Final = Ledger(catalog, tables, settings)
-        self.books: Final = Books(groups)
+        self.books: Final = Books(groups, lambda: self.ledger.budgeted)
         self.lines: Final = Lines(groups, self.books, self.ledger, clock)
         self.life: Final = Lifecycle(self.lines.of, self.lines.rank)
         self.lines.follow(self.life)

@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.deciding.asks import Ask, Capped
 from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
-from controller.grouping.books import Books, over_wait
+from controller.grouping.books import Books, Spender, over_wait, spender_of
 from controller.grouping.groups import Groups
 from core.explaining.shortage import shortage
 from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
@@ -72,11 +72,12 @@ class Gang:
 class Refusal:
     """Why what is asked is refused.
 
-    key: one of the groups that asked. wait: in short. answer: how many of a unit fit, None of a pod by itself. over:
-    of what its queue has too little left. silent: nodes that were left out because their device plugins are silent.
+    spender: of one of those that asked. wait: in short. answer: how many of a unit fit, None of a pod by itself. over:
+    of what its queue or namespace has too little left. silent: nodes that were left out because their device plugins
+    are silent.
     """
 
-    key: GroupKey
+    spender: Spender
     wait: Wait
     answer: gangs.Refused | None = None
     over: tuple[Over, ...] = ()
@@ -84,7 +85,7 @@ class Refusal:
 
 
 class Units:
-    """Finds gangs among pods, and remembers why units are refused, and pods whose queue has no room."""
+    """Finds gangs among pods, and remembers why units are refused, and pods whose queue or namespace has no room."""
 
     def __init__(
         self, groups: Groups, life: Lifecycle, books: Books, room_on: Callable[[Shape, NodeName, int], int]
@@ -138,8 +139,7 @@ class Units:
         unit = gangs.Unit(members=members, min_member=spec.min_member, task_minimums=spec.task_minimums, held=held)
         if unit.is_met({}):
             return None
-        queue = spec.queue if self._books.is_limited(key) else ""
-        asks = unit.together(queue)
+        asks = unit.together(self._books.limits(key))
         return Gang(key=key, spec=spec, unit=unit, waiting=tuple(waiting), absent=absent, asks=asks)
 
     # ------------------------------------------------------------------ what was decided
@@ -151,7 +151,7 @@ class Units:
     def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
         """Not enough members fit."""
         wait = over_wait(answer.over) if answer.over else shortage(answer)
-        refusal = Refusal(key=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
+        refusal = Refusal(spender=found.key, wait=wait, answer=answer, over=answer.over, silent=tuple(sorted(silent)))
         self._note(found.asks, refusal)
         self._gains.pop(found.asks, None)
         if answer.over:
@@ -171,17 +171,14 @@ class Units:
                 if key is not None:
                     self._groups.refused(key, text)
 
-    def capped(self, ask: Capped, key: GroupKey, over: tuple[Over, ...]) -> None:
-        """The queue of *key* has too little left for a pod that is decided alone."""
-        self._note(ask, Refusal(key=key, wait=over_wait(over), over=over))
+    def capped(self, ask: Capped, pod: Pod, over: tuple[Over, ...]) -> None:
+        """Queue or namespace of *pod*, which is decided alone, has too little left for it."""
+        self._note(ask, Refusal(spender=spender_of(pod), wait=over_wait(over), over=over))
 
     def cap(self, entry: Entry) -> Capped | None:
-        """What a pod that is decided alone waits by if its queue has too little left; None if that is not limited."""
-        key = group_of(entry.pod)
-        spec = self._groups.spec(key) if key is not None else None
-        if key is None or spec is None or entry.shape is None or not self._books.is_limited(key):
-            return None
-        return Capped(spec.queue, entry.shape)
+        """What a pod that is decided alone waits by if too little is left for it; None if nothing limits that."""
+        limits = self._books.limits(spender_of(entry.pod))
+        return Capped(limits, entry.shape) if limits and entry.shape is not None else None
 
     def refusal(self, ask: Ask) -> Refusal | None:
         """Why *ask* was refused when it was last tried."""
@@ -225,22 +222,22 @@ class Units:
         return sum(gains.values()) >= missing
 
     def has_room(self, ask: Ask) -> bool:
-        """Whether the queue for which *ask* was refused could have room for it now."""
+        """Whether the account for which *ask* was refused could have room for it now."""
         refusal = self._refusals.get(ask)
-        left = self._books.budget(refusal.key) if refusal is not None else None
+        left = self._books.budget(refusal.spender) if refusal is not None else None
         if refusal is None or left is None:
             return True
         return not left.lacks({one.resource: one.asked for one in refusal.over})
 
     def freed(self) -> Iterator[Ask]:
-        """Those that wait for a queue in which something was freed, and that may have room there now."""
+        """Those that wait for an account that may have more left, and have room there now."""
         if not self._books.freed:
             return
         freed = frozenset(self._books.freed)
         self._books.freed.clear()
         for ask in self._life.refused_asks():
             refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
-            if refusal is not None and any(one.queue in freed for one in refusal.over) and self.has_room(ask):
+            if refusal is not None and any(one.account in freed for one in refusal.over) and self.has_room(ask):
                 yield ask
 
     def begun(self) -> Entry | None:

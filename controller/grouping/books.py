@@ -1,16 +1,18 @@
-"""What the pods of each queue hold, promised and bound, and what is left of a queue and of those above it.
+"""What the pods of each queue and namespace hold, promised and bound, and what is left of what limits them.
 
-Kept change by change: a queue is asked for every decision on one of its pods.
+Kept change by change: an account is asked for every decision on one of its pods. Of namespaces without a quota on cards
+no sums are kept.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final
 
 from controller.grouping.admitting import shown
 from controller.grouping.groups import Groups
-from core.groups import DEFAULT_QUEUE, GroupKey, QueueSpec
-from core.model import PodUid
-from core.placing.fairness import Budget, Over, budget
+from controller.grouping.quotas import Quotas
+from core.groups import DEFAULT_QUEUE, GroupKey, QueueSpec, group_of
+from core.model import Pod, PodUid
+from core.placing.fairness import QUEUE, QUOTA, Account, Budget, Limited, Over, budget
 from core.waiting import Cause, Wait
 
 # What is held by pods of no queue that is there is added up under this name.
@@ -18,43 +20,57 @@ _LOOSE: Final = ""
 _KEPT_MAX: Final = 4096
 _NOTHING: Final[Mapping[str, int]] = {}
 
+# Whose pods are held to the same limits: a group, or the namespace of a pod of no group.
+Spender = GroupKey | str
+
+
+def spender_of(pod: Pod) -> Spender:
+    """By which *pod* is counted."""
+    return group_of(pod) or pod.namespace
+
 
 class Books:
-    """Who of which group holds what.
+    """Who of which group and namespace holds what.
 
     Attributes:
-        freed: queues of which less is held than before; the reader takes them out.
+        quotas: what limits namespaces.
+        freed: accounts that may have more left than before; the reader takes them out.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, budgeted: Callable[[], Set[str]]) -> None:
+        """Begin with nothing; *budgeted*: the resources that a quota limits here."""
+        self.quotas: Final = Quotas(self._quota_changed)
         self._groups: Final = groups
-        self._held: Final[dict[PodUid, tuple[GroupKey | None, Mapping[str, int]]]] = {}
-        self._by_group: Final[dict[GroupKey | None, dict[str, int]]] = {}
+        self._budgeted: Final = budgeted
+        self._held: Final[dict[PodUid, tuple[Spender, Mapping[str, int]]]] = {}
+        self._by_spender: Final[dict[Spender, dict[str, int]]] = {}
+        # What each namespace holds that has a quota, from when it was first asked.
+        self._of_namespace: Final[dict[str, dict[str, int]]] = {}
         # What is held is the same for many: it is kept once.
         self._kept: Final[dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
         # What each queue holds with those below it, and as of which version of groups and queues.
         self._sums: dict[str, dict[str, int]] = {}
         self._version = -1
-        self.freed: Final[dict[str, None]] = {}
+        self.freed: Final[dict[Account, None]] = {}
 
-    def note(self, uid: PodUid, key: GroupKey | None, amounts: Mapping[str, int]) -> None:
-        """*uid*, a member of *key*, or of no group, holds *amounts*, and nothing else."""
+    def note(self, uid: PodUid, spender: Spender, amounts: Mapping[str, int]) -> None:
+        """*uid*, one of *spender*'s, holds *amounts*, and nothing else."""
         known = self._held.get(uid)
-        if known == (key, amounts):
+        if known == (spender, amounts):
             return
         self.drop(uid)
         if len(self._kept) > _KEPT_MAX:
             self._kept.clear()
         amounts = self._kept.setdefault(tuple(amounts.items()), amounts)
-        self._held[uid] = key, amounts
-        self._add(key, amounts, 1)
+        self._held[uid] = spender, amounts
+        self._add(spender, amounts, 1)
 
     def drop(self, uid: PodUid) -> None:
         """*uid* holds nothing any more."""
         known = self._held.pop(uid, None)
         if known is not None:
             self._add(*known, -1)
-            self.freed.update((queue.name, None) for queue in self._above(known[0]))
+            self.freed.update(dict.fromkeys(self.limits(known[0])))
 
     def held(self, line: str) -> Mapping[str, int]:
         """What pods of queue *line* hold, promised and bound; of `default`, those of no queue too."""
@@ -68,51 +84,79 @@ class Books:
         _sum(both, loose, 1)
         return both
 
-    @property
-    def queues(self) -> Iterable[str]:
-        """All queues that are there, by name."""
-        return self._groups.queues
+    def free_all(self) -> None:
+        """Any account that limits somebody may have more left, whatever was missed."""
+        self.freed.update((Account(QUEUE, name), None) for name in self._groups.queues)
+        self.freed.update((Account(QUOTA, *one), None) for one in self.quotas.names())
 
-    def is_limited(self, key: GroupKey) -> bool:
-        """Whether a queue limits what members of *key* may take."""
-        return any(queue.capability for queue in self._above(key))
+    def limits(self, spender: Spender) -> tuple[Account, ...]:
+        """The accounts that limit what pods of *spender* may take."""
+        queues = tuple(Account(QUEUE, one.name) for one in self._above(spender) if one.capability)
+        namespace = _namespace(spender)
+        quotas = self.quotas.of(namespace)
+        return (*queues, *(Account(QUOTA, name, namespace) for name in quotas)) if quotas else queues
 
-    def budget(self, key: GroupKey, *, without: Collection[PodUid] = ()) -> Budget | None:
-        """What members of *key* may still take, once those *without* have left; None where no queue limits them."""
-        queues = self._above(key)
-        if not any(queue.capability for queue in queues):
+    def budget(self, spender: Spender, *, without: Collection[PodUid] = ()) -> Budget | None:
+        """What pods of *spender* may still take, once those *without* have left; None where nothing limits them."""
+        if not self.limits(spender):
             return None
-        if self._version != self._groups.version:
-            self._add_up()
-        left = budget(queues, self._sums)
+        left = budget(self._limited(spender))
         if left is not None:
-            for key_of, amounts in (self._held[uid] for uid in without if uid in self._held):
-                for name in self._names(key_of):
-                    left.free(name, amounts)
+            for other, amounts in (self._held[uid] for uid in without if uid in self._held):
+                for account in self.limits(other):
+                    left.free(account, amounts)
         return left
 
-    def _add(self, key: GroupKey | None, amounts: Mapping[str, int], times: int) -> None:
-        _sum(self._by_group.setdefault(key, {}), amounts, times)
-        if not any(self._by_group[key].values()):
-            del self._by_group[key]
+    def _limited(self, spender: Spender) -> Iterable[Limited]:
+        if self._version != self._groups.version:
+            self._add_up()
+        for queue in self._above(spender):
+            yield Limited(Account(QUEUE, queue.name), queue.capability, self._sums.get(queue.name, _NOTHING))
+        namespace = _namespace(spender)
+        for name, limits in self.quotas.of(namespace).items():
+            counted = {one: limit for one, limit in limits.items() if one in self._budgeted()}
+            yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
+
+    def _held_in(self, namespace: str) -> Mapping[str, int]:
+        """What pods of *namespace* hold, added up when that is first asked."""
+        found = self._of_namespace.get(namespace)
+        if found is None:
+            found = self._of_namespace[namespace] = {}
+            for spender, amounts in self._by_spender.items():
+                if _namespace(spender) == namespace:
+                    _sum(found, amounts, 1)
+        return found
+
+    def _quota_changed(self, account: Account) -> None:
+        self.freed[account] = None
+        if not self.quotas.of(account.namespace):
+            self._of_namespace.pop(account.namespace, None)
+
+    def _add(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
+        _sum(self._by_spender.setdefault(spender, {}), amounts, times)
+        if not any(self._by_spender[spender].values()):
+            del self._by_spender[spender]
         if self._version == self._groups.version:
-            for name in self._names(key):
+            for name in self._names(spender):
                 _sum(self._sums.setdefault(name, {}), amounts, times)
+        in_namespace = self._of_namespace.get(_namespace(spender))
+        if in_namespace is not None:
+            _sum(in_namespace, amounts, times)
 
     def _add_up(self) -> None:
         self._version = self._groups.version
         self._sums = {}
-        for key, amounts in self._by_group.items():
-            for name in self._names(key):
+        for spender, amounts in self._by_spender.items():
+            for name in self._names(spender):
                 _sum(self._sums.setdefault(name, {}), amounts, 1)
 
-    def _names(self, key: GroupKey | None) -> list[str]:
-        """By which names what members of *key* hold is added up."""
-        return [queue.name for queue in self._above(key)] or [_LOOSE]
+    def _names(self, spender: Spender) -> list[str]:
+        """By which queues' names what pods of *spender* hold is added up."""
+        return [queue.name for queue in self._above(spender)] or [_LOOSE]
 
-    def _above(self, key: GroupKey | None) -> list[QueueSpec]:
-        """The queue of *key*, and those above it; each once, whatever their parents say."""
-        spec = self._groups.spec(key) if key is not None else None
+    def _above(self, spender: Spender) -> list[QueueSpec]:
+        """The queue of *spender*, and those above it; each once, whatever their parents say."""
+        spec = self._groups.spec(spender) if isinstance(spender, GroupKey) else None
         found: dict[str, QueueSpec] = {}
         name = spec.queue if spec is not None else ""
         while (queue := self._groups.queue(name)) is not None and name not in found:
@@ -122,18 +166,24 @@ class Books:
 
 
 def over_wait(over: tuple[Over, ...]) -> Wait:
-    """Why a pod waits of which the queue has too little left, with the remainder."""
-    first = over[0].queue
+    """Why a pod waits of which its queue or namespace has too little left, with the remainder."""
+    first = over[0].account
     told = [
         f"{shown(one.resource, one.asked + one.beside)} {one.resource} asked, "
         f"{shown(one.resource, one.left + one.beside)} of {shown(one.resource, one.limit)} left"
         for one in over
-        if one.queue == first
+        if one.account == first
     ]
+    whose = f" of namespace {first.namespace}" if first.namespace else ""
     text = (
-        f"waits because queue {first} has no room for it: {'; '.join(told)}; ask for less, or wait until its pods end"
+        f"waits because {first.kind} {first.name}{whose} has no room for it: {'; '.join(told)}; "
+        "ask for less, or wait until its pods end"
     )
-    return Wait(Cause.WAITING_FOR_QUEUE, text)
+    return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
+
+
+def _namespace(spender: Spender) -> str:
+    return spender if isinstance(spender, str) else spender.namespace
 
 
 def _sum(sums: dict[str, int], more: Mapping[str, int], times: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from controller.deciding.owner import Owner
 from controller.deciding.plan import read_wish
+from controller.grouping.books import over_wait
 from controller.inbox import Inbox
 from controller.reporting.answers import Explain, coded, refused_answer, where
 from controller.reporting.work import Work
@@ -51,6 +52,9 @@ async def preview(
             await inbox.settled()
             if owner.ledger.tables is not tables:
                 return {"state": LATE, "text": "the configuration changed meanwhile; ask again"}
+            over = owner.planner.over(pod, placement) if placement is not None else ()
+            if over:
+                return {"state": "waits", **coded(over_wait(over))}
             return await _told(owner, explain_shape, shape, placement)
     except TimeoutError:
         return {"state": LATE, "text": f"not every node could be looked at within {LIMIT_S} s; create the pod to see"}

@@ -11,20 +11,20 @@ from typing import Any, Final
 
 from controller.deciding.owner import Owner
 from controller.deciding.units import Gang
-from controller.grouping.books import over_wait
+from controller.grouping.books import Spender, over_wait, spender_of
 from controller.reporting.answers import coded, where
 from controller.reporting.work import Work
 from core.errors import NodeInvariantError
 from core.explaining import explain
 from core.explaining.explain import Refused
 from core.explaining.shortage import shortage
-from core.groups import GroupKey, group_of
+from core.groups import GroupKey
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing import gang
 from core.placing.candidates import Candidates
 from core.placing.decide import decide
-from core.placing.fairness import Budget, taken
+from core.placing.fairness import Account, Budget, taken
 from core.placing.shape import Shape
 from core.waiting import Wait
 
@@ -119,8 +119,8 @@ class _Trial:
         self._work: Final = work
         self._ledger: Final[Ledger] = owner.ledger.fork()
         self._candidates: Final = Candidates(self._ledger, owner.planner.search.policy)
-        # What was taken of queues in this round, beside what is bound.
-        self._spent: Final[dict[tuple[str, str], int]] = {}
+        # What was taken of queues and namespaces in this round, beside what is bound.
+        self._spent: Final[dict[tuple[Account, str], int]] = {}
         # Shapes that no node takes any more: there is less room with every pod of the round.
         self._refused: Final[dict[Shape, Mapping[str, Any]]] = {}
         self._explained = 0
@@ -147,8 +147,7 @@ class _Trial:
             if shape.peers is None:
                 self._refused[shape] = answer
             return Judged(pod=pod, fits=False, answer=answer)
-        key = group_of(pod)
-        budget = self._budget(key) if key is not None else None
+        budget = self._budget(spender_of(pod))
         amounts = taken(self._ledger, pod, placement.dialect, placement.assignment)
         over = budget.lacks(amounts) if budget is not None else ()
         if over:
@@ -214,8 +213,8 @@ class _Trial:
         self.reasons[shape] = known
         return known[1]
 
-    def _budget(self, key: GroupKey) -> Budget | None:
-        found = self._owner.planner.state.books.budget(key)
+    def _budget(self, spender: Spender) -> Budget | None:
+        found = self._owner.planner.state.books.budget(spender)
         if found is None:
             return None
         left = {at: (left - self._spent.get(at, 0), limit) for at, (left, limit) in found.left.items()}

@@ -26,6 +26,7 @@ from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
+from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
 from core.wire.storage import (
     decode_capacity,
     decode_claim,
@@ -56,6 +57,7 @@ _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
     StorageKind.DRIVERS: (f"{_STORAGE_PATH}/csidrivers", decode_driver),
     StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
 }
+_QUOTAS_PATH: Final = "/api/v1/resourcequotas"
 _BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
@@ -206,6 +208,13 @@ def _forgiving_queues(owner: Owner) -> Forgiving[QueueSpec]:
     return Forgiving(decode_queue, salvage_queue, _tells(owner, about, lambda _: "it takes no groups"))
 
 
+def _forgiving_quotas(owner: Owner) -> Forgiving[ResourceQuota]:
+    def about(quota: ResourceQuota) -> Subject:
+        return Subject(kind="ResourceQuota", namespace=quota.namespace, name=quota.name, uid="")
+
+    return Forgiving(decode_quota, salvage_quota, _tells(owner, about, lambda _: "no pod waits for it"))
+
+
 def _tells(
     owner: Owner, about: Callable[[_T], Subject], so: Callable[[_T], str]
 ) -> Callable[[_T, InvalidRequestError], None]:
@@ -274,6 +283,18 @@ def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[Qu
     )
     decode = _forgiving_queues(owner)
     return Reflector(source, QUEUES_PATH, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def quotas_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceQuota]:
+    """Keeps the owner told of ResourceQuotas."""
+    quotas = owner.planner.state.books.quotas
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: quotas.replaced(objects),
+        changed=quotas.changed,
+        gone=quotas.gone,
+    )
+    return Reflector(source, _QUOTAS_PATH, decode=_forgiving_quotas(owner), sink=sink)
 
 
 def budgets_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[DisruptionBudget]:

@@ -22,6 +22,7 @@ from controller.watching.mirror import (
     nodes_reflector,
     pods_reflector,
     queues_reflector,
+    quotas_reflector,
     storage_reflector,
 )
 from core.claims import StorageKind
@@ -48,6 +49,7 @@ _PATIENCE_S: Final = 0.3
 _LOOK_S: Final = 0.02
 NEEDED: Final = (*KINDS, "nodes", "pods")
 _BUDGETS: Final = "disruption-budgets"
+_QUOTAS: Final = "resource-quotas"
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",
     GroupKind.NATIVE: "native-groups",
@@ -104,6 +106,7 @@ class Watches:
         tasks.create_task(self._follow_budgets(transport), name="follow disruption budgets")
         namespaces = self.reflectors["namespaces"] = namespaces_reflector(transport, self._owner, self._inbox)
         tasks.create_task(namespaces.run(), name="reflect namespaces")
+        await self._follow_quotas(tasks, transport)
         await self._follow_documents(tasks, transport)
         await self._follow_storage(tasks, transport)
         # One after the other: a pod is counted on its node.
@@ -135,6 +138,17 @@ class Watches:
             _log.warning(
                 "storage may not be listed; pods that have volume claims wait",
                 kinds=closed,
+                remedy="give the controller the rights of deploy/base/rights.yaml",
+            )
+
+    async def _follow_quotas(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow ResourceQuotas; nobody is placed before it is known what they leave, unless they may not be read."""
+        reflector = self.reflectors[_QUOTAS] = quotas_reflector(transport, self._owner, self._inbox)
+        tasks.create_task(reflector.run(), name="reflect ResourceQuotas")
+        await _listed_or_forbidden(reflector)
+        if _is_forbidden(reflector):
+            _log.warning(
+                "ResourceQuotas may not be listed; nothing is held to what they limit of cards",
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 

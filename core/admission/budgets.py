@@ -2,7 +2,7 @@
 
 ``requests.NAME`` is counted and held by the API server itself, as containers write it: it alone refuses. HAMi's
 ``limits.NAME``, and NAME alone, are held by no API server; of these so much is asked as there are cards times what is
-asked of each, as queues count it (`core.placing.fairness`).
+asked of each (`core.placing.fairness`). Pods beyond ``limits.`` of memory and cores wait: the controller sees to it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,11 +71,10 @@ def _of_key(key: str, made: tuple[Made, ...], quotas: list[ResourceQuota], book:
         return None
     if not is_counted:
         quota = min(quotas, key=lambda one: (one.hard[key], one.name))
-        return AdmissionWarning(
-            CODE,
-            f"{key}: {asked} asked of the {quota.hard[key]} of ResourceQuota {quota.name}, which no API server counts; "
-            f"write {_COUNTED}{resource} there",
-        )
+        said = f"{key}: {asked} asked of the {quota.hard[key]} of ResourceQuota {quota.name}"
+        if key.startswith(_UNCOUNTED) and resource in book.budgeted:
+            return AdmissionWarning(CODE, f"{said}; the namespace's pods that are beyond it wait")
+        return AdmissionWarning(CODE, f"{said}, which no API server counts; write {_COUNTED}{resource} there")
     quota = min(quotas, key=lambda one: (one.hard[key] - one.used.get(key, 0), one.name))
     limit = quota.hard[key]
     free = max(limit - quota.used.get(key, 0), 0)

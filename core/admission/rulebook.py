@@ -8,7 +8,7 @@ from core import names
 from core.catalog import Catalog
 from core.inventory import Stock
 from core.model import Container, ReviewedPod
-from core.port.optional import Advising, Counting, Furnishing, Reading
+from core.port.optional import Advising, Counting, Furnishing, Metering, Reading
 from core.port.spec import CardLists, Modes
 from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
 
@@ -25,9 +25,9 @@ MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: name
 class Rulebook:
     """Settings, tables and dialects, and what follows of them alone.
 
-    counts: by the resource that says how much of a card, the one that counts cards. memories: by the one that counts
-    cards, the one that says how much memory of each, in MiB. resources: both, of all dialects;
-    resources_by_dialect: the same, of each.
+    budgeted: resources to which a ``limits.`` of a ResourceQuota holds a namespace. counts: by the resource that says
+    how much of a card, the one that counts cards. memories: by the one that counts cards, the one that says how much
+    memory of each, in MiB. resources: both, of all dialects; resources_by_dialect: the same, of each.
     preferences: the annotations by which users say which cards they want: free while the pod waits, frozen once it is
     bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
     runtime_classes: those that pods are furnished with.
@@ -50,6 +50,7 @@ class Rulebook:
     advising: Mapping[DialectName, Advising[Any]]
     labels: Mapping[DialectName, frozenset[str]]
     runtime_classes: frozenset[str]
+    budgeted: frozenset[str]
     counts: Mapping[str, str]
     memories: Mapping[str, str]
     modes: Mapping[DialectName, Modes]
@@ -170,6 +171,9 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         advising={name: one for name, one in catalog.dialects.items() if isinstance(one, Advising)},
         labels={name: one.labels() for name, one in furnishing.items() if one.labels()},
         runtime_classes=frozenset().union(*(one.runtime_classes(tables) for one in furnishing.values())),
+        budgeted=frozenset(
+            key for one in catalog.dialects.values() if isinstance(one, Metering) for key in one.budgeted(tables)
+        ),
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
         trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
         plugins=catalog.plugin_accounts if plugins is None else plugins,

@@ -1,4 +1,7 @@
-"""What queues hold and may hold: capability as a hard limit, on every resource, cards in their own units. Pure.
+"""What queues and namespaces hold and may hold, as a hard limit, cards in their own units. Pure.
+
+A queue is limited by its capability, on every resource; a namespace by its ResourceQuotas, on what HAMi's scheduler
+holds by them (hami 5.4): memory and cores of cards under ``limits.``, which no API server counts.
 
 Volcano counts what pods write; of a card's memory and cores a container writes what it wants on each of its cards. Here
 it counts as often as there are cards, and a percentage as what it comes to on the card it lands on.
@@ -7,11 +10,10 @@ it counts as often as there are cards, and a percentage as what it comes to on t
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core import nodefit
 from core.errors import InvalidRequestError
-from core.groups import QueueSpec
 from core.ledger import Ledger
 from core.model import Pod
 from core.nodefit import Amounts
@@ -19,7 +21,7 @@ from core.settings import DialectName
 
 
 def taken(ledger: Ledger, pod: Pod, dialect: DialectName | None, assignment: object) -> dict[str, int]:
-    """What *pod* takes of its queue with *assignment*: cpu in thousandths, the rest whole, by resource."""
+    """What *pod* takes of queue and namespace with *assignment*, by resource: cpu in thousandths, the rest whole."""
     try:
         amounts = dict(nodefit.amounts_of(pod))
     except InvalidRequestError:
@@ -39,13 +41,36 @@ def also_taken(ledger: Ledger, dialect: DialectName | None, assignment: object, 
     return found
 
 
+class Account(NamedTuple):
+    """Of whom no more may be taken than a limit says: a queue, or a namespace by one of its ResourceQuotas.
+
+    kind, name: of the object that says it. namespace: the quota's; "" of a queue.
+    """
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+QUEUE: Final = "queue"
+QUOTA: Final = "ResourceQuota"
+
+
+class Limited(NamedTuple):
+    """An account, how much of which resource it may hold, and how much it holds."""
+
+    account: Account
+    limits: Mapping[str, int]
+    held: Mapping[str, int]
+
+
 class Over(NamedTuple):
-    """A queue has too little left of one resource: so much is *asked*, and *left* of *limit*.
+    """An account has too little left of one resource: so much is *asked*, and *left* of *limit*.
 
     beside: how much others of the same unit take that were placed before; it is not in *left* any more.
     """
 
-    queue: str
+    account: Account
     resource: str
     asked: int
     left: int
@@ -55,45 +80,45 @@ class Over(NamedTuple):
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be taken of a queue and of those above it: (queue, resource) -> (left, limit)."""
+    """What may still be taken of all accounts that limit a unit: (account, resource) -> (left, limit)."""
 
-    left: dict[tuple[str, str], tuple[int, int]]
+    left: dict[tuple[Account, str], tuple[int, int]]
     spent: Counter[str] = field(default_factory=Counter)
 
     def spend(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
         """Take *amounts*, or say of what there is too little; then nothing is taken."""
         over = self.lacks(amounts)
         if not over:
-            for (queue, resource), (left, limit) in self.left.items():
-                self.left[queue, resource] = left - amounts.get(resource, 0), limit
+            for (account, resource), (left, limit) in self.left.items():
+                self.left[account, resource] = left - amounts.get(resource, 0), limit
             self.spent.update(amounts)
         return over
 
     def lacks(self, amounts: Mapping[str, int]) -> tuple[Over, ...]:
-        """Of what there is too little for *amounts*, queue by queue."""
+        """Of what there is too little for *amounts*, account by account."""
         return tuple(
-            Over(queue, resource, amounts[resource], max(left, 0), limit, self.spent[resource])
-            for (queue, resource), (left, limit) in self.left.items()
+            Over(account, resource, amounts[resource], max(left, 0), limit, self.spent[resource])
+            for (account, resource), (left, limit) in self.left.items()
             if amounts.get(resource, 0) > max(left, 0)
         )
 
-    def free(self, queue: str, amounts: Mapping[str, int]) -> None:
-        """*amounts* are held of *queue* no more."""
+    def free(self, account: Account, amounts: Mapping[str, int]) -> None:
+        """*amounts* are held of *account* no more."""
         for resource, amount in amounts.items():
-            if (queue, resource) in self.left:
-                left, limit = self.left[queue, resource]
-                self.left[queue, resource] = left + amount, limit
+            if (account, resource) in self.left:
+                left, limit = self.left[account, resource]
+                self.left[account, resource] = left + amount, limit
 
     def copy(self) -> "Budget":
         """The same, to be spent apart."""
         return Budget(dict(self.left))
 
 
-def budget(queues: Iterable[QueueSpec], held: Mapping[str, Mapping[str, int]]) -> Budget | None:
-    """What is left of *queues*, one and those above it, which *held* so much with those below them; None: no limit."""
+def budget(limited: Iterable[Limited]) -> Budget | None:
+    """What is left of all of *limited*; None: no limit."""
     left = {
-        (queue.name, resource): (limit - held.get(queue.name, {}).get(resource, 0), limit)
-        for queue in queues
-        for resource, limit in queue.capability.items()
+        (one.account, resource): (limit - one.held.get(resource, 0), limit)
+        for one in limited
+        for resource, limit in one.limits.items()
     }
     return Budget(left) if left else None

@@ -14,7 +14,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on
-from core.placing.fairness import Budget, Over, taken
+from core.placing.fairness import Account, Budget, Over, taken
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
 
@@ -34,14 +34,14 @@ class Member:
 class Together:
     """All of a unit that decides whether it fits: units that ask the same are refused alike.
 
-    members: (task, shape, how many). held, task_minimums: (task, how many). queue: whose room limits it, or "".
+    members: (task, shape, how many). held, task_minimums: (task, how many). limits: the accounts that limit it.
     """
 
     members: frozenset[tuple[str, Shape, int]]
     min_member: int
     task_minimums: frozenset[tuple[str, int]]
     held: frozenset[tuple[str, int]]
-    queue: str = ""
+    limits: tuple[Account, ...] = ()
 
     @property
     def shapes(self) -> frozenset[Shape]:
@@ -90,15 +90,15 @@ class Unit:
                 rest.append(one)
         return found + rest[: max(self.needed - len(found), 0)]
 
-    def together(self, queue: str = "") -> Together:
-        """What it asks; *queue*: the one that limits it, or ""."""
+    def together(self, limits: tuple[Account, ...] = ()) -> Together:
+        """What it asks; *limits*: the accounts that limit it."""
         counts = Counter((one.task, one.shape) for one in self.members)
         return Together(
             members=frozenset((task, shape, many) for (task, shape), many in counts.items()),
             min_member=self.min_member,
             task_minimums=frozenset(self.task_minimums.items()),
             held=frozenset((task, many) for task, many in self.held.items() if many),
-            queue=queue,
+            limits=limits,
         )
 
 
@@ -117,7 +117,7 @@ class Refused:
 
     held: how many are on a node already. parts: those of which not all fit. placements: where those that fit would be,
     of which none is promised; what keeps out one more is asked of a ledger in which they are. over: what the first of
-    those that fit a node was too much of for its queue.
+    those that fit a node was too much of for its queue or namespace.
     """
 
     unit: Unit
@@ -170,7 +170,7 @@ def place(
         candidates: where each member goes.
         unit: what is to be placed.
         passed_over: the nodes that are left out for a shape.
-        budget: what its queue has left; None if that is not limited. It is not changed.
+        budget: what its queue and namespace have left; None if that is not limited. It is not changed.
 
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
@@ -191,7 +191,7 @@ def place(
 
 
 def _over_in_all(ledger: Ledger, unit: Unit, budget: Budget | None) -> tuple[Over, ...]:
-    """What its queue has too little left of for the minimum, wherever that went; of members that differ () always."""
+    """Of what too little is left for the minimum, wherever that went; () always of members that differ."""
     if budget is None or len({one.shape for one in unit.members}) != 1:
         return ()
     one = unit.members[0]
@@ -278,7 +278,7 @@ class _Attempt:
         return True
 
     def _is_over(self, pod: Pod, placement: Placement) -> bool:
-        """Whether the queue has too little left for *placement*; if not, it is spent."""
+        """Whether queue or namespace has too little left for *placement*; if not, it is spent."""
         if self._budget is None:
             return False
         over = self._budget.spend(taken(self._ledger, pod, placement.dialect, placement.assignment))

@@ -299,5 +299,9 @@ class Metering(Protocol[AssignmentT_contra]):
     """What a dialect adds of whose resources a pod names what it wants of each card; of all others, sums are known."""
 
     def metered(self, assignment: AssignmentT_contra, tables: Tables) -> Mapping[str, int]:
-        """What *assignment* takes of these resources in all, in their units: what queues count."""
+        """What *assignment* takes of these resources in all, in their units: what queues and quotas count."""
+        ...
+
+    def budgeted(self, tables: Tables) -> Sequence[str]:
+        """Those of these resources of which a ResourceQuota says, under ``limits.``, how much a namespace may have."""
         ...

@@ -74,3 +74,20 @@ def _is_extended(key: str) -> bool:
 
 
 decode_quota: Final = reading.reader("ResourceQuota", QuotaObject, quota_of)
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta
+
+
+_decode_head: Final = reading.reader("ResourceQuota", _Head, lambda found: found)
+
+
+def salvage_quota(text: bytes) -> ResourceQuota:
+    """A ResourceQuota that `decode_quota` cannot read: it is there, and says nothing.
+
+    Raises:
+        InvalidRequestError: not even its name can be read.
+    """
+    meta = _decode_head(text).metadata
+    return ResourceQuota(meta.namespace, meta.name, {}, {})

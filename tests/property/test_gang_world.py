@@ -1,5 +1,6 @@
 """A small part of `scripts/twin --gangs`: groups, queues and failures against what pods and nodes alone say."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,18 @@ def test_gangs_are_whole_queues_are_kept_and_nobody_waits_who_fits(seed):
             world.settle()
         assert world.faults == []
     assert min(world.counts[name] for name in ("answer", "take_pod", "gangs placed", "waiting")) > 0
+
+
+def test_pods_wait_for_quotas_and_for_queues():
+    counts = Counter[str]()
+    for seed in range(3):
+        world = GangWorld(f"quotas {seed}")
+        for _ in range(300):
+            world.step()
+        world.settle()
+        assert world.faults == []
+        counts += world.counts
+    assert min(counts["waiting for a quota"], counts["waiting for a queue"]) > 0
 
 
 def lived(seed, until):
@@ -44,12 +57,21 @@ def test_a_queue_that_holds_too_much_is_seen():
     assert any("queue small holds more" in text for text in world.faults)
 
 
+def test_a_namespace_that_holds_too_much_is_seen():
+    world = lived("quota", lambda world: world._limited_mib() > 0)
+    world.broken.clear()
+    world.quotas["a"] = 0
+    world.look()
+    assert any("are held under quotas" in text for text in world.faults)
+
+
 def test_who_waits_and_fits_is_seen():
-    world = lived("waits", lambda world: len(world.nodes) > 3 and world.counts["gangs placed"] > 50)
+    world = lived("waits 4", lambda world: len(world.nodes) > 3 and world.counts["gangs placed"] > 50)
     world.settle()
     for name in list(world.nodes):
         world.nodes[name] = replace(world.nodes[name], allocatable={"cpu": "99", "volcano.sh/vgpu-number": "990"})
     world.faults.clear()
+    world.quotas.clear()
     for _ in range(20):
         world.add_pods()
     world.look_at_waiting()

@@ -415,6 +415,7 @@ EXPECTED_RIGHTS = {
         ("", "pods", "get"), ("", "pods", "list"), ("", "pods", "watch"), ("", "pods", "patch"),
         ("", "pods/status", "patch"), ("", "pods/binding", "create"),
         ("", "namespaces", "list"), ("", "namespaces", "watch"),
+        ("", "resourcequotas", "list"), ("", "resourcequotas", "watch"),
         ("", "persistentvolumeclaims", "list"), ("", "persistentvolumeclaims", "watch"),
         ("", "persistentvolumeclaims", "patch"), ("", "persistentvolumes", "patch"),
         ("", "persistentvolumes", "list"), ("", "persistentvolumes", "watch"),

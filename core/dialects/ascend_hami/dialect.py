@@ -168,6 +168,10 @@ class AscendHami(
         chip = next((one for one in tables.ascend.chips if one.common_word == assignment.word), None)
         return {} if chip is None else {chip.memory_resource: sum([one.memory_mib for one in assignment.entries])}
 
+    def budgeted(self, tables: Tables) -> tuple[str, ...]:
+        """The memory of each type of chip."""
+        return tuple(chip.memory_resource for chip in tables.ascend.chips)
+
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""
         del tables

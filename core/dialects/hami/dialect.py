@@ -182,13 +182,20 @@ class Hami(
         return usage.tally(cards)
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """Memory and cores on all cards, at the pod's peak; a percentage counts as the memory that it comes to."""
+        """Memory and cores on all cards, at the pod's peak; a percentage counts as the memory that it comes to.
+
+        A part of a unit counts as a whole one: no quota is passed by what many pods were let off.
+        """
         table = tables.hami
         return {
-            table.memory_resource: sum([one.memory for one in assignment.charges]) // table.memory_factor,
+            table.memory_resource: -(-sum([one.memory for one in assignment.charges]) // table.memory_factor),
             table.cores_resource: sum([one.cores for one in assignment.charges]),
             table.percentage_resource: 0,
         }
+
+    def budgeted(self, tables: Tables) -> tuple[str, ...]:
+        """Memory and cores, as HAMi's scheduler counts them (5.4)."""
+        return tables.hami.memory_resource, tables.hami.cores_resource
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
         """What the Binding must carry."""

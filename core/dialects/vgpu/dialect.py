@@ -260,6 +260,10 @@ class Vgpu(
         }
         return found | ({table.percentage_resource: 0} if table.percentage_resource else {})
 
+    def budgeted(self, tables: Tables) -> tuple[str, ...]:
+        """Memory and cores."""
+        return tables.vgpu.memory_resource, tables.vgpu.cores_resource
+
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
         """What each entry holds of its card, for people."""
         return usage.described(assignment, cards)

@@ -1,8 +1,8 @@
 """Groups, queues and single pods through everything that goes wrong with them, judged from pods and nodes alone.
 
 What must hold is added up here from objects and Bindings, by arithmetic of its own: cards and cpu are never promised
-twice, a gang has its minimum or nothing unless something was taken from it, no queue is over its capability, and once
-nothing moves, whoever waits does not fit.
+twice, a gang has its minimum or nothing unless something was taken from it, no queue is over its capability, no
+namespace over its ResourceQuotas, and once nothing moves, whoever waits does not fit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from controller.actions import Bind
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Phase, Pod
+from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
 
 CARD_MIB: Final = 10_000
@@ -24,15 +25,18 @@ IDS: Final = "volcano.sh/vgpu-ids-new"
 # Of "within" the other two are limits too: it is below "small".
 QUEUES: Final = ("small", "within", "open")
 _ABOVE: Final = {"small": ("small",), "within": ("within", "small"), "open": ("open",)}
+# Of these the first alone has quotas, at times.
+NAMESPACES: Final = ("team", "default")
 _MOST_PODS: Final = 40
 _AFTER_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Asked:
-    """What one pod wants: whole cards and cpus, of which group, "" = none."""
+    """What one pod wants: whole cards and cpus, of which group, "" = none; in which namespace."""
 
     group: str
+    namespace: str
     cards: int
     cpu: int
 
@@ -48,6 +52,8 @@ class GangWorld:
         # Groups that the owner has not been shown yet: whoever is of one waits for that, whatever fits.
         self.unseen: Final[set[str]] = set()
         self.limits: Final = {"small": {NUMBER: 4, "cpu": 9000}, "within": {"cpu": 5000}, "open": {}}
+        # MiB of cards' memory in all that quotas leave the first of the namespaces, by quota.
+        self.quotas: Final[dict[str, int]] = {}
         self.shares: Final = {name: QueueSpec(name=name) for name in QUEUES}
         # In some lives nodes are kept free for who waits long.
         self.keep_free_for_s: Final = self.chance.choice((0.0, 20.0))
@@ -69,8 +75,8 @@ class GangWorld:
         """One thing happens; then the owner decides, and all is looked at."""
         act = self.chance.choices(
             (self.add_pods, self.take_pod, self.end_pod, self.answer, self.add_node, self.take_node, self.change_group,
-             self.change_queue, self.restart, self.wait),
-            (30, 8, 6, 40, 2, 1, 3, 2, 1, 12),
+             self.change_queue, self.change_quota, self.restart, self.wait),
+            (30, 8, 6, 40, 2, 1, 3, 2, 2, 1, 12),
         )[0]  # fmt: skip
         self.counts[act.__name__] += 1
         act()
@@ -85,18 +91,21 @@ class GangWorld:
         group = self.chance.choice(("", "", *self.specs, *self.specs)) or ""
         if not group and self.chance.random() < 0.4:
             group = self._new_group()
+        namespace = self.specs[group].key.namespace if group else self.chance.choice(NAMESPACES)
         for _ in range(self.chance.randint(1, 4) if group else 1):
             self.number += 1
             name, cards = f"p{self.number}", self.chance.choice((0, 1, 1, 1, 2))
-            asked = self.asked[name] = Asked(group, cards, self.chance.choice((1, 1, 2)))
+            asked = self.asked[name] = Asked(group, namespace, cards, self.chance.choice((1, 1, 2)))
             limits = {"cpu": str(asked.cpu)} | ({NUMBER: str(cards), MEMORY: str(CARD_MIB)} if cards else {})
             annotations = {GROUP: group} if group else {}
-            self.world.adds(pod(name, limits=limits, annotations=annotations, priority=self.chance.choice((0, 0, 5))))
+            priority = self.chance.choice((0, 0, 5))
+            made = pod(name, limits=limits, annotations=annotations, priority=priority, namespace=namespace)
+            self.world.adds(made)
 
     def _new_group(self) -> str:
         self.number += 1
         name = f"g{self.number}"
-        key = GroupKey(GroupKind.VOLCANO, "default", name)
+        key = GroupKey(GroupKind.VOLCANO, self.chance.choice(NAMESPACES), name)
         least, queue = self.chance.choice((1, 2, 2, 3, 4)), self.chance.choice(QUEUES)
         self.specs[name] = GroupSpec(
             key=key, uid=f"uid-{name}", resource_version=str(self.number), min_member=least, queue=queue
@@ -205,6 +214,19 @@ class GangWorld:
         self.number += 1
         self.world.owner.groups.queue_changed(self._queue(name))
 
+    def change_quota(self) -> None:
+        """A quota comes, goes or is another one."""
+        name, cards = self.chance.choice("ab"), self.chance.choice((None, 0, 2, 5, 9))
+        quotas = self.world.owner.planner.state.books.quotas
+        if cards is None:
+            self.quotas.pop(name, None)
+            quotas.gone(_quota(name, 0))
+            return
+        if cards * CARD_MIB < self.quotas.get(name, cards * CARD_MIB + 1):
+            self.broken.add("quotas")
+        self.quotas[name] = cards * CARD_MIB
+        quotas.changed(_quota(name, self.quotas[name]))
+
     def restart(self) -> None:
         """Another process begins with what the API server has; what was sent and not answered was not written."""
         for one in self.world.pods.values():
@@ -213,6 +235,7 @@ class GangWorld:
         before = self.world
         self.world = World(*self.nodes.values(), keep_free_after_s=_AFTER_S, keep_free_for_s=self.keep_free_for_s)
         self.world.version, self.world.now_s = before.version, before.now_s
+        self.world.owner.planner.state.books.quotas.replaced([_quota(*one) for one in self.quotas.items()])
         shown = sorted(before.pods.values(), key=lambda _: self.chance.random())
         if self.chance.random() < 0.5:
             self._show_groups()
@@ -276,6 +299,24 @@ class GangWorld:
                 self.broken.discard(f"queue {name}")
             elif f"queue {name}" not in self.broken:
                 self.faults.append(f"queue {name} holds more than it may: {over}")
+
+        if self._limited_mib() <= min(self.quotas.values(), default=self._limited_mib()):
+            self.broken.discard("quotas")
+        elif "quotas" not in self.broken:
+            self.faults.append(f"{self._limited_mib()} MiB are held under quotas of {self.quotas}")
+
+    def _limited_mib(self) -> int:
+        """What the pods of the namespace with quotas hold of cards' memory."""
+        return sum(
+            self.asked[one.name].cards * CARD_MIB
+            for one in self.world.pods.values()
+            if one.namespace == NAMESPACES[0] and self._node_of(one)
+        )
+
+    def _quotas_take(self, asked: Asked, count: int) -> bool:
+        if asked.namespace != NAMESPACES[0] or not asked.cards or not self.quotas:
+            return True
+        return self._limited_mib() + asked.cards * CARD_MIB * count <= min(self.quotas.values())
 
     def _queued(self) -> Counter[tuple[str, str]]:
         """What each queue holds with those below it, by queue and resource."""
@@ -357,8 +398,15 @@ class GangWorld:
             if spec is not None and not self._queue_takes(spec.queue, asked, needed):
                 self.counts["waiting for a queue"] += 1
                 continue
+            if not self._quotas_take(asked, needed):
+                self.counts["waiting for a quota"] += 1
+                continue
             if min(room, len(some)) >= needed:
                 self.faults.append(f"{name} waits for {needed} of {asked}, and {room} fit")
+
+
+def _quota(name: str, mib: int) -> ResourceQuota:
+    return ResourceQuota(NAMESPACES[0], name, {f"limits.{MEMORY}": mib, "requests.cpu": 1}, {})
 
 
 def _times(cards: int, cpu: int, asked: Asked) -> int:

@@ -7,6 +7,7 @@ import pytest
 from controller.inbox import Inbox
 from controller.reporting.preview import LIMIT_S, preview
 from core.settings import DialectName, Settings, Tables
+from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node
 
 pytestmark = pytest.mark.looptime
@@ -38,6 +39,16 @@ async def test_previews_leave_nothing_with_the_planner():
         answer = await preview(world.owner, inbox, unasked, tolerating(number))
         assert answer["state"] == "fits"
     assert world.owner.planner.search.candidates.remembered == before
+
+
+async def test_a_preview_tells_what_the_namespace_has_left():
+    world = World(node("n1"))
+    quota = ResourceQuota("default", "q", {f"limits.{MEMORY}": 999}, {})
+    world.owner.planner.state.books.quotas.replaced([quota])
+    inbox = Inbox(asyncio.get_running_loop().time)
+    answer = await preview(world.owner, inbox, unasked, json.dumps(ASKED).encode())
+    assert (answer["state"], answer["code"]) == ("waits", "CS532")
+    assert f"1000 {MEMORY} asked, 999 of 999 left" in answer["text"]
 
 
 async def test_a_preview_of_a_large_cluster_ends_in_time_and_says_so():

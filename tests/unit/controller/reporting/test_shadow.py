@@ -11,6 +11,7 @@ from controller.reporting.work import Work
 from core.explaining import explain
 from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
 from core.model import NodeName
+from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import START_UNIX_S, World, node, on, pod
 
 ADMITTED = GroupStatus(phase=GroupPhase.INQUEUE)
@@ -156,6 +157,14 @@ async def test_a_queue_gives_no_more_than_it_has_in_one_round():
     )
     world.adds(*(asks(key.name, annotations={"scheduling.k8s.io/group-name": key.name}) for key in keys))
     assert sorted((await world.judged()).values()) == ["CS530", "n1", "n1"]
+
+
+async def test_a_namespace_gives_no_more_than_its_quota_in_one_round():
+    world = Beside(node("n1"))
+    hard = {"limits.volcano.sh/vgpu-memory": 2500}
+    world.owner.planner.state.books.quotas.replaced([ResourceQuota("default", "q", hard, {})])
+    world.adds(*(asks(name) for name in "abc"))
+    assert sorted((await world.judged()).values()) == ["CS532", "n1", "n1"]
 
 
 async def test_no_more_are_judged_than_there_is_room_for_and_the_rest_is_counted():

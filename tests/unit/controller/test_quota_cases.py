@@ -1,0 +1,172 @@
+"""ResourceQuotas in HAMi's spelling hold a namespace: who is over waits, is told the remainder, and goes on later."""
+
+import json
+
+import pytest
+
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.model import Container
+from core.waiting import Cause
+from core.wire.quotas import ResourceQuota
+from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
+
+HAMI, HAMI_MEMORY, PERCENTAGE = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+GROUP = "scheduling.k8s.io/group-name"
+
+
+def quota(hard, *, name="q", namespace="default", scoped=False):
+    return ResourceQuota(namespace, name, hard, {}, scoped)
+
+
+def limits(resource, amount, **fields):
+    return quota({f"limits.{resource}": amount}, **fields)
+
+
+def hami_node(name, *, cards=2, memory=10_000):
+    card = {"count": 10, "devmem": memory, "devcore": 100, "type": "NVIDIA A100", "mode": "hami-core", "health": True}
+    register = [{"id": f"{name}-{at}", "index": at, **card} for at in range(cards)]
+    have = {HAMI: str(10 * cards), "cpu": "64", "memory": "256Gi", "pods": "110"}
+    annotations = {"hami.io/node-nvidia-register": json.dumps(register)}
+    return node(name, annotations=annotations, capacity=have, allocatable=have)
+
+
+def world(*nodes, quotas):
+    made = World(*nodes)
+    made.owner.planner.state.books.quotas.replaced(quotas)
+    return made
+
+
+def held(made):
+    return sorted(one.name for one in made.pods.values() if made.ledger.node_of(one.uid) and not one.finished)
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "told"),
+    [
+        ({NUMBER: "2", MEMORY: "1000"}, (MEMORY, 3000), f"2000 {MEMORY} asked, 1000 of 3000 left"),
+        ({NUMBER: "2", MEMORY: "1", CORES: "30"}, (CORES, 100), f"60 {CORES} asked, 40 of 100 left"),
+        ({HAMI: "2", HAMI_MEMORY: "2000"}, (HAMI_MEMORY, 7999), f"4000 {HAMI_MEMORY} asked, 3999 of 7999 left"),
+        ({HAMI: "1", PERCENTAGE: "30"}, (HAMI_MEMORY, 5000), f"3000 {HAMI_MEMORY} asked, 2000 of 5000 left"),
+        (
+            {HAMI: "1", HAMI_MEMORY: "1", "nvidia.com/gpucores": "60"},
+            ("nvidia.com/gpucores", 100),
+            "60 nvidia.com/gpucores asked, 40 of 100 left",
+        ),
+    ],
+    ids=["memory-times-cards", "cores-times-cards", "hami-times-cards", "hami-percentage", "hami-cores"],
+)
+def test_what_cards_give_is_counted_and_the_remainder_is_told(asked, limit, told):
+    made = world(node("n1", cards=4), hami_node("n2", cards=4), quotas=[limits(*limit)])
+    made.adds(pod("a", limits=asked), pod("b", limits=asked))
+    made.plan()
+    assert held(made) == ["a"]
+    wait = made.wait("b")
+    assert wait.cause is Cause.WAITING_FOR_QUOTA
+    assert f"ResourceQuota q of namespace default has no room for it: {told}; ask for less" in wait.text
+
+
+def test_the_peak_of_init_containers_counts_and_no_more():
+    asked = {HAMI: "1", HAMI_MEMORY: "2000"}
+    initial = Container(name="init", limits=asked | {HAMI_MEMORY: "3000"}, requests=asked)
+    made = world(hami_node("n1", cards=1), quotas=[limits(HAMI_MEMORY, 3000)])
+    made.adds(pod("a", limits=asked, init_containers=(initial,)))
+    made.plan()
+    assert held(made) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        limits(MEMORY, 1, namespace="other"),
+        limits(MEMORY, 1, scoped=True),
+        limits(NUMBER, 1),
+        quota({f"requests.{MEMORY}": 1, MEMORY: 1, "limits.cpu": 1}),
+    ],
+    ids=["another namespace", "scopes", "a count, which HAMi does not hold either", "other spellings"],
+)
+def test_what_is_not_for_us_to_hold_holds_nobody(one):
+    made = world(node("n1", cards=4), quotas=[one])
+    made.adds(pod("a", number=2))
+    made.plan()
+    assert held(made) == ["a"]
+
+
+def test_of_several_quotas_the_smallest_holds_and_what_goes_is_no_limit_any_more():
+    small, large = limits(MEMORY, 1000, name="small"), limits(MEMORY, 3000, name="large")
+    made = world(node("n1", cards=4), quotas=[small, large])
+    made.adds(*[pod(name) for name in "abcd"])
+    made.plan()
+    assert held(made) == ["a"]
+    assert "ResourceQuota small of namespace default" in made.wait("b").text
+    quotas = made.owner.planner.state.books.quotas
+    quotas.gone(small)
+    made.passes(1.0)
+    assert held(made) == ["a", "b", "c"]
+    quotas.replaced([])
+    made.passes(1.0)
+    assert held(made) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("ends", ["gone", "raised"])
+def test_who_waits_is_asked_again_when_others_end_or_the_quota_is_raised(ends):
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 1000)])
+    made.adds(pod("a"), pod("b"))
+    made.plan()
+    if ends == "gone":
+        made.gone("a")
+    else:
+        made.owner.planner.state.books.quotas.changed(limits(MEMORY, 2000))
+    made.passes(1.0)
+    assert "b" in held(made)
+
+
+def test_an_explicit_zero_lets_nobody_in_who_asks_for_it():
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 0)])
+    made.adds(pod("a"), pod("plain", limits={"cpu": "1"}))
+    made.plan()
+    assert held(made) == ["plain"]
+
+
+def test_what_is_bound_counts_whoever_bound_it_and_before_there_was_a_quota():
+    made = world(hami_node("n1"), quotas=[])
+    by_hami = {"hami.io/vgpu-devices-allocated": "n1-0,NVIDIA,4000,0:;", "hami.io/vgpu-node": "n1"}
+    asked = {HAMI: "1", HAMI_MEMORY: "4000"}
+    theirs = pod("theirs", limits=asked, node_name="n1", annotations=by_hami, scheduler_name="hami-scheduler")
+    made.adds(theirs)
+    made.plan()
+    made.owner.planner.state.books.quotas.changed(limits(HAMI_MEMORY, 6000))
+    made.adds(pod("ours", limits=asked))
+    made.plan()
+    assert held(made) == ["theirs"]
+    assert "4000 nvidia.com/gpumem asked, 2000 of 6000 left" in made.wait("ours").text
+    made.gone("theirs")
+    made.passes(1.0)
+    assert held(made) == ["ours"]
+
+
+def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
+    key = GroupKey(GroupKind.VOLCANO, "default", "g")
+    spec = GroupSpec(key=key, uid="u", resource_version="1", min_member=3, queue="all")
+    made = world(node("n1", cards=8), quotas=[limits(MEMORY, 2000)])
+    made.groups_are(spec, queues=[QueueSpec(name="all", capability={NUMBER: 8})])
+    made.adds(*[pod(f"g{at}", annotations={GROUP: "g"}) for at in range(3)])
+    made.plan()
+    assert held(made) == []
+    assert f"3000 {MEMORY} asked, 2000 of 2000 left" in made.wait("g0").text
+    made.owner.planner.state.books.quotas.changed(limits(MEMORY, 3000))
+    made.passes(1.0)
+    assert held(made) == ["g0", "g1", "g2"]
+
+
+def test_of_one_shape_those_of_other_namespaces_go_on():
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 0)])
+    made.adds(pod("a"), pod("b", namespace="free"))
+    made.plan()
+    assert held(made) == ["b"]
+
+
+def test_a_namespace_without_a_quota_on_cards_has_no_sums():
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 9000, namespace="other")])
+    made.adds(*[pod(name) for name in "abc"])
+    made.plan()
+    assert made.owner.planner.state.books._of_namespace == {}
