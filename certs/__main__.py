@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from certs.cluster import Kept, keep
+from certs.figures import Figures
 from certs.files import ensure, publish, read, why_not_written
-from certs.keeper import Keeper
+from certs.keeper import Keeper, told_of
 from certs.options import Ensure, EnsureInCluster, Run, Status, parse
-from certs.pair import describe, judge
+from certs.pair import describe, judge, judge_authority
 from core.errors import ConfigError
+from core.names import CERTIFICATES_KEPT
 from kube.calls import Calls
+from kube.condition import OwnCondition
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, CredentialsError, UndecodableError
 from kube.transport import Transport
+from runtime.figures import ServingFigures
+from runtime.process import configure_log
+from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 
 # What a shell shows of a process that SIGINT ended.
 _INTERRUPTED: Final = 128 + 2
@@ -70,7 +76,7 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
         return 2
     try:
         kept = asyncio.run(_keep(options, environ, now))
-        copied = options.directory is not None and publish(options.directory, kept.stored)
+        copied = options.directory is not None and publish(options.directory, kept.pairs[0].stored)
     except (ApiError, CredentialsError, UndecodableError) as e:
         _tell(str(e))
         return 1
@@ -78,25 +84,33 @@ def _ensure_in_cluster(options: EnsureInCluster, environ: Mapping[str, str], now
         _tell(why_not_written(options.directory or Path(), e))
         return 1
     for name in kept.patched:
-        print(f"{name}: trusts the Secret's authority now")
-    if kept.written:
-        signer = "a new authority" if kept.new_authority else "the authority that was there"
-        print(f"Secret {place.namespace}/{place.secret}: was {kept.found.text}; made a new pair, signed by {signer}")
+        print(f"{name}: trusts the authority now")
+    for one in kept.secrets:
+        if line := told_of(one, place.namespace):
+            print(line)
     if copied:
         print(f"{options.directory}: copied from the Secret")
-    stands = judge(kept.stored, now, options.wanted.dns_names, options.wanted.ip_addresses)
-    print(f"Secret {place.namespace}/{place.secret}: {stands.text}")
-    for problem in kept.problems:
+    verdicts = [judge_authority(kept.authority.stored, now)]
+    for pair, one in zip(place.pairs, kept.pairs, strict=True):
+        verdicts.append(judge(one.stored, now, pair.wanted.dns_names, pair.wanted.ip_addresses))
+    for one, verdict in zip(kept.secrets, verdicts, strict=True):
+        print(f"Secret {place.namespace}/{one.secret}: {verdict.text}")
+    for problem in kept.problems.values():
         _tell(problem)
-    return 0 if stands.serves and not kept.problems else 1
+    return 0 if all(verdict.serves for verdict in verdicts) and not kept.problems else 1
 
 
 def _run(options: Run, environ: Mapping[str, str]) -> int:
     if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
         _tell(mistake)
         return 2
+    configure_log()
     try:
         asyncio.run(_keep_on(options, environ))
+    except ConfigError as e:
+        for problem in e.problems:
+            _tell(problem)
+        return 2
     except CredentialsError as e:
         _tell(str(e))
         return 1
@@ -109,25 +123,34 @@ async def _keep_on(options: Run, environ: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    figures = Figures(_clock)
+    port = HttpListener("plain", figures.answer, max_connections=MAX_PLAIN_CONNECTIONS)
+    figures.registry.register(ServingFigures((port,)))
     source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
-    async with Transport(source, user_agent="cardshare-certs") as transport, asyncio.TaskGroup() as tasks:
-        keeper = Keeper(
-            Calls(transport),
-            options.place,
-            options.wanted,
-            every_s=options.every_s,
-            clock=lambda: datetime.now(UTC),
-            tell=_tell,
-        )
-        running = tasks.create_task(keeper.run(), name="keep")
-        await stop.wait()
-        running.cancel()
+    await port.start(options.metrics_listen, "--metrics-listen")
+    try:
+        async with Transport(source, user_agent="cardshare-certs") as transport, asyncio.TaskGroup() as tasks:
+            calls = Calls(transport)
+            keeper = Keeper(calls, options.place, figures, every_s=options.every_s, clock=_clock, tell=_tell)
+            running = [tasks.create_task(keeper.run(), name="keep")]
+            if options.pod is not None:
+                told = OwnCondition(calls, options.pod, CERTIFICATES_KEPT, figures.verdict)
+                running.append(tasks.create_task(told.run(), name="condition"))
+            await stop.wait()
+            for one in running:
+                one.cancel()
+    finally:
+        await port.stop(1.0)
+
+
+def _clock() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _keep(options: EnsureInCluster, environ: Mapping[str, str], now: datetime) -> Kept:
     source = choose_source(kubeconfig=options.kubeconfig, environ=environ)
     async with Transport(source, user_agent="cardshare-certs") as transport:
-        return await keep(Calls(transport), options.place, options.wanted, now, rotate=options.rotate, tell=_tell)
+        return await keep(Calls(transport), options.place, now, rotate=options.rotate, tell=_tell)
 
 
 def _tell(line: str) -> None:

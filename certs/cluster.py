@@ -1,30 +1,36 @@
-"""Keeps the pair in a Secret, and the webhook configurations' caBundle trusting it, through the API server.
+"""Keeps authority and pairs in Secrets, and the webhook configurations' caBundle trusting them, through the API server.
 
-The order is what keeps admission calls from failing: first every bundle trusts the old and the new authority, then the
-leaf changes. Any number may run this at a time, and each may die anywhere: the next run goes on from what is there.
+The authority, with the key that signs, has a Secret of its own, and so has each pair: who serves reads its pair alone.
+The order is what keeps admission calls from failing: the authority is stored, then every bundle trusts the old and the
+new one, then the leaves change. Any number may run this at a time, and each may die anywhere: the next run goes on from
+what is there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from functools import cache
-from typing import Final, Protocol
-from urllib.parse import quote, urlsplit
+from typing import Final
 
-import msgspec
-
-from certs.files import CA_FILE, CA_KEY_FILE, CERT_FILE, KEY_FILE
-from certs.pair import PairVerdict, State, Stored, Wanted, authority_due, judge, merged_bundle, renewed
-from kube.calls import JSON_PATCH, MERGE_PATCH, Body
-from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
-
-_CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
-_KINDS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+from certs.bundles import Callee, trust
+from certs.pair import (
+    PairVerdict,
+    State,
+    Stored,
+    Wanted,
+    is_issued_by_signer,
+    judge,
+    judge_authority,
+    signed,
+    signer_of,
+    succeeded,
+)
+from certs.secrets import ClusterCalls, Found, fetch, store
+from kube.errors import ApiConflictError, ApiError
 
 _ATTEMPTS: Final = 6
 _FIRST_PAUSE_S: Final = 0.2
@@ -34,40 +40,57 @@ SETTLE_S: Final = 3.0
 
 _UNPROCESSABLE: Final = 422
 
-_MANAGER: Final = "cardshare-certs"
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A Secret with a serving pair, and what that is to be."""
 
-class ClusterCalls(Protocol):
-    """What of `kube.calls.Calls` is needed here."""
-
-    async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """See `Calls.get_raw`."""
-        ...
-
-    async def apply(self, path: str, value: Body, *, manager: str) -> bytes:
-        """See `Calls.apply`."""
-        ...
-
-    async def patch(self, path: str, changes: Body, *, content_type: str = MERGE_PATCH, dry_run: bool = False) -> bytes:
-        """See `Calls.patch`."""
-        ...
+    secret: str
+    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the pair is kept, and who is to trust it.
+    """Where authority and pairs are kept, and who is to trust them.
 
     Attributes:
-        namespace: the Secret's, and the Service's.
-        secret: the Secret's name.
-        service: the Service's name, as webhook configurations name it; "" where they name URLs only.
+        namespace: the Secrets', and the Service's.
+        authority: name of the Secret with the authority and its key.
+        pairs: those that the authority signs, at least one; the webhook's first.
+        service: the webhook's Service, as webhook configurations name it; "" where they name URLs only.
         webhooks: names of webhook configurations, mutating, validating or both.
     """
 
     namespace: str
-    secret: str
+    authority: str
+    pairs: tuple[Pair, ...]
     service: str = ""
     webhooks: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of all Secrets, the authority's first."""
+        return (self.authority, *(pair.secret for pair in self.pairs))
+
+
+class Done(StrEnum):
+    """What was done with a Secret."""
+
+    KEPT = "kept"
+    MADE = "made"
+    PUT_BACK = "put_back"
+    TAKEN_OVER = "taken_over"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A Secret: how it was found, what it holds now, and what was done with it."""
+
+    secret: str
+    found: PairVerdict
+    stored: Stored
+    done: Done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,119 +98,85 @@ class Kept:
     """What `keep` found and left.
 
     Attributes:
-        found: how the Secret's pair stood.
-        stored: the pair that the Secret holds now.
-        written: whether the Secret was written.
-        new_authority: whether another authority signs now.
+        authority: the authority's Secret.
+        pairs: the pairs' Secrets, in the order of the place.
+        webhooks: webhook configurations that were looked at.
         patched: webhook configurations whose bundle was changed.
-        problems: a line for each webhook configuration that cannot be made to trust the pair.
+        problems: why a webhook configuration cannot be made to trust the authority, by its name.
     """
 
-    found: PairVerdict
-    stored: Stored
-    written: bool
-    new_authority: bool
+    authority: Held
+    pairs: tuple[Held, ...]
+    webhooks: tuple[str, ...]
     patched: tuple[str, ...]
-    problems: tuple[str, ...]
+    problems: dict[str, str]
+
+    @property
+    def secrets(self) -> tuple[Held, ...]:
+        """All of them, the authority's first."""
+        return (self.authority, *self.pairs)
+
+
+# What Secrets held, by their names.
+Remembered = dict[str, Stored]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What one attempt needs."""
+    """What all attempts share. made: what this run made, so that it is not made once more after an answer was lost."""
 
     calls: ClusterCalls
     place: Place
-    wanted: Wanted
     now: datetime
-    will_do: Callable[[Stored], bool]
-    renew: Callable[[Stored], Stored]
+    rotate: bool
+    remembered: Remembered
     settle: Callable[[], Awaitable[object]]
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
-class _Secret(msgspec.Struct, frozen=True, rename="camel"):
-    metadata: _Metadata
-    data: dict[str, str] | None = None
-
-
-class _Service(msgspec.Struct, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
-    service: _Service | None = None
-    url: str = ""
-    ca_bundle: str = ""
-
-
-class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    client_config: _ClientConfig
-
-
-class _Configuration(msgspec.Struct, frozen=True, rename="camel"):
-    metadata: _Metadata
-    webhooks: tuple[_Webhook, ...] | None = None
-
-
-_secret_decoder: Final = msgspec.json.Decoder(_Secret)
-_configuration_decoder: Final = msgspec.json.Decoder(_Configuration)
+    made: set[Stored] = field(default_factory=set)
 
 
 async def keep(
     calls: ClusterCalls,
     place: Place,
-    wanted: Wanted,
     now: datetime,
     *,
     rotate: bool = False,
-    remembered: Stored | None = None,
+    remembered: Remembered | None = None,
     settle_s: float = SETTLE_S,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     tell: Callable[[str], object] = lambda line: None,
 ) -> Kept:
-    """Keep a good pair in the Secret, or make one; and let every bundle trust it before it is served.
+    """Keep a good authority and good pairs in their Secrets, or make them; and let every bundle trust them before.
 
-    With *rotate* the authority and the pair are made anew, once, whatever is there. A good pair that is *remembered* is
-    put back instead of making one: it is what is served, and trusted, still. What another writer changed
-    meanwhile, or what may have been written, is read again and judged anew; *tell* takes a line before each time.
+    With *rotate* authority and pairs are made anew, once, whatever is there. What is *remembered* and good is put back
+    where a Secret lost it: it is what is served, and trusted, still. An authority whose key lies beside a pair, as
+    it did in former versions, is taken over, and the key taken out there. What another writer changed meanwhile, or
+    what may have been written, is read again and judged anew; *tell* takes a line before each time.
 
     Raises:
         ApiError: the API server refuses, or cannot be made to answer.
         UndecodableError: a webhook configuration is not what it should look like.
-        ValueError: *wanted* makes no certificate.
+        ValueError: what is wanted makes no certificate.
     """
-    # Made once for one state of the Secret: a new authority with every attempt would push those that are still
-    # served out of the bundles.
-    made: set[Stored] = set()
-
-    @cache
-    def renew(stored: Stored) -> Stored:
-        if remembered is not None and not rotate and _is_good(remembered, wanted, now):
-            return remembered
-        fresh = renewed(stored, wanted, now, new_signer=rotate)
-        made.add(fresh)
-        return fresh
-
-    def will_do(stored: Stored) -> bool:
-        # Found again after an answer that was lost, what this run made is not to be made once more.
-        return _is_good(stored, wanted, now) and (not rotate or stored in made)
-
     run = _Run(
         calls=calls,
         place=place,
-        wanted=wanted,
         now=now,
-        will_do=will_do,
-        renew=renew,
+        rotate=rotate,
+        remembered=remembered or {},
         settle=lambda: sleep(settle_s),
     )
+
+    # Made once for one state of the Secrets: a new authority with every attempt would push those that are still
+    # served out of the bundles.
+    @cache
+    def successor(ca_pems: tuple[bytes, ...]) -> Stored:
+        fresh = succeeded(ca_pems, place.pairs[0].wanted, now)
+        run.made.add(fresh)
+        return fresh
+
     for attempt in range(_ATTEMPTS):
         try:
-            return await _keep_once(run)
+            return await _keep_once(run, successor)
         except ApiError as e:
             # A failed `test` of a JSON patch is 422, not 409 (measured).
             again = e.retryable or isinstance(e, ApiConflictError) or e.status == _UNPROCESSABLE
@@ -198,143 +187,88 @@ async def keep(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _is_good(stored: Stored, wanted: Wanted, now: datetime) -> bool:
-    found = judge(stored, now, wanted.dns_names, wanted.ip_addresses)
-    return found.state is State.GOOD and not authority_due(stored, now)
-
-
-async def _keep_once(run: _Run) -> Kept:
-    stored, version = await _fetch_secret(run.calls, run.place)
-    found = judge(stored, run.now, run.wanted.dns_names, run.wanted.ip_addresses)
-    good = run.will_do(stored)
-    fresh = stored if good else run.renew(stored)
-    patched, problems = await _trust(run, fresh.ca_pem)
-    new_authority = fresh.ca_key_pem != stored.ca_key_pem
-    if not good:
-        if new_authority and stored.cert_pem and run.place.webhooks:
-            await run.settle()
-        await _store(run.calls, run.place, fresh, version)
+async def _keep_once(run: _Run, successor: Callable[[tuple[bytes, ...]], Stored]) -> Kept:
+    place = run.place
+    first, *rest = [await fetch(run.calls, place.namespace, name) for name in place.secrets]
+    authority = _authority(run, first, rest, successor)
+    if authority.done is not Done.KEPT:
+        await store(run.calls, place.namespace, first, authority.stored)
+    callee = _callee(place)
+    trusted = await trust(run.calls, place.webhooks, callee, authority.stored.ca_pem, run.now)
+    pairs = [_pair(run, pair, one, authority.stored) for pair, one in zip(place.pairs, rest, strict=True)]
+    if place.webhooks and any(_changes_signer(run, *each, authority.stored) for each in zip(rest, pairs, strict=True)):
+        await run.settle()
+    for one, pair in zip(rest, pairs, strict=True):
+        if pair.done is not Done.KEPT:
+            await store(run.calls, place.namespace, one, pair.stored)
     return Kept(
-        found=found,
-        stored=fresh,
-        written=not good,
-        new_authority=new_authority,
-        patched=patched,
-        problems=problems,
+        authority=authority,
+        pairs=tuple(pairs),
+        webhooks=place.webhooks,
+        patched=trusted.patched,
+        problems=trusted.problems,
     )
 
 
-async def _fetch_secret(calls: ClusterCalls, place: Place) -> tuple[Stored, str]:
-    """The Secret's pair and resourceVersion; where there is no such Secret, an empty one is made.
+def _authority(run: _Run, first: Found, rest: list[Found], successor: Callable[[tuple[bytes, ...]], Stored]) -> Held:
+    """The authority that is to sign: the one that is there, the one that was, one from beside a pair, or a new one."""
+    found = judge_authority(first.stored, run.now)
 
-    By an apply: the right to create is held to the Secret's name then, and one that others made meanwhile stays.
-    """
-    try:
-        answer = await calls.get_raw(_secret_path(place))
-    except ApiNotFoundError:
-        labels = {"app.kubernetes.io/managed-by": "cardshare"}
-        metadata = {"name": place.secret, "namespace": place.namespace, "labels": labels}
-        empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
-        answer = await calls.apply(_secret_path(place), empty, manager=_MANAGER)
-    try:
-        secret = _secret_decoder.decode(answer)
-    except msgspec.MsgspecError as e:
-        raise UndecodableError(f"Secret {place.namespace}/{place.secret} cannot be read: {e}") from None
-    complaints: list[str] = []
-    data = secret.data or {}
-    stored = Stored(
-        cert_pem=_decoded(data, CERT_FILE, complaints),
-        key_pem=_decoded(data, KEY_FILE, complaints),
-        ca_pem=_decoded(data, CA_FILE, complaints),
-        ca_key_pem=_decoded(data, CA_KEY_FILE, []),
-        complaints=tuple(complaints),
+    def held(known: Stored, done: Done) -> Held:
+        return Held(secret=first.name, found=found, stored=_authority_alone(known), done=done)
+
+    if not run.rotate or _authority_alone(first.stored) in run.made:
+        if signer_of(first.stored, run.now) is not None:
+            return held(first.stored, Done.KEPT)
+        former = run.remembered.get(first.name, Stored())
+        if signer_of(former, run.now) is not None:
+            return held(former, Done.PUT_BACK)
+        beside = next((one.stored for one in rest if signer_of(one.stored, run.now) is not None), None)
+        if beside is not None:
+            return held(beside, Done.TAKEN_OVER)
+    # What is served comes first: of the authorities from before, one stays.
+    return held(successor((*(one.stored.ca_pem for one in rest), first.stored.ca_pem)), Done.MADE)
+
+
+def _pair(run: _Run, pair: Pair, found: Found, authority: Stored) -> Held:
+    """The pair that is to be served: the one that is there, the one that was, or a new one."""
+
+    def is_good(stored: Stored) -> bool:
+        # Trusted is what the authority's Secret says; what lies beside the pair is a copy of that.
+        judged = replace(stored, ca_pem=authority.ca_pem)
+        verdict = judge(judged, run.now, pair.wanted.dns_names, pair.wanted.ip_addresses)
+        return verdict.state is State.GOOD and is_issued_by_signer(stored, authority, run.now)
+
+    verdict = judge(found.stored, run.now, pair.wanted.dns_names, pair.wanted.ip_addresses)
+    former = run.remembered.get(pair.secret, Stored())
+    if is_good(found.stored):
+        stored = _pair_alone(found.stored, authority)
+        done = Done.KEPT if stored == found.stored else Done.COMPLETED
+    elif is_good(former):
+        stored, done = _pair_alone(former, authority), Done.PUT_BACK
+    else:
+        stored, done = signed(authority, pair.wanted, run.now), Done.MADE
+    return Held(secret=pair.secret, found=verdict, stored=stored, done=done)
+
+
+def _authority_alone(stored: Stored) -> Stored:
+    return Stored(ca_pem=stored.ca_pem, ca_key_pem=stored.ca_key_pem)
+
+
+def _pair_alone(stored: Stored, authority: Stored) -> Stored:
+    return Stored(cert_pem=stored.cert_pem, key_pem=stored.key_pem, ca_pem=authority.ca_pem)
+
+
+def _changes_signer(run: _Run, found: Found, pair: Held, authority: Stored) -> bool:
+    """Whether callers that trust only who issued the pair before would refuse the one after."""
+    is_served = pair.done is not Done.KEPT and bool(found.stored.cert_pem)
+    return is_served and not is_issued_by_signer(found.stored, authority, run.now)
+
+
+def _callee(place: Place) -> Callee:
+    served = place.pairs[0].wanted
+    return Callee(
+        namespace=place.namespace,
+        service=place.service,
+        hosts=frozenset({*served.dns_names, *served.ip_addresses}),
     )
-    return stored, secret.metadata.resource_version
-
-
-async def _store(calls: ClusterCalls, place: Place, stored: Stored, version: str) -> None:
-    parts = {
-        CERT_FILE: stored.cert_pem,
-        KEY_FILE: stored.key_pem,
-        CA_FILE: stored.ca_pem,
-        CA_KEY_FILE: stored.ca_key_pem,
-    }
-    data = {name: base64.b64encode(pem).decode() for name, pem in parts.items()}
-    # Of that version only: two that renew at once must not each leave half of a pair.
-    changes = {"metadata": {"resourceVersion": version}, "data": data}
-    await calls.patch(_secret_path(place), changes, content_type=MERGE_PATCH)
-
-
-async def _trust(run: _Run, ca_pem: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Let all configurations trust *ca_pem*: those that were changed, and a line for each that cannot be."""
-    patched: list[str] = []
-    problems: list[str] = []
-    for name in run.place.webhooks:
-        found = [await _fetch_configuration(run, f"{kind}/{quote(name, safe='')}") for kind in _KINDS]
-        entries = [webhook for one in found if one for webhook in one.webhooks or ()]
-        if not any(found):
-            problems.append(f"webhook configuration {name}: there is none of that name; create it, then run this again")
-        elif not any(_is_ours(webhook, run.place, run.wanted) for webhook in entries):
-            named = f"Service {run.place.namespace}/{run.place.service}" if run.place.service else "a URL of ours"
-            problems.append(f"webhook configuration {name}: no entry names {named}; correct --service or its entries")
-        for kind, configuration in zip(_KINDS, found, strict=True):
-            changes = _bundle_changes(run, configuration, ca_pem) if configuration else []
-            if changes:
-                path = f"{_CONFIGURATIONS}/{kind}/{quote(name, safe='')}"
-                await run.calls.patch(path, msgspec.json.encode(changes), content_type=JSON_PATCH)
-                patched.append(f"{kind}/{name}")
-    return tuple(patched), tuple(problems)
-
-
-async def _fetch_configuration(run: _Run, name: str) -> _Configuration | None:
-    try:
-        answer = await run.calls.get_raw(f"{_CONFIGURATIONS}/{name}")
-    except ApiNotFoundError:
-        return None
-    try:
-        return _configuration_decoder.decode(answer)
-    except msgspec.MsgspecError as e:
-        raise UndecodableError(f"{name} cannot be read: {e}") from e
-
-
-def _bundle_changes(run: _Run, configuration: _Configuration, ca_pem: bytes) -> list[dict[str, str]]:
-    changes: list[dict[str, str]] = []
-    for index, webhook in enumerate(configuration.webhooks or ()):
-        if not _is_ours(webhook, run.place, run.wanted):
-            continue
-        try:
-            current = base64.b64decode(webhook.client_config.ca_bundle, validate=True)
-        except (binascii.Error, ValueError):
-            current = b""
-        bundle = merged_bundle(ca_pem, current, run.now)
-        if bundle != current:
-            path = f"/webhooks/{index}/clientConfig/caBundle"
-            changes.append({"op": "add", "path": path, "value": base64.b64encode(bundle).decode()})
-    if not changes:
-        return []
-    # The index is only right in the version that was read.
-    version = configuration.metadata.resource_version
-    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *changes]
-
-
-def _is_ours(webhook: _Webhook, place: Place, wanted: Wanted) -> bool:
-    config = webhook.client_config
-    if config.service is not None:
-        return (config.service.namespace, config.service.name) == (place.namespace, place.service)
-    try:
-        host = urlsplit(config.url).hostname or ""
-    except ValueError:
-        return False
-    return host in {*wanted.dns_names, *wanted.ip_addresses}
-
-
-def _decoded(data: Mapping[str, str], name: str, complaints: list[str]) -> bytes:
-    try:
-        return base64.b64decode(data.get(name, ""), validate=True)
-    except (binascii.Error, ValueError):
-        complaints.append(f"{name} is no base64")
-        return b""
-
-
-def _secret_path(place: Place) -> str:
-    return f"/api/v1/namespaces/{quote(place.namespace, safe='')}/secrets/{quote(place.secret, safe='')}"

@@ -1,6 +1,6 @@
-"""``python -m certs run``: looks at Secret and bundles every few seconds, and puts right what somebody broke.
+"""``python -m certs run``: looks at Secrets and bundles every few seconds, and puts right what somebody broke.
 
-A Secret that is deleted comes back with the pair that it had: webhooks serve that one still, and it is trusted.
+A Secret that is deleted comes back with what it held: webhooks serve that pair still, and its authority is trusted.
 """
 
 from __future__ import annotations
@@ -10,22 +10,30 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
-from certs.cluster import ClusterCalls, Kept, Place, keep
-from certs.pair import Stored, Wanted
+from certs.cluster import Done, Held, Kept, Place, Remembered, keep
+from certs.figures import Figures
+from certs.secrets import ClusterCalls
 from kube.errors import ApiError, CredentialsError, UndecodableError
 
 # An API server that does not answer is asked again after this at the latest.
 _MAX_PAUSE_S: Final = 30.0
 
+SAYS: Final = {
+    Done.MADE: "made a new one",
+    Done.PUT_BACK: "put back what it had",
+    Done.TAKEN_OVER: "took over the authority that lay beside a pair",
+    Done.COMPLETED: "holds the pair and what it trusts now, and nothing else",
+}
+
 
 class Keeper:
-    """Keeps one Secret and the bundles that trust it, for as long as it runs."""
+    """Keeps the Secrets of one place and the bundles that trust them, for as long as it runs."""
 
     def __init__(
         self,
         calls: ClusterCalls,
         place: Place,
-        wanted: Wanted,
+        figures: Figures,
         *,
         every_s: float,
         clock: Callable[[], datetime],
@@ -35,12 +43,12 @@ class Keeper:
         """Prepare; *tell* takes a line for each change and each trouble, once."""
         self._calls: Final = calls
         self._place: Final = place
-        self._wanted: Final = wanted
+        self._figures: Final = figures
         self._every_s: Final = every_s
         self._clock: Final = clock
         self._tell: Final = tell
         self._sleep: Final = sleep
-        self._remembered: Stored | None = None
+        self._remembered: Remembered = {}
         self._told = ""
 
     async def run(self) -> None:
@@ -52,27 +60,27 @@ class Keeper:
 
     async def look(self) -> bool:
         """Put right what is not as it should be; False if the API server does not let that be done."""
+        now = self._clock()
         try:
-            kept = await keep(
-                self._calls, self._place, self._wanted, self._clock(), remembered=self._remembered, sleep=self._sleep
-            )
+            kept = await keep(self._calls, self._place, now, remembered=self._remembered, sleep=self._sleep)
         except (ApiError, CredentialsError, UndecodableError) as e:
+            self._figures.failed(str(e), now)
             self._trouble(str(e))
             return False
-        self._remembered, before = kept.stored, self._remembered
-        self._report(kept, before)
-        self._trouble("; ".join(kept.problems))
+        is_first, self._remembered = not self._remembered, {one.secret: one.stored for one in kept.secrets}
+        self._figures.looked(kept, now)
+        self._report(kept, is_first=is_first)
+        self._trouble("; ".join(kept.problems.values()))
         return True
 
-    def _report(self, kept: Kept, before: Stored | None) -> None:
-        secret = f"Secret {self._place.namespace}/{self._place.secret}"
+    def _report(self, kept: Kept, *, is_first: bool) -> None:
         for name in kept.patched:
-            self._tell(f"{name}: trusts the Secret's authority again")
-        if kept.written:
-            same = "put back the pair that it had" if kept.stored == before else "made a new pair"
-            self._tell(f"{secret}: was {kept.found.text}; {same}")
-        elif before is None:
-            self._tell(f"{secret}: {kept.found.text}")
+            self._tell(f"{name}: trusts the authority again")
+        for one in kept.secrets:
+            if line := told_of(one, self._place.namespace):
+                self._tell(line)
+            elif is_first:
+                self._tell(f"Secret {self._place.namespace}/{one.secret}: {one.found.text}")
 
     def _trouble(self, problem: str) -> None:
         if problem and problem != self._told:
@@ -80,3 +88,10 @@ class Keeper:
         elif self._told and not problem:
             self._tell("all is well again")
         self._told = problem
+
+
+def told_of(one: Held, namespace: str) -> str:
+    """A line on what was done with a Secret, "" for nothing."""
+    if one.done is Done.KEPT:
+        return ""
+    return f"Secret {namespace}/{one.secret}: was {one.found.text}; {SAYS[one.done]}"

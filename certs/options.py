@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from certs.cluster import Place
+from certs.cluster import Pair, Place
 from certs.pair import Wanted
 from core.errors import ConfigError
+from runtime.listening import Address, read_address
 
 DEFAULT_DAYS: Final = 90
 DEFAULT_CA_DAYS: Final = 1825
 DEFAULT_EVERY_S: Final = 3.0
+DEFAULT_METRICS_LISTEN: Final = ":8081"
 _MAX_EVERY_S: Final = 3600.0
 
 # RFC 1123, as the API server takes it for the name of a namespace or Service.
@@ -35,10 +37,9 @@ class Ensure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsureInCluster:
-    """Keep a good pair for *wanted* in a Secret, trusted by the webhook configurations; and copy it to *directory*."""
+    """Keep authority and pairs in Secrets, trusted by the webhook configurations; and copy the first to *directory*."""
 
     place: Place
-    wanted: Wanted
     directory: Path | None
     kubeconfig: str
     rotate: bool = False
@@ -46,12 +47,17 @@ class EnsureInCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Keep a good pair for *wanted* in a Secret, trusted by the webhook configurations, looking every *every_s*."""
+    """Keep authority and pairs in Secrets, trusted by the webhook configurations, looking every *every_s*.
+
+    metrics_listen: where figures are shown. pod: the one that this runs in, namespace and name, whose condition says
+    how it goes; None for none.
+    """
 
     place: Place
-    wanted: Wanted
     kubeconfig: str
     every_s: float
+    metrics_listen: Address
+    pod: tuple[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +91,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
             raise ConfigError(problems)
         return Status(directory=Path(directory), dns_names=dns_names, ip_addresses=addresses)
     wanted = _wanted(flags, environ, dns_names, addresses, problems)
-    place = _place(flags, environ, problems)
-    every_s = _seconds(flags, environ, problems) if flags.command == "run" else 0.0
+    place = _place(flags, environ, wanted, problems)
+    if flags.command == "run":
+        return _run(flags, environ, place, problems)
     if problems:
         raise ConfigError(problems)
-    if flags.command == "run":
-        return Run(place=place, wanted=wanted, kubeconfig=_one(flags, environ, "kubeconfig"), every_s=every_s)
     if not secret:
         return Ensure(directory=Path(directory), wanted=wanted, rotate=flags.command == "rotate")
     return EnsureInCluster(
         place=place,
-        wanted=wanted,
         directory=Path(directory) if directory else None,
         kubeconfig=_one(flags, environ, "kubeconfig"),
         rotate=flags.command == "rotate",
@@ -118,21 +122,94 @@ def _wanted(
     return Wanted(dns_names=dns_names, ip_addresses=addresses, days=days, ca_days=ca_days)
 
 
-def _place(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> Place:
+def _run(flags: argparse.Namespace, environ: Mapping[str, str], place: Place, problems: list[str]) -> Run:
+    every_s = _seconds(flags, environ, problems)
+    text = _one(flags, environ, "metrics-listen") or DEFAULT_METRICS_LISTEN
+    listen = read_address(text)
+    if listen is None:
+        problems.append(
+            f"--metrics-listen (CARDSHARE_METRICS_LISTEN): found '{text}'; write host:port, such as ':8081'"
+        )
+    pod = _one(flags, environ, "pod")
+    namespace, slash, name = pod.partition("/")
+    if pod and not (slash and all(map(_is_object_name, (namespace, name)))):
+        problems.append(f"--pod (CARDSHARE_POD): found '{pod}'; write NAMESPACE/NAME")
+    if problems or listen is None:
+        raise ConfigError(problems)
+    return Run(
+        place=place,
+        kubeconfig=_one(flags, environ, "kubeconfig"),
+        every_s=every_s,
+        metrics_listen=listen,
+        pod=(namespace, name) if pod else None,
+    )
+
+
+def _place(flags: argparse.Namespace, environ: Mapping[str, str], wanted: Wanted, problems: list[str]) -> Place:
     secret, webhooks = _one(flags, environ, "secret"), _many(flags, environ, "webhook")
     service, namespace = _one(flags, environ, "service"), _one(flags, environ, "namespace")
+    authority = _one(flags, environ, "ca-secret")
     if webhooks and not secret:
         problems.append("--secret (CARDSHARE_SECRET): missing; name the Secret that --webhook is to trust")
     if secret and not namespace and not service:  # with a Service it has been told already
         problems.append("--namespace (CARDSHARE_NAMESPACE): missing; name the namespace of the Secret")
-    for flag, names in (("secret", (secret,) if secret else ()), ("webhook", webhooks)):
+    if secret and not authority:
+        problems.append("--ca-secret (CARDSHARE_CA_SECRET): missing; name the Secret of the authority and its key")
+    more = _pairs(flags, environ, wanted, problems)
+    secrets = [name for name in (authority, secret, *(pair.secret for pair in more)) if name]
+    problems.extend(
+        f"--ca-secret, --secret, --pair: Secret '{name}' is named twice; give each its own"
+        for name in sorted({name for name in secrets if secrets.count(name) > 1})
+    )
+    for flag, names in (("ca-secret", [authority]), ("secret", [secret]), ("webhook", webhooks)):
         problems.extend(
             f"--{flag} ({_variable(flag)}): found '{name}'; "
             "write the object's name: lower-case letters, digits, '-' and '.'"
             for name in names
-            if len(name) > _MAX_DNS_NAME or not all(_LABEL.fullmatch(label) for label in name.split("."))
+            if name and not _is_object_name(name)
         )
-    return Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks)
+    pairs = (Pair(secret=secret, wanted=wanted), *more)
+    return Place(namespace=namespace, authority=authority, pairs=pairs, service=service, webhooks=webhooks)
+
+
+def _pairs(
+    flags: argparse.Namespace, environ: Mapping[str, str], wanted: Wanted, problems: list[str]
+) -> tuple[Pair, ...]:
+    """Pairs beside that of --secret, each for the names given to its Secret."""
+    named: dict[str, list[str]] = {}
+    for text in _many(flags, environ, "pair"):
+        secret, _, name = text.partition("=")
+        if _is_object_name(secret) and (_is_address(name) or _is_dns_name(name)):
+            named.setdefault(secret, []).append(name)
+        else:
+            problems.append(f"--pair (CARDSHARE_PAIR): found '{text}'; write SECRET=NAME, a DNS name or an address")
+    return tuple(
+        Pair(
+            secret=secret,
+            wanted=replace(
+                wanted,
+                dns_names=tuple(name for name in names if not _is_address(name)),
+                ip_addresses=tuple(filter(_is_address, names)),
+            ),
+        )
+        for secret, names in named.items()
+    )
+
+
+def _is_object_name(text: str) -> bool:
+    return len(text) <= _MAX_DNS_NAME and all(_LABEL.fullmatch(label) for label in text.split("."))
+
+
+def _is_dns_name(text: str) -> bool:
+    return _is_object_name(text.lower().removeprefix("*."))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,12 +222,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="ensure | rotate | run | status")
     ensure = commands.add_parser("ensure", help="keep a good pair, or make one; safe to repeat")
     rotate = commands.add_parser("rotate", help="make a new authority and pair now; the old authority stays trusted")
-    run = commands.add_parser("run", help="keep a Secret and who trusts it good, until stopped")
+    run = commands.add_parser("run", help="keep Secrets and who trusts them good, until stopped")
     status = commands.add_parser("status", help="judge what is there; changes nothing")
     for command in (ensure, rotate, status):
         command.add_argument("--dir", metavar="D", help="directory of the files")
     run.set_defaults(dir="")
     run.add_argument("--every", metavar="S", help=f"seconds between two looks (default {DEFAULT_EVERY_S:g})")
+    run.add_argument(
+        "--metrics-listen", metavar="ADDRESS", help=f"metrics and health (default {DEFAULT_METRICS_LISTEN})"
+    )
+    run.add_argument("--pod", metavar="NAMESPACE/NAME", help="the pod that this runs in, to keep its condition")
     for command in (ensure, rotate, run, status):
         command.add_argument("--service", metavar="S", help="Service in front of the webhook")
         command.add_argument("--namespace", metavar="N", help="namespace of that Service")
@@ -161,6 +242,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--ca-days", metavar="DAYS", help=f"life of the authority (default {DEFAULT_CA_DAYS})")
         command.add_argument(
             "--secret", metavar="NAME", help="keep the pair in this Secret of --namespace; --dir gets a copy"
+        )
+        command.add_argument("--ca-secret", metavar="NAME", help="keep the authority and its key in this one")
+        command.add_argument(
+            "--pair",
+            metavar="SECRET=NAME",
+            action="append",
+            help="keep one more pair by the same authority in this Secret, for this name or address; may be repeated",
         )
         command.add_argument(
             "--webhook",
@@ -175,12 +263,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _one(flags: argparse.Namespace, environ: Mapping[str, str], flag: str) -> str:
-    given: str | None = getattr(flags, flag.replace("-", "_"))
+    given: str | None = getattr(flags, flag.replace("-", "_"), None)
     return environ.get(_variable(flag), "") if given is None else given
 
 
 def _many(flags: argparse.Namespace, environ: Mapping[str, str], flag: str) -> tuple[str, ...]:
-    given: list[str] | None = getattr(flags, flag)
+    given: list[str] | None = getattr(flags, flag, None)
     if given is not None:
         return tuple(given)
     return tuple(item.strip() for item in environ.get(_variable(flag), "").split(",") if item.strip())
@@ -214,20 +302,21 @@ def _suffixes(namespace: str) -> tuple[str, ...]:
 
 def _dns_names(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
     names = _many(flags, environ, "dns")
-    for name in names:
-        labels = name.lower().removeprefix("*.").split(".")
-        if len(name) > _MAX_DNS_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-            problems.append(f"--dns (CARDSHARE_DNS): found '{name}'; write a DNS name such as 'web.example.org'")
+    problems.extend(
+        f"--dns (CARDSHARE_DNS): found '{name}'; write a DNS name such as 'web.example.org'"
+        for name in names
+        if not _is_dns_name(name)
+    )
     return names
 
 
 def _addresses(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
     addresses = _many(flags, environ, "ip")
-    for address in addresses:
-        try:
-            ip_address(address)
-        except ValueError:
-            problems.append(f"--ip (CARDSHARE_IP): found '{address}'; write an address such as '127.0.0.1'")
+    problems.extend(
+        f"--ip (CARDSHARE_IP): found '{address}'; write an address such as '127.0.0.1'"
+        for address in addresses
+        if not _is_address(address)
+    )
     return addresses
 
 

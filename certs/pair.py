@@ -5,7 +5,9 @@ Pure: what is stored comes in as bytes, wherever it lies (`certs.files`, a Secre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import ip_address
@@ -108,7 +110,7 @@ def judge(
         return _verdict(State.UNTRUSTED, f"no valid authority in it issued {leaf.subject.rfc4514_string()}")
     if absent_names:
         return _verdict(State.NAMES_MISSING, ", ".join(absent_names))
-    return _age(leaf, now)
+    return _age("tls.crt", leaf, now)
 
 
 def renewal_time(cert: x509.Certificate) -> datetime:
@@ -131,13 +133,32 @@ def renewed(stored: Stored, wanted: Wanted, now: datetime, *, new_signer: bool =
     Raises:
         ValueError: *wanted* makes no certificate (`certs.authority.issue`).
     """
-    signer = None if new_signer else _signer(stored, now)
-    ca_pem = stored.ca_pem
+    known = succeeded((stored.ca_pem,), wanted, now) if new_signer or signer_of(stored, now) is None else stored
+    return replace(signed(known, wanted, now), ca_key_pem=known.ca_key_pem)
+
+
+def succeeded(ca_pems: Iterable[bytes], wanted: Wanted, now: datetime) -> Stored:
+    """A new authority and its key, before the first of *ca_pems* that has not ended, and without a pair.
+
+    Raises:
+        ValueError: *wanted* makes no certificate (`certs.authority.new_authority`).
+    """
+    signer = new_authority(AUTHORITY_NAME, wanted.ca_days, now)
+    ca_pem = signer.cert_pem + b"".join(_predecessors(ca_pems, now))
+    return Stored(ca_pem=ca_pem, ca_key_pem=signer.key_pem)
+
+
+def signed(known: Stored, wanted: Wanted, now: datetime) -> Stored:
+    """A new pair by the authority of *known*, without the key that signed it.
+
+    Raises:
+        ValueError: *known* holds no authority that can sign, or *wanted* makes no certificate.
+    """
+    signer = signer_of(known, now)
     if signer is None:
-        signer = new_authority(AUTHORITY_NAME, wanted.ca_days, now)
-        ca_pem = signer.cert_pem + b"".join(_predecessors(stored, now))
+        raise ValueError(f"no authority that can sign: {judge_authority(known, now).text}")
     leaf = issue(signer, wanted.dns_names, wanted.ip_addresses, wanted.days, now)
-    return Stored(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem, ca_pem=ca_pem, ca_key_pem=signer.key_pem)
+    return Stored(cert_pem=leaf.cert_pem, key_pem=leaf.key_pem, ca_pem=known.ca_pem)
 
 
 def authority_due(stored: Stored, now: datetime) -> bool:
@@ -148,6 +169,58 @@ def authority_due(stored: Stored, now: datetime) -> bool:
     except ValueError:
         return False
     return bool(issuers) and all(now >= renewal_time(cert) for cert in issuers)
+
+
+def signer_of(stored: Stored, now: datetime) -> Authority | None:
+    """The stored authority that can still sign: its key is there and it has not lived two thirds of its life."""
+    try:
+        public_key = _public_key("ca.key", stored.ca_key_pem)
+        certs = _certificates("ca.crt", stored.ca_pem)
+    except ValueError:
+        return None
+    for cert in certs:
+        # Not the first in the file, but the one that the key fits: a crash may fall between the two files.
+        matches = cert.public_key().public_bytes(*_PUBLIC) == public_key
+        if matches and cert.not_valid_before_utc <= now < renewal_time(cert):
+            return Authority(cert_pem=cert.public_bytes(serialization.Encoding.PEM), key_pem=stored.ca_key_pem)
+    return None
+
+
+def judge_authority(stored: Stored, now: datetime) -> PairVerdict:
+    """How the stored authority stands at *now*; good while it can sign, which it does for two thirds of its life."""
+    if stored.complaints:
+        return _verdict(State.UNREADABLE, "; ".join(stored.complaints))
+    absent = [name for name, pem in (("ca.crt", stored.ca_pem), ("ca.key", stored.ca_key_pem)) if not pem.strip()]
+    if absent:
+        return _verdict(State.MISSING, ", ".join(absent))
+    try:
+        certs, public_key = _certificates("ca.crt", stored.ca_pem), _public_key("ca.key", stored.ca_key_pem)
+    except ValueError as e:
+        return _verdict(State.UNREADABLE, str(e))
+    own = [cert for cert in certs if cert.public_key().public_bytes(*_PUBLIC) == public_key]
+    if not own:
+        return _verdict(State.KEY_MISMATCH, "ca.key belongs to no certificate of ca.crt")
+    return _age("ca.crt", own[0], now)
+
+
+def is_issued_by_signer(pair: Stored, known: Stored, now: datetime) -> bool:
+    """Whether the authority that signs now, and none before it, issued the stored pair."""
+    signer = signer_of(known, now)
+    if signer is None:
+        return False
+    try:
+        leaf = _certificates("tls.crt", pair.cert_pem)[0]
+    except ValueError:
+        return False
+    return _issued(_certificates("ca.crt", signer.cert_pem)[0], leaf, now)
+
+
+def end_of(pem: bytes) -> datetime | None:
+    """When the first certificate of *pem* ends; None where there is none that can be read."""
+    try:
+        return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+    except ValueError:
+        return None
 
 
 def merged_bundle(needed_pem: bytes, current_pem: bytes, now: datetime) -> bytes:
@@ -178,11 +251,11 @@ def _verdict(state: State, detail: str) -> PairVerdict:
     return PairVerdict(state=state, text=f"{state}: {detail}")
 
 
-def _age(leaf: x509.Certificate, now: datetime) -> PairVerdict:
+def _age(name: str, leaf: x509.Certificate, now: datetime) -> PairVerdict:
     if now > leaf.not_valid_after_utc:
-        return _verdict(State.EXPIRED, f"tls.crt ended at {leaf.not_valid_after_utc.isoformat()}")
+        return _verdict(State.EXPIRED, f"{name} ended at {leaf.not_valid_after_utc.isoformat()}")
     if now < leaf.not_valid_before_utc:
-        return _verdict(State.NOT_YET_VALID, f"tls.crt begins at {leaf.not_valid_before_utc.isoformat()}")
+        return _verdict(State.NOT_YET_VALID, f"{name} begins at {leaf.not_valid_before_utc.isoformat()}")
     days = (leaf.not_valid_after_utc - now) // timedelta(days=1)
     expires = f"expires in {days} {'day' if days == 1 else 'days'}"
     if now >= renewal_time(leaf):
@@ -190,26 +263,11 @@ def _age(leaf: x509.Certificate, now: datetime) -> PairVerdict:
     return _verdict(State.GOOD, expires)
 
 
-def _signer(stored: Stored, now: datetime) -> Authority | None:
-    """The stored authority that can still sign: its key is there and it has not lived two thirds of its life."""
-    try:
-        public_key = _public_key("ca.key", stored.ca_key_pem)
-        certs = _certificates("ca.crt", stored.ca_pem)
-    except ValueError:
-        return None
-    for cert in certs:
-        # Not the first in the file, but the one that the key fits: a crash may fall between the two files.
-        matches = cert.public_key().public_bytes(*_PUBLIC) == public_key
-        if matches and cert.not_valid_before_utc <= now < renewal_time(cert):
-            return Authority(cert_pem=cert.public_bytes(serialization.Encoding.PEM), key_pem=stored.ca_key_pem)
-    return None
-
-
-def _predecessors(stored: Stored, now: datetime) -> tuple[bytes, ...]:
-    try:
-        certs = _certificates("ca.crt", stored.ca_pem)
-    except ValueError:
-        return ()
+def _predecessors(ca_pems: Iterable[bytes], now: datetime) -> tuple[bytes, ...]:
+    certs: list[x509.Certificate] = []
+    for pem in ca_pems:
+        with suppress(ValueError):
+            certs += _certificates("ca.crt", pem)
     alive = [cert for cert in certs if now <= cert.not_valid_after_utc]
     return tuple(cert.public_bytes(serialization.Encoding.PEM) for cert in alive[:_KEPT_PREDECESSORS])
 

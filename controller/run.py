@@ -26,7 +26,7 @@ from controller.loop import Loop
 from controller.process import Process, keep_all
 from controller.reporting.audit import Audit
 from controller.reporting.callers import Callers
-from controller.reporting.condition import OwnCondition, refusal, verdict
+from controller.reporting.condition import refusal, verdict
 from controller.reporting.events import Recorder
 from controller.reporting.onlooker import Onlooker
 from controller.reporting.shadow import Shadow
@@ -34,7 +34,9 @@ from controller.reporting.status import StatusWriter
 from controller.serving import Serving
 from controller.takeover import derive
 from controller.watching.mirror import pods_on
+from core.names import CONFIGURATION_ACCEPTED
 from kube.calls import Calls
+from kube.condition import OwnCondition
 from kube.credentials import choose_source
 from kube.errors import CredentialsError
 from kube.lease import Lease
@@ -201,7 +203,13 @@ class Controller:
                 audit = process.audit = Audit(owner, inbox, partial(pods_on, transport), metrics)
                 tasks.create_task(audit.run(), name="audit")
                 if config.pod is not None:
-                    told = OwnCondition(calls, config.pod, lambda: verdict(process.active), metrics)
+                    told = OwnCondition(
+                        calls,
+                        config.pod,
+                        CONFIGURATION_ACCEPTED,
+                        lambda: verdict(process.active),
+                        failed=metrics.api_errors.labels("write configuration condition").inc,
+                    )
                     tasks.create_task(told.run(), name="condition")
                 if config.keep_in is not None:
                     keeping = LastGood(calls, config.keep_in, process.active.good)

@@ -12,6 +12,8 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 OWN_PREFIX: Final = "cardshare.io/"
 # The condition of the controller's own pod that says whether the configuration is in force.
 CONFIGURATION_ACCEPTED: Final = "cardshare.io/ConfigurationAccepted"
+# The condition of the pod of `certs run` that says whether certificates are as they should be, and trusted.
+CERTIFICATES_KEPT: Final = "cardshare.io/CertificatesKept"
 # The user's wish for cards by index. The same wish written as volcano.sh/gpu-index is moved here at admission,
 # because that key later carries the assignment (protocol reference, nvidia 4.5).
 WISHED_INDICES: Final = "cardshare.io/gpu-index"

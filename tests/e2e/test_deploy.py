@@ -80,8 +80,8 @@ async def test_applied_again_certificates_and_trust_stay_as_they_are(installed: 
     again = await installed.runner.finish(
         "certs-again", find(installed.documents, "Job", "cardshare-certs"), CERTS_MORE
     )
-    assert "made a new pair" in installed.certificates
-    assert "made a new pair" not in again
+    assert installed.certificates.count("made a new one") == 3
+    assert "made a new one" not in again
     assert (await installed.stage.admin.get(CONFIGURATION))["webhooks"] == after["webhooks"]
 
 
@@ -195,23 +195,40 @@ async def test_while_the_webhook_is_away_only_pods_about_cards_are_refused(insta
         await eventually(lambda: dana.post(f"{PODS}?dryRun=All", share), lambda found: found.status == 201)
 
 
+SECRETS = ("cardshare-ca", "cardshare-webhook-tls", "cardshare-controller-tls")
+
+
+async def test_each_secret_of_certificates_holds_what_its_component_needs(installed: Installed):
+    core = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+    held = {name: (await installed.stage.admin.get(f"{core}/{name}"))["data"] for name in SECRETS}
+    assert held["cardshare-ca"].keys() == {"ca.crt", "ca.key"}
+    for name in SECRETS[1:]:
+        assert held[name].keys() == {"tls.crt", "tls.key", "ca.crt"}
+        assert held[name]["ca.crt"] == held["cardshare-ca"]["ca.crt"]
+    assert held["cardshare-webhook-tls"]["tls.key"] != held["cardshare-controller-tls"]["tls.key"]
+
+
 async def test_accounts_reach_nothing_beyond_their_rights(installed: Installed):
     core = f"/api/v1/namespaces/{NAMESPACE}"
     async with as_account(installed, CONTROLLER) as controller:
-        assert (await controller.get(f"{core}/secrets/cardshare-webhook-tls")).status == 403
+        for name in SECRETS:
+            assert (await controller.get(f"{core}/secrets/{name}")).status == 403
         assert (await controller.get("/api/v1/configmaps")).status == 403
         assert (await controller.get(f"{core}/configmaps/cardshare-settings")).status == 403
         assert (await controller.delete(f"{PODS}/p")).status == 403
         assert (await controller.post(PODS, pod("p"))).status == 403
         assert (await controller.get(CONFIGURATION)).status == 403
     async with as_account(installed, ("cardshare-certs", NAMESPACE)) as certs:
-        assert (await certs.get(f"{core}/secrets/cardshare-webhook-tls")).status == 200
+        for name in SECRETS:
+            assert (await certs.get(f"{core}/secrets/{name}")).status == 200
         assert (await certs.get(f"{core}/secrets/other")).status == 403
         assert (await certs.get(f"{core}/secrets")).status == 403
         assert (await certs.get("/api/v1/pods")).status == 403
         assert (await certs.patch(CONFIGURATION.replace("cardshare", "other"), {})).status == 403
     async with as_account(installed, ("cardshare-webhook", NAMESPACE)) as webhook:
         assert (await webhook.get("/api/v1/pods")).status == 403
+        for name in SECRETS:
+            assert (await webhook.get(f"{core}/secrets/{name}")).status == 403
         assert (await webhook.get(f"{core}/configmaps/cardshare-settings")).status == 403
 
 

@@ -155,6 +155,12 @@ async def trusted(helm, name):
     return [entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"]]
 
 
+async def held(helm, namespace, name):
+    """What the Secrets of certificates hold."""
+    path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+    return {part: (await helm.admin.get(f"{path}-{part}"))["data"] for part in ("ca", "webhook-tls", "controller-tls")}
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("namespace", "name"), [("cardshare-system", "cardshare"), ("elsewhere", "shares")])
 async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, tmp_path, namespace, name):
@@ -166,8 +172,9 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     values = ("--set", f"name={name}", "--set", "image.repository=host/cardshare")
     async with helm.hooks(namespace):
         assert "STATUS: deployed" in await helm("install", release[0], str(CHART), *release[1:], *values)
-        secret = await helm.admin.get(f"/api/v1/namespaces/{namespace}/secrets/{name}-webhook-tls")
-        assert b64decode(secret["data"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+        secrets = await held(helm, namespace, name)
+        assert b64decode(secrets["webhook-tls"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
+        assert {part for part, data in secrets.items() if "ca.key" in data} == {"ca"}
         bundles = await trusted(helm, name)
         assert all(bundles)
         # Nobody serves it yet: doctor says so, and so does helm.
@@ -179,8 +186,7 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
         deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         assert (await helm.admin.get(f"{deployments}/{name}-webhook"))["spec"]["replicas"] == 3
         # The pair that is served stays, and is trusted still.
-        after = await helm.admin.get(f"/api/v1/namespaces/{namespace}/secrets/{name}-webhook-tls")
-        assert after["data"] == secret["data"]
+        assert await held(helm, namespace, name) == secrets
         assert await trusted(helm, name) == bundles
         for path in own:
             await helm.admin.delete(path, grace_s=0)

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from core.names import CERTIFICATES_KEPT
+from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes, Running
 from sandbox.demo.product import NAMESPACE
 from tests.e2e import test_native_groups
@@ -37,7 +39,9 @@ from tests.support.worlds.ending import ending_with_audit
 from tests.support.worlds.rig_realapi import real_rig
 
 ACCOUNTS: Final = ("cardshare-certs", "cardshare-controller", "cardshare-webhook")
-SECRET: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/cardshare-webhook-tls"
+SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+KEPT: Final = ("cardshare-ca", "cardshare-webhook-tls", "cardshare-controller-tls")
+KEEPER: Final = f"/api/v1/namespaces/{NAMESPACE}/pods/cardshare-certs-keeper-0"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases"
 PODGROUP: Final[Json] = {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"}
 OPEN: Final[Json] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -163,14 +167,23 @@ PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
 
 
 async def heal(prepared: Prepared, folder: Path) -> None:
-    """Delete the Secret under the keeper of certificates."""
+    """Delete each Secret under the keeper of certificates, which tells in its pod's condition that all is well."""
     workload = find(prepared.documents, "Deployment", "cardshare-certs-keeper")
     async with prepared.client() as admin, Processes(prepared.api.logs / "keeper", {}) as processes:
         runner = Runner(api=prepared.api, admin=admin, processes=processes, folder=folder)
         keeper, _ = await runner.start("keeper", workload, CERTS_MORE)
-        await _until_said(keeper, "good")
-        await admin.delete(SECRET)
-        await _until_said(keeper, "put back the pair that it had")
+        await _until_said(keeper, "cardshare-controller-tls: good")
+        for name in KEPT:
+            await admin.delete(f"{SECRETS}/{name}")
+            await _until_said(keeper, f"{name}: was missing")
+        async with asyncio.timeout(30):
+            while not await _is_told_to_keep(admin):
+                await asyncio.sleep(0.1)
+
+
+async def _is_told_to_keep(admin: ApiClient) -> bool:
+    conditions = (await admin.get(KEEPER)).get("status", {}).get("conditions", ())
+    return any((one["type"], one["status"]) == (CERTIFICATES_KEPT, "True") for one in conditions)
 
 
 async def _until_said(running: Running, text: str) -> None:

@@ -38,7 +38,19 @@ async def cluster(rig: OpensRig) -> AsyncIterator[tuple[Path, Calls]]:
 async def ensure(kubeconfig: Path, *more: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "certs", "ensure", "--kubeconfig", str(kubeconfig)),
-        *("--service", "web", "--namespace", NAMESPACE, "--secret", "tls", "--webhook", "cards", *more),
+        *(
+            "--service",
+            "web",
+            "--namespace",
+            NAMESPACE,
+            "--ca-secret",
+            "ca",
+            "--secret",
+            "tls",
+            *more,
+            "--webhook",
+            "cards",
+        ),
         env={"PATH": os.environ["PATH"], "PYTHONSAFEPATH": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -80,7 +92,8 @@ async def test_secret_bundle_and_copy_agree_and_a_second_run_changes_nothing(rig
 
         code, out, err = await ensure(kubeconfig, "--dir", str(tmp_path / "served"))
         assert (err, code) == ("", 0)
-        assert out.startswith("Secret cards/tls: good")
+        assert [line.partition(":")[0] for line in out.splitlines()] == ["Secret cards/ca", "Secret cards/tls"]
+        assert out.count(": good: expires in") == 2
         again = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
         assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
 
@@ -98,7 +111,8 @@ async def test_four_at_once_leave_one_pair_that_is_trusted(rig):
         async with asyncio.TaskGroup() as tasks:
             runs = [tasks.create_task(ensure(kubeconfig)) for _ in range(4)]
         assert [run.result()[0] for run in runs] == [0, 0, 0, 0]
-        assert sum("made a new pair" in run.result()[1] for run in runs) == 1
+        for name in ("ca", "tls"):
+            assert sum(f"Secret cards/{name}: was missing" in run.result()[1] for run in runs) == 1
         secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
         configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
         seen = Stored(
@@ -113,7 +127,7 @@ async def test_a_webhook_configuration_that_is_not_there_yet_is_told_and_exits_1
     async with cluster(rig) as (kubeconfig, _):
         code, out, err = await ensure(kubeconfig)
         assert code == 1
-        assert "made a new pair" in out
+        assert out.count("made a new one") == 2
         assert "webhook configuration cards: there is none of that name" in err
 
 

@@ -121,6 +121,8 @@ def test_elsewhere_every_name_that_an_object_refers_to_exists(elsewhere):
             for volume in template.get("volumes", ()):
                 if "configMap" in volume:
                     assert ("ConfigMap", volume["configMap"]["name"]) in there
+                if "secret" in volume:
+                    assert ("Secret", volume["secret"]["secretName"]) in there
         for entry in each.get("webhooks", ()):
             service = entry["clientConfig"]["service"]
             assert ("Service", service["name"]) in there
@@ -153,12 +155,13 @@ def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
     assert options.lease == ("elsewhere", "shares-controller")
     wanted = parse_certs(args("Job", "shares-certs"), {})
     assert isinstance(wanted, EnsureInCluster)
-    assert (wanted.place.namespace, wanted.place.secret, wanted.place.service) == (
-        "elsewhere",
-        "shares-webhook-tls",
-        "shares-webhook",
-    )
-    assert "shares-controller.elsewhere.svc" in wanted.wanted.dns_names
+    place = wanted.place
+    assert (place.namespace, place.service, place.webhooks) == ("elsewhere", "shares-webhook", ("shares",))
+    assert place.secrets == ("shares-ca", "shares-webhook-tls", "shares-controller-tls")
+    assert {("Secret", name) for name in place.secrets} <= {
+        (each["kind"], each["metadata"]["name"]) for each in elsewhere
+    }
+    assert place.pairs[1].wanted.dns_names == ("shares-controller.elsewhere.svc",)
     assert "--preview-url=https://shares-controller.elsewhere.svc:8444" in args("Deployment", "shares-webhook")
     (doctor,) = one(elsewhere, "Pod", "shares-doctor")["spec"]["containers"]
     assert doctor["args"] == ["doctor", "--namespace=elsewhere", "--name=shares"]

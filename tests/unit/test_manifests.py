@@ -436,6 +436,7 @@ EXPECTED_RIGHTS = {
     "cardshare-explain": set(),
     "cardshare-certs": {
         ("", "secrets", "get"), ("", "secrets", "create"), ("", "secrets", "patch"),
+        ("", "pods", "get"), ("", "pods/status", "patch"),
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get"),
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
@@ -500,7 +501,10 @@ def test_previews_are_asked_where_they_are_served_and_certified():
     named = {found["name"]: found["containerPort"] for found in container("Deployment cardshare-controller")["ports"]}
     assert (host, int(port)) == (f"cardshare-controller.{NAMESPACE}.svc", served["port"])
     assert f"--preview-listen=:{named[served['targetPort']]}" in container("Deployment cardshare-controller")["args"]
-    assert f"--dns={host}" in container("Job cardshare-certs")["args"]
+    options = certs_options.parse(arguments("Job cardshare-certs"), {})
+    assert isinstance(options, EnsureInCluster)
+    _, asked = options.place.pairs
+    assert (asked.secret, asked.wanted.dns_names) == (certs_of("controller")["secretName"], (host,))
 
 
 def test_secrets_and_configuration_are_reached_by_their_names_alone():
@@ -555,7 +559,9 @@ def test_a_pod_has_a_token_exactly_where_its_account_has_rights(title: str):
     assert spec["automountServiceAccountToken"] is bool(EXPECTED_RIGHTS[spec["serviceAccountName"]])
 
 
-@pytest.mark.parametrize("title", ["Deployment cardshare-webhook", "Deployment cardshare-controller"])
+@pytest.mark.parametrize(
+    "title", [f"Deployment cardshare-{each}" for each in ("webhook", "controller", "certs-keeper")]
+)
 def test_a_process_is_probed_on_its_plain_port(title: str):
     found = container(title)
     ports = {port["name"]: port["containerPort"] for port in found["ports"]}
@@ -565,10 +571,39 @@ def test_a_process_is_probed_on_its_plain_port(title: str):
     assert found["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "plain"}
 
 
-def test_the_webhook_gets_its_pair_but_not_the_key_that_signs():
-    (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "certs"]
-    assert {item["key"] for item in volume["secret"]["items"]} == {"tls.crt", "tls.key", "ca.crt"}
-    assert all(item["key"] == item["path"] for item in volume["secret"]["items"])
+def certs_of(component: str) -> Json:
+    """The Secret that a Deployment mounts."""
+    volumes = TEMPLATES[f"Deployment cardshare-{component}"]["spec"]["volumes"]
+    (found,) = [volume["secret"] for volume in volumes if "secret" in volume]
+    return dict(found)
+
+
+@pytest.mark.parametrize("component", ["webhook", "controller"])
+def test_who_serves_gets_its_pair_and_nothing_else(component: str):
+    secret = certs_of(component)
+    assert secret["secretName"] == f"cardshare-{component}-tls"
+    assert {item["key"] for item in secret["items"]} == {"tls.crt", "tls.key", "ca.crt"}
+    assert all(item["key"] == item["path"] for item in secret["items"])
+
+
+def test_no_pod_mounts_the_key_that_signs_and_no_account_but_one_reads_a_secret():
+    mounted = {
+        v["secret"]["secretName"]
+        for each in TEMPLATES.values()
+        for v in each["spec"].get("volumes", ())
+        if "secret" in v
+    }
+    assert mounted == {"cardshare-webhook-tls", "cardshare-controller-tls"}
+    readers = {who for who in EXPECTED_RIGHTS for _, rule in rules_of(who) if "secrets" in rule.get("resources", ())}
+    assert readers == {"cardshare-certs"}
+
+
+def test_every_secret_is_shipped_empty():
+    options = certs_options.parse(arguments("Deployment cardshare-certs-keeper"), {})
+    assert isinstance(options, Run)
+    secrets = {found["metadata"]["name"]: found for found in OBJECTS if found["kind"] == "Secret"}
+    assert secrets.keys() == set(options.place.secrets)
+    assert all(found.keys() == {"apiVersion", "kind", "metadata"} for found in secrets.values())
 
 
 def test_no_admission_call_is_lost_when_a_node_is_drained():
@@ -629,13 +664,18 @@ def test_the_controller_understands_its_arguments():
     assert config.listen.port == port["containerPort"]
 
 
-def test_the_controller_is_told_its_pod_and_may_write_that_pods_status():
-    found = {one["name"]: one for one in container("Deployment cardshare-controller")["env"]}
+@pytest.mark.parametrize(("title", "account"), [("controller", "controller"), ("certs-keeper", "certs")])
+def test_a_process_is_told_its_pod_and_may_write_that_pods_status(title: str, account: str):
+    found = {one["name"]: one for one in container(f"Deployment cardshare-{title}")["env"]}
     fields = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in found.items() if "valueFrom" in one}
     assert fields == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
     told = found["CARDSHARE_POD"]["value"].replace("$(POD_NAMESPACE)", "n").replace("$(POD_NAME)", "p")
-    assert controller_config.parse([], {"CARDSHARE_POD": told}).pod == ("n", "p")
-    rights = EXPECTED_RIGHTS["cardshare-controller"]
+    own = arguments(f"Deployment cardshare-{title}")
+    environ = {"CARDSHARE_POD": told}
+    options = certs_options.parse(own, environ) if account == "certs" else controller_config.parse(own, environ)
+    assert not isinstance(options, certs_options.Ensure | EnsureInCluster | certs_options.Status)
+    assert options.pod == ("n", "p")
+    rights = EXPECTED_RIGHTS[f"cardshare-{account}"]
     assert {("", "pods", "get"), ("", "pods/status", "patch")} <= rights
 
 
@@ -658,16 +698,17 @@ def test_certificates_are_made_for_the_service_that_the_entries_name(title: str)
     assert isinstance(options, EnsureInCluster | Run)
     assert options.place.webhooks == ("cardshare",)
     (volume,) = [v for v in TEMPLATES["Deployment cardshare-webhook"]["spec"]["volumes"] if v["name"] == "certs"]
-    assert options.place.secret == volume["secret"]["secretName"]
+    first, _ = options.place.pairs
+    assert first.secret == volume["secret"]["secretName"]
     for webhook in one("MutatingWebhookConfiguration", "cardshare")["webhooks"]:
         service = webhook["clientConfig"]["service"]
         assert (service["namespace"], service["name"]) == (options.place.namespace, options.place.service)
-        assert f"{service['name']}.{service['namespace']}.svc" in options.wanted.dns_names
+        assert f"{service['name']}.{service['namespace']}.svc" in first.wanted.dns_names
         assert service["path"] == "/mutate"
     secrets = [
         rule for _, rule in rules_of("cardshare-certs") if "get" in rule["verbs"] and "secrets" in rule["resources"]
     ]
-    assert [rule["resourceNames"] for rule in secrets] == [[options.place.secret]]
+    assert [rule["resourceNames"] for rule in secrets] == [list(options.place.secrets)]
 
 
 def test_the_same_certificates_are_made_at_first_and_every_day():

@@ -17,6 +17,12 @@ DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8
 GROUPS = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))["spec"]["groups"]
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 CASES = yaml.safe_load((ROOT / "tests/data/alerts.yaml").read_text(encoding="utf-8"))
+BASE = [
+    one
+    for path in (ROOT / "deploy/base").glob("*.yaml")
+    for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    if "metadata" in one
+]
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 EXPRESSIONS = {
     **{name: (rule["expr"],) for name, rule in ALERTS.items()},
@@ -102,8 +108,11 @@ def test_legends_name_labels_that_their_expressions_keep():
 def test_what_is_scraped_are_ports_of_the_pods_that_run():
     monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text(encoding="utf-8"))["spec"]
     (wanted,) = monitor["selector"]["matchExpressions"]
+    assert set(wanted["values"]) == {"controller", "webhook", "certs-keeper"}
     for component in wanted["values"]:
-        deployment = next(yaml.safe_load_all((ROOT / f"deploy/base/{component}.yaml").read_text(encoding="utf-8")))
+        (deployment,) = [
+            one for one in BASE if (one["kind"], one["metadata"]["name"]) == ("Deployment", f"cardshare-{component}")
+        ]
         template = deployment["spec"]["template"]
         labels = template["metadata"]["labels"]
         assert labels["app.kubernetes.io/component"] == component

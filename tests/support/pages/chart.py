@@ -27,8 +27,8 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(accounts|callers|certs-keeper|certs|controller-volcano|controller|explain|last-good|node-locks|preview|settings"
-    r"|viewer|webhook-tls|webhook)\b"
+    r"\bcardshare-(accounts|callers|ca|certs-keeper|certs|controller-tls|controller-volcano|controller|explain|last-good"
+    r"|node-locks|preview|settings|viewer|webhook-tls|webhook)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\

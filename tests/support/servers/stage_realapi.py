@@ -26,7 +26,7 @@ from tests.support.servers.manifests import Json, Runner, built, find, kubectl, 
 from tests.support.servers.realapi import RealApi
 
 # The webhook asks the controller at this address, where a cluster has a name for it.
-CERTS_MORE = ("--ip=127.0.0.1",)
+CERTS_MORE = ("--ip=127.0.0.1", "--pair=cardshare-controller-tls=127.0.0.1")
 PERSON = "dana"
 _READY_WITHIN_S = 30.0
 

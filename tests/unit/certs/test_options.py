@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from certs.cluster import Place
+from certs.cluster import Pair, Place
 from certs.options import Ensure, EnsureInCluster, Run, Status, parse
+from certs.pair import Wanted
 from core.errors import ConfigError
 
 SERVED = ("web", "web.ns", "web.ns.svc", "web.ns.svc.cluster.local")
@@ -51,6 +52,9 @@ def test_every_problem_is_listed():
         assert any(problem.startswith(flag + " ") for problem in caught.value.problems), flag
 
 
+IN_CLUSTER = ("ensure", "--service", "web", "--namespace", "ns", "--secret", "tls")
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -60,8 +64,12 @@ def test_every_problem_is_listed():
         (["ensure", "--dir", "d", "--ip", "::1", "--webhook", "w"], "--secret (CARDSHARE_SECRET): missing"),
         (["ensure", "--secret", "s", "--ip", "::1"], "--namespace (CARDSHARE_NAMESPACE): missing"),
         (["ensure", "--secret", "a/b", "--namespace", "n", "--ip", "::1"], "found 'a/b'"),
+        (["ensure", "--secret", "s", "--namespace", "n", "--ip", "::1"], "--ca-secret (CARDSHARE_CA_SECRET): missing"),
+        ([*IN_CLUSTER, "--ca-secret", "tls"], "Secret 'tls' is named twice; give each its own"),
+        ([*IN_CLUSTER, "--ca-secret", "c", "--pair", "tls=a.b"], "Secret 'tls' is named twice; give each its own"),
+        ([*IN_CLUSTER, "--ca-secret", "c", "--pair", "more"], "--pair (CARDSHARE_PAIR): found 'more'"),
+        ([*IN_CLUSTER, "--ca-secret", "c", "--pair", "more=a..b"], "--pair (CARDSHARE_PAIR): found 'more=a..b'"),
     ],
-    ids=["no names", "namespace alone", "short-lived authority", "no secret", "secret nowhere", "no name"],
 )
 def test_what_cannot_be_is_a_problem(argv, says):
     with pytest.raises(ConfigError) as caught:
@@ -70,14 +78,29 @@ def test_what_cannot_be_is_a_problem(argv, says):
 
 
 def test_a_secret_takes_the_place_of_the_directory_which_may_get_a_copy():
-    argv = ["ensure", "--service", "web", "--namespace", "ns", "--secret", "tls", "--webhook", "a", "--webhook", "b"]
+    argv = [*IN_CLUSTER, "--ca-secret", "ca", "--webhook", "a", "--webhook", "b"]
     options = parse(argv, {})
     assert isinstance(options, EnsureInCluster)
-    assert options.place == Place(namespace="ns", secret="tls", service="web", webhooks=("a", "b"))
-    assert (options.wanted.dns_names, options.directory) == (SERVED, None)
+    pairs = (Pair(secret="tls", wanted=Wanted(dns_names=SERVED, days=90, ca_days=1825)),)
+    assert options.place == Place(namespace="ns", authority="ca", pairs=pairs, service="web", webhooks=("a", "b"))
+    assert options.directory is None
     copied = parse([*argv, "--dir", "d"], {})
     assert isinstance(copied, EnsureInCluster)
     assert copied.directory == Path("d")
+
+
+def test_more_pairs_are_for_the_names_given_to_their_secrets_alone():
+    argv = [*IN_CLUSTER, "--ca-secret", "ca", "--days", "7", "--dns", "x.y"]
+    more = {"CARDSHARE_PAIR": "more=a.b,more=127.0.0.1, last=c.d"}
+    options = parse(argv, more)
+    assert isinstance(options, EnsureInCluster)
+    first, *others = options.place.pairs
+    assert first.wanted.dns_names == (*SERVED, "x.y")
+    assert [(pair.secret, pair.wanted.dns_names, pair.wanted.ip_addresses) for pair in others] == [
+        ("more", ("a.b",), ("127.0.0.1",)),
+        ("last", ("c.d",), ()),
+    ]
+    assert {pair.wanted.days for pair in options.place.pairs} == {7}
 
 
 def test_status_needs_a_directory_only():
@@ -88,9 +111,16 @@ def test_what_is_kept_for_long_needs_a_secret_and_looks_every_few_seconds():
     argv = ["run", "--service", "web", "--namespace", "ns", "--webhook", "a"]
     with pytest.raises(ConfigError, match=r"--secret .*: missing; name the Secret that is to be kept"):
         parse(argv, {})
-    options = parse([*argv, "--secret", "tls"], {"CARDSHARE_EVERY": "0.5"})
+    argv = [*argv, "--secret", "tls", "--ca-secret", "ca"]
+    options = parse(argv, {"CARDSHARE_EVERY": "0.5", "CARDSHARE_POD": "ns/p-0"})
     assert isinstance(options, Run)
-    assert (options.every_s, options.place.secret, options.wanted.dns_names) == (0.5, "tls", SERVED)
-    for text in ("0", "-1", "1e3", "4000", "x"):
-        with pytest.raises(ConfigError, match="--every"):
-            parse([*argv, "--secret", "tls", "--every", text], {})
+    assert (options.every_s, options.place.secrets, options.pod) == (0.5, ("ca", "tls"), ("ns", "p-0"))
+    assert str(options.metrics_listen) == ":8081"
+    for flag, texts in (
+        ("--every", ("0", "-1", "1e3", "4000", "x")),
+        ("--metrics-listen", ("8081", "x:y")),
+        ("--pod", ("p", "/p", "n/", "n/p/q")),
+    ):
+        for text in texts:
+            with pytest.raises(ConfigError, match=flag):
+                parse([*argv, flag, text], {})

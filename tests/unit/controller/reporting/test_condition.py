@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from controller.config import PodName
 from controller.metrics import Metrics
-from controller.reporting.condition import ConfigurationReason, ConfigurationVerdict, OwnCondition
+from controller.reporting.condition import ConfigurationReason, ConfigurationVerdict
 from core.names import CONFIGURATION_ACCEPTED
+from kube.condition import OwnCondition
 from tests.support.servers.fake_calls import FakeCalls, not_found
 
 pytestmark = pytest.mark.looptime
@@ -33,7 +34,14 @@ class Rig:
         self.metrics = Metrics()
         self.verdict = GOOD
         wall = asyncio.get_running_loop().time
-        self.own = OwnCondition(self.calls, POD, lambda: self.verdict, self.metrics, wall=wall)
+        self.own = OwnCondition(
+            self.calls,
+            POD,
+            CONFIGURATION_ACCEPTED,
+            lambda: self.verdict,
+            failed=self.metrics.api_errors.labels("write configuration condition").inc,
+            wall=wall,
+        )
 
     def written(self):
         return [(path, body["metadata"]["uid"], *body["status"]["conditions"]) for path, body in self.calls.of("patch")]

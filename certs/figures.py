@@ -1,0 +1,156 @@
+"""What ``python -m certs run`` shows of itself: figures for Prometheus, and whether all is well, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from certs.cluster import Done, Kept
+from certs.pair import end_of
+from runtime.calls import Call, Plain, Reply
+
+_DAY: Final = timedelta(days=1)
+_NOT_YET: Final = "nothing was looked at yet"
+
+
+class Reason(StrEnum):
+    """What the condition says in one word."""
+
+    STARTING = "Starting"
+    KEPT = "Kept"
+    UNTRUSTED = "Untrusted"
+    FAILING = "Failing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptVerdict:
+    """Whether certificates are as they should be and trusted; for people, when they end or what is not well."""
+
+    reason: Reason
+    message: str
+
+    @property
+    def accepted(self) -> bool:
+        """Whether all is well."""
+        return self.reason is Reason.KEPT
+
+
+class Figures(Collector):
+    """All figures of one process.
+
+    Attributes:
+        registry: has them.
+        trouble: what is not well, for people; "" if all is.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._ends: dict[str, datetime] = {}
+        self._writes: Counter[tuple[str, str]] = Counter()
+        self._repairs: Counter[str] = Counter()
+        self._trusts: dict[str, bool] = {}
+        self._failures = 0
+        self._failing = False
+        self._failed_s = 0.0
+        self._looked_s = 0.0
+        self.trouble = _NOT_YET
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+        self._plain = Plain(lambda: [self.trouble] if self.trouble else [], lambda: generate_latest(self.registry))
+
+    def looked(self, kept: Kept, now: datetime) -> None:
+        """Take what a look found and left."""
+        for name, pem in (
+            (kept.authority.secret, kept.authority.stored.ca_pem),
+            *((one.secret, one.stored.cert_pem) for one in kept.pairs),
+        ):
+            if (end := end_of(pem)) is not None:
+                self._ends[name] = end
+        for one in kept.secrets:
+            if one.done is not Done.KEPT:
+                self._writes[one.secret, one.done] += 1
+        self._repairs.update(kept.patched)
+        self._trusts = {name: name not in kept.problems for name in kept.webhooks}
+        self._looked_s, self._failing = now.timestamp(), False
+        self.trouble = "; ".join(kept.problems.values())
+
+    def failed(self, why: str, now: datetime) -> None:
+        """Take why a look came to nothing."""
+        self._failures += 1
+        self._failed_s, self._failing = now.timestamp(), True
+        self.trouble = why
+
+    def verdict(self) -> KeptVerdict:
+        """What the condition of the pod says."""
+        ends = "; ".join(f"{name} until {end:%Y-%m-%d}" for name, end in self._ends.items())
+        if self._failing:
+            reason = Reason.FAILING
+        elif not self._looked_s:
+            reason = Reason.STARTING
+        else:
+            reason = Reason.UNTRUSTED if self.trouble else Reason.KEPT
+        return KeptVerdict(reason=reason, message=self.trouble or ends)
+
+    def answer(self, call: Call) -> Reply:
+        """Those of the plain port: see `runtime.calls.Plain`."""
+        return self._plain.answer(call)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families; called by the registry."""
+        now = self._clock()
+        days = GaugeMetricFamily(
+            "cardshare_certs_days_left",
+            "Days until the certificate in a Secret ends: the authority's, or a pair's.",
+            labels=("secret",),
+        )
+        for name, end in self._ends.items():
+            days.add_metric((name,), round((end - now) / _DAY, 6))
+        yield days
+        writes = CounterMetricFamily(
+            "cardshare_certs_writes",
+            "Secrets that were written, by what was done: made, put_back, taken_over or completed.",
+            labels=("secret", "what"),
+        )
+        for found, count in self._writes.items():
+            writes.add_metric(found, count)
+        yield writes
+        repairs = CounterMetricFamily(
+            "cardshare_certs_bundle_writes",
+            "Webhook configurations that were made to trust the authority.",
+            labels=("configuration",),
+        )
+        for name, count in self._repairs.items():
+            repairs.add_metric((name,), count)
+        yield repairs
+        trusts = GaugeMetricFamily(
+            "cardshare_certs_bundle_right",
+            "1 if the entries of a webhook configuration that call the webhook trust the authority, at the last look.",
+            labels=("configuration",),
+        )
+        for name, is_right in self._trusts.items():
+            trusts.add_metric((name,), is_right)
+        yield trusts
+        yield GaugeMetricFamily(
+            "cardshare_certs_failing",
+            "1 while the API server does not let Secrets and bundles be looked at and put right.",
+            value=self._failing,
+        )
+        yield CounterMetricFamily("cardshare_certs_failures", "Looks that came to nothing.", value=self._failures)
+        yield GaugeMetricFamily(
+            "cardshare_certs_last_failure_timestamp_seconds",
+            "When a look last came to nothing, in Unix seconds; 0 for never.",
+            value=self._failed_s,
+        )
+        yield GaugeMetricFamily(
+            "cardshare_certs_last_look_timestamp_seconds",
+            "When all was last looked at, in Unix seconds; 0 for never.",
+            value=self._looked_s,
+        )

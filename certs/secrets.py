@@ -1,0 +1,120 @@
+"""Secrets of certificates: what one holds, and how it is written through the API server."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from certs.files import CA_FILE, CA_KEY_FILE, CERT_FILE, KEY_FILE
+from certs.pair import Stored
+from kube.calls import MERGE_PATCH, Body
+from kube.errors import ApiNotFoundError, UndecodableError
+
+_MANAGER: Final = "cardshare-certs"
+
+
+class ClusterCalls(Protocol):
+    """What of `kube.calls.Calls` is needed here."""
+
+    async def get_raw(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        """See `Calls.get_raw`."""
+        ...
+
+    async def apply(self, path: str, value: Body, *, manager: str) -> bytes:
+        """See `Calls.apply`."""
+        ...
+
+    async def patch(self, path: str, changes: Body, *, content_type: str = MERGE_PATCH, dry_run: bool = False) -> bytes:
+        """See `Calls.patch`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A Secret as it was read: its name, what it holds, and its resourceVersion."""
+
+    name: str
+    stored: Stored
+    version: str
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Secret(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Secret)
+
+
+async def fetch(calls: ClusterCalls, namespace: str, name: str) -> Found:
+    """The Secret; where there is none, an empty one is made.
+
+    By an apply: the right to create is held to the Secret's name then, and one that others made meanwhile stays.
+
+    Raises:
+        ApiError: the API server refuses, or cannot be made to answer.
+        UndecodableError: it is not what a Secret looks like.
+    """
+    path = _path(namespace, name)
+    try:
+        answer = await calls.get_raw(path)
+    except ApiNotFoundError:
+        labels = {"app.kubernetes.io/managed-by": "cardshare"}
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        empty = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        answer = await calls.apply(path, empty, manager=_MANAGER)
+    try:
+        secret = _decoder.decode(answer)
+    except msgspec.MsgspecError as e:
+        raise UndecodableError(f"Secret {namespace}/{name} cannot be read: {e}") from None
+    complaints: list[str] = []
+    data = secret.data or {}
+    stored = Stored(
+        cert_pem=_decoded(data, CERT_FILE, complaints),
+        key_pem=_decoded(data, KEY_FILE, complaints),
+        ca_pem=_decoded(data, CA_FILE, complaints),
+        ca_key_pem=_decoded(data, CA_KEY_FILE, []),
+        complaints=tuple(complaints),
+    )
+    return Found(name=name, stored=stored, version=secret.metadata.resource_version)
+
+
+async def store(calls: ClusterCalls, namespace: str, found: Found, wanted: Stored) -> None:
+    """Write what *wanted* has and take out what it has not, of the version that was found only.
+
+    Two that renew at once must not each leave half of a pair.
+
+    Raises:
+        ApiError: the API server refuses (409 if the Secret was changed since), or cannot be made to answer.
+    """
+    parts = (
+        (CERT_FILE, found.stored.cert_pem, wanted.cert_pem),
+        (KEY_FILE, found.stored.key_pem, wanted.key_pem),
+        (CA_FILE, found.stored.ca_pem, wanted.ca_pem),
+        (CA_KEY_FILE, found.stored.ca_key_pem, wanted.ca_key_pem),
+    )
+    data = {name: base64.b64encode(new).decode() if new else None for name, old, new in parts if new or old}
+    changes = {"metadata": {"resourceVersion": found.version}, "data": data}
+    await calls.patch(_path(namespace, found.name), changes, content_type=MERGE_PATCH)
+
+
+def _decoded(data: Mapping[str, str], name: str, complaints: list[str]) -> bytes:
+    try:
+        return base64.b64decode(data.get(name, ""), validate=True)
+    except (binascii.Error, ValueError):
+        complaints.append(f"{name} is no base64")
+        return b""
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(name, safe='')}"
