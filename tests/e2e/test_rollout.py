@@ -2,19 +2,16 @@
 
 import asyncio
 import base64
-import itertools
 import os
-import ssl
 
-import aiohttp
 import pytest
 
 from tests.support.servers.balancer import balancer
+from tests.support.servers.creating import creating
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import JSON_PATCH, Rest
 from tests.support.servers.rollout import Rollout
 
-CLIENTS = 8
 # More where somebody has the time: CARDSHARE_CREATES=10000.
 CREATES = int(os.environ.get("CARDSHARE_CREATES", "1000"))
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -43,36 +40,11 @@ def configuration(namespace: str, port: int, ca_pem: bytes) -> dict[str, object]
     }
 
 
-def pod(number: int) -> dict[str, object]:
-    limits = {"volcano.sh/vgpu-memory": str(1000 + number)}
-    container = {"name": "main", "image": "example.test/none", "resources": {"limits": limits}}
-    return {"metadata": {"name": f"p-{number}"}, "spec": {"containers": [container]}}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_no_create_is_lost_in_a_rolling_restart_and_a_change_of_authority(
     realapi: RealApi, admin: Rest, namespace: str, tmp_path
 ):
-    context = ssl.create_default_context(cafile=realapi.ca_file)
-    pods = f"{realapi.url}/api/v1/namespaces/{namespace}/pods"
-    made: list[int] = []
-    lost: list[object] = []
-    over, numbers = asyncio.Event(), itertools.count()
-
-    async def create(session: aiohttp.ClientSession) -> None:
-        while not over.is_set() or len(made) + len(lost) < CREATES:
-            number = next(numbers)
-            async with session.post(pods, json=pod(number)) as answer:
-                body = await answer.json()
-            if (
-                answer.status == 201
-                and "volcano.sh/vgpu-number" in body["spec"]["containers"][0]["resources"]["limits"]
-            ):
-                made.append(number)
-            else:
-                lost.append((answer.status, body.get("message", body)))
-
     async with balancer() as front:
         rollout = Rollout(realapi.children, tmp_path, front)
         await rollout.start()
@@ -86,24 +58,16 @@ async def test_no_create_is_lost_in_a_rolling_restart_and_a_change_of_authority(
 
         try:
             await asyncio.sleep(SETTLE_S)
-            # A connection for each call: who keeps one never meets what a new one would.
-            connector = aiohttp.TCPConnector(ssl=context, force_close=True)
-            headers = {"Authorization": f"Bearer {realapi.admin_token}"}
-            async with (
-                aiohttp.ClientSession(connector=connector, headers=headers) as session,
-                asyncio.TaskGroup() as tasks,
-            ):
-                for _ in range(CLIENTS):
-                    tasks.create_task(create(session))
+            async with creating(realapi, namespace) as creates:
                 await asyncio.sleep(1)
                 codes = await rollout.replace_all()
                 await rollout.rotate(trust, SETTLE_S)
                 codes += await rollout.replace_all()
-                over.set()
+                await creates.until(CREATES)
         finally:
             await admin.delete(name)
             await rollout.stop()
-        assert lost == []
-        assert len(made) >= CREATES
+        assert creates.lost == []
+        assert len(creates.made) >= CREATES
         assert codes == [0] * 4
         assert front.refused == 0

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -112,7 +113,7 @@ async def put(world: Rig, name: str, parts):
 
 async def until(world: Rig, asked):
     """Wait until *asked* holds; what it found."""
-    found = []
+    found: list[Any] = []
 
     async def told():
         found[:] = [await asked()]

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+from certs.figures import Figures
 from controller.cards import card_series
 from controller.deciding.lifecycle import Stage
 from controller.documents import places
@@ -43,6 +45,11 @@ def of_controller() -> list[Row]:
 def of_webhook() -> list[Row]:
     metrics = WebhookMetrics()
     return [row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation) for one in metrics.collect()]
+
+
+def of_certificates() -> list[Row]:
+    families = Figures(lambda: datetime.now(UTC)).collect()
+    return [row(one.name, one.type, getattr(one, "_labelnames", ()), one.documentation) for one in families]
 
 
 def of_serving() -> list[Row]:
@@ -100,6 +107,10 @@ def test_every_metric_of_the_webhook_is_told_as_it_is():
     assert rows("Webhook") == of_webhook()
 
 
+def test_every_metric_of_the_keeper_of_certificates_is_told_as_it_is():
+    assert rows("Certificates") == of_certificates()
+
+
 def test_series_of_pods_are_told_to_be_off_by_default():
     settings = Settings()
     cards = PAGE.read_text().split("\n## Cards\n")[1].split("\n| ")[0]
@@ -112,5 +123,5 @@ def test_metrics_to_look_at_first_are_there():
     first = PAGE.read_text().split("\n## ")[0]
     named = [piece for piece in first.split("`") if piece.startswith("cardshare_")]
     assert named
-    known = {name.strip("`") for name, *_ in (*of_controller(), *of_webhook(), *of_serving())}
+    known = {name.strip("`") for name, *_ in (*of_controller(), *of_webhook(), *of_certificates(), *of_serving())}
     assert set(named) <= known

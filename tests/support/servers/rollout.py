@@ -41,13 +41,13 @@ class Rollout:
 
     async def start(self) -> None:
         """Two replicas, ready."""
-        self.replicas = [await self._start_one(), await self._start_one()]
+        self.replicas = [await self.start_one(), await self.start_one()]
 
     async def replace_all(self) -> list[int]:
         """Each by a new one, the new one ready first; their exit codes."""
         codes = []
         for old in tuple(self.replicas):
-            self.replicas.append(await self._start_one())
+            self.replicas.append(await self.start_one())
             os.kill(old.child.pid, signal.SIGTERM)
             codes.append(await asyncio.to_thread(self._children.stop, old.child, 20.0))
             self.balancer.remove(old.backend)
@@ -78,11 +78,12 @@ class Rollout:
         for name, content in (("ca.crt", bundle), ("tls.key", leaf.key_pem), ("tls.crt", leaf.cert_pem)):
             (self.certs / name).write_bytes(content)
 
-    async def _start_one(self) -> Replica:
+    async def start_one(self, certs: Path | None = None) -> Replica:
+        """One more replica, ready; it serves the pair in *certs*, by default that of all."""
         backend = Backend(free_port(), free_port())
         argv: list[str | Path] = [
             sys.executable, "-m", "webhook", "--listen", f"127.0.0.1:{backend.port}",
-            "--metrics-listen", f"127.0.0.1:{backend.plain_port}", "--cert-dir", self.certs, "--no-inventory",
+            "--metrics-listen", f"127.0.0.1:{backend.plain_port}", "--cert-dir", certs or self.certs, "--no-inventory",
             "--drain-s", str(DRAIN_S),
         ]  # fmt: skip
         environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}

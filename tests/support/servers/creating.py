@@ -1,0 +1,75 @@
+"""Clients that create pods with shares all the time, through the API server, and count those that were not admitted."""
+
+import asyncio
+import itertools
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from tests.support.servers.realapi import RealApi
+
+CLIENTS = 8
+
+
+class Creating:
+    """What became of the creates: numbers of pods that were admitted and completed, and the answers to all others."""
+
+    def __init__(self) -> None:
+        self.made: list[int] = []
+        self.lost: list[object] = []
+        self._numbers = itertools.count()
+        self._over = asyncio.Event()
+
+    @property
+    def answered(self) -> int:
+        """How many creates were answered."""
+        return len(self.made) + len(self.lost)
+
+    async def until(self, count: int) -> None:
+        """Wait until *count* were answered."""
+        while self.answered < count:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.05)
+
+    async def create(self, session: aiohttp.ClientSession, pods: str) -> None:
+        """Create one after the other until all is over."""
+        while not self._over.is_set():
+            number = next(self._numbers)
+            async with session.post(pods, json=_pod(number)) as answer:
+                body = await answer.json()
+            if (
+                answer.status == 201
+                and "volcano.sh/vgpu-number" in body["spec"]["containers"][0]["resources"]["limits"]
+            ):
+                self.made.append(number)
+            else:
+                self.lost.append((answer.status, body.get("message", body)))
+
+    def end(self) -> None:
+        """Create no more."""
+        self._over.set()
+
+
+def _pod(number: int) -> dict[str, object]:
+    limits = {"volcano.sh/vgpu-memory": str(1000 + number)}
+    container = {"name": "main", "image": "example.test/none", "resources": {"limits": limits}}
+    return {"metadata": {"name": f"p-{number}"}, "spec": {"containers": [container]}}
+
+
+@asynccontextmanager
+async def creating(realapi: RealApi, namespace: str) -> AsyncIterator[Creating]:
+    """Create pods in *namespace* while the block runs."""
+    found = Creating()
+    context = await asyncio.to_thread(ssl.create_default_context, cafile=str(realapi.ca_file))
+    # A connection for each call: who keeps one never meets what a new one would.
+    connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+    headers = {"Authorization": f"Bearer {realapi.admin_token}"}
+    pods = f"{realapi.url}/api/v1/namespaces/{namespace}/pods"
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session, asyncio.TaskGroup() as tasks:
+        for _ in range(CLIENTS):
+            tasks.create_task(found.create(session, pods))
+        try:
+            yield found
+        finally:
+            found.end()
