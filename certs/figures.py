@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from certs.cluster import Done, Kept
-from certs.pair import end_of
+from certs.pair import end_of, signer_of
 from runtime.calls import Call, Plain, Reply
 
 _DAY: Final = timedelta(days=1)
@@ -68,8 +68,9 @@ class Figures(Collector):
 
     def looked(self, kept: Kept, now: datetime) -> None:
         """Take what a look found and left."""
+        signer = signer_of(kept.authority.stored, now)
         for name, pem in (
-            (kept.authority.secret, kept.authority.stored.ca_pem),
+            (kept.authority.secret, signer.cert_pem if signer else b""),
             *((one.secret, one.stored.cert_pem) for one in kept.pairs),
         ):
             if (end := end_of(pem)) is not None:
