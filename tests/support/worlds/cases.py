@@ -201,7 +201,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     34: (
         "unit/controller/test_unassigned::who_rewrites_a_bound_pods_cards_moves_nothing_and_is_told_of",
-        f"{_MUTATE}::a_forged_update_is_denied_for_people_and_admitted_for_machines",
+        "unit/core/admission/test_update::a_forged_update_is_denied_for_people_and_admitted_for_machines",
         "e2e/test_policies::nobody_but_schedulers_and_plugins_changes_an_assignment",
     ),
     35: (
