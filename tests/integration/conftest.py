@@ -9,9 +9,12 @@ import pytest
 import pytest_asyncio
 
 from sandbox.demo.stage import Stage, running_stage
+from tests.support.servers.failing_api import authority, server, transport
 from tests.support.worlds.controller_rig import OpensRig, OpensStage
 from tests.support.worlds.ending import end, ending_with_audit
 from tests.support.worlds.rig_double import double_rig
+
+__all__ = ["authority", "rig", "server", "shared_stage", "staged", "transport"]
 
 
 @pytest.fixture

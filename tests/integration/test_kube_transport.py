@@ -1,22 +1,15 @@
-"""The transport, and a reflector on it, against a TLS server on loopback that fails as real ones do."""
+"""The transport, against a TLS server on loopback that fails as real ones do."""
 
 import asyncio
 import base64
-import json
 import socket
 import ssl
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 import trustme
 import yaml
-from aiohttp import web
 
 from kube.calls import Calls
 from kube.credentials import Credentials, CredentialSource, FixedSource, InClusterSource, KubeconfigSource, Tls
@@ -31,14 +24,8 @@ from kube.errors import (
     CredentialsError,
 )
 from kube.exchange import Purpose
-from kube.objects import EventKind
-from kube.reflector import Pace, Reflector
 from kube.transport import Transport
-
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-POD = "/api/v1/namespaces/ns/pods/a"
-QUICK = Pace(first_wait_s=0.04, last_wait_s=0.3, last_list_wait_s=1.0, silence_s=0.6, list_deadline_s=5.0)
+from tests.support.servers.failing_api import POD, Server, cut, open_to, pem, reset, say, silence
 
 
 class CountedSource:
@@ -57,123 +44,6 @@ class CountedSource:
             raise
 
 
-class Server:
-    """Answers with what `answers` holds next, or with 200; takes down what it was asked."""
-
-    def __init__(self, authority):
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(self.context)
-        self.answers: deque[Answer] = deque()
-        self.asked: list[dict[str, Any]] = []
-        self.port = 0
-        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)
-
-    @property
-    def url(self):
-        return f"https://127.0.0.1:{self.port}"
-
-    @property
-    def paths(self):
-        return [asked["path"] for asked in self.asked]
-
-    async def __aenter__(self):
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self.context)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *exc):
-        await self._runner.cleanup()
-
-    async def _handle(self, request):
-        body = await request.read()
-        self.asked.append(
-            {
-                "at": time.monotonic(),
-                "verb": request.method,
-                "path": request.path,
-                "query": dict(request.query),
-                "headers": request.headers,
-                "body": body,
-                "connection": id(request.transport),
-            }
-        )
-        answer = self.answers.popleft() if self.answers else say(200, b"{}")
-        return await answer(request)
-
-
-def say(status, body=b"", **headers):
-    async def answer(request):
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return web.Response(status=status, body=body, headers=named)
-
-    return answer
-
-
-async def reset(request):
-    request.transport.abort()
-    return web.Response()
-
-
-async def silence(request):
-    await asyncio.Event().wait()
-
-
-def cut(status=200):
-    async def answer(request):
-        response = web.StreamResponse(status=status, headers={"Content-Length": "1000"})
-        await response.prepare(request)
-        await response.write(b'{"half":')
-        request.transport.abort()
-        return response
-
-    return answer
-
-
-def stream(*lines, then=None):
-    async def answer(request):
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for line in lines:
-            await response.write(line + b"\n")
-        if then is not None:
-            await then(request)
-        return response
-
-    return answer
-
-
-def dripping(text, size):
-    async def answer(request):
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for start in range(0, len(text), size):
-            await response.write(text[start : start + size])
-        return response
-
-    return answer
-
-
-def event(kind, name, version, **more):
-    value = {"metadata": {"name": name, "resourceVersion": version}} | more
-    return json.dumps({"type": kind, "object": value}).encode()
-
-
-def page(*names, version="10"):
-    items = [{"metadata": {"name": one}} for one in names]
-    return say(200, json.dumps({"metadata": {"resourceVersion": version}, "items": items}).encode())
-
-
-def name_of(text: bytes) -> str:
-    name: str = msgspec.json.decode(text)["metadata"]["name"]
-    return name
-
-
-def pem(authority):
-    return authority.cert_pem.bytes().decode()
-
-
 class Clock:
     """The real one, and what was added to it."""
 
@@ -182,29 +52,6 @@ class Clock:
 
     def __call__(self):
         return time.monotonic() + self.ahead_s
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture
-async def server(authority):
-    async with Server(authority) as one:
-        yield one
-
-
-@pytest.fixture
-async def transport(server, authority):
-    async with open_to(server, authority) as one:
-        yield one
-
-
-def open_to(server, authority, **options):
-    tls = Tls(ca_pem=pem(authority))
-    source = FixedSource(credentials=Credentials(server=server.url, authorization="Bearer secret", tls=tls))
-    return Transport(source, **({"deadline_s": 2.0} | options))
 
 
 def account(directory, authority, token="first"):
@@ -397,6 +244,20 @@ async def test_a_binding_does_not_wait_in_a_pause(transport, server):
     assert len(server.asked) == 1
 
 
+async def test_a_pods_disruption_budget_holds_back_no_other_call(transport, server):
+    forbids = b'{"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","code":429}'
+    server.answers.append(say(429, forbids, Retry_After="10"))
+    with pytest.raises(ApiThrottledError):
+        await transport.request("POST", f"{POD}/eviction", body=b"{}")
+    assert transport.pause_s == 0.0
+    server.answers.append(
+        say(429, b'{"message":"too many requests, please try again later","code":429}', Retry_After="10")
+    )
+    with pytest.raises(ApiThrottledError):
+        await transport.request("POST", f"{POD}/eviction", body=b"{}")
+    assert transport.pause_s > 5.0
+
+
 # -- credentials ------------------------------------------------------------------------------------------------
 
 
@@ -485,153 +346,3 @@ async def test_a_kubeconfigs_client_certificate_is_shown(authority, tmp_path):
         async with open_to(server, authority) as stranger:
             with pytest.raises((ApiUnreachableError, ApiUnknownError)):
                 await stranger.request("GET", POD)
-
-
-# -- streams ----------------------------------------------------------------------------------------------------
-
-
-async def lines_of(transport, **options):
-    async with transport.stream(POD, {}, **({"silence_s": 2.0} | options)) as lines:
-        return [line async for line in lines]
-
-
-async def test_lines_come_whole_however_they_were_cut(transport, server):
-    text = b"\n".join([b"one", b"", b"two" * 50, b"three"]) + b"\n"
-    server.answers.extend([dripping(text, 1), dripping(text, 7), dripping(text, 1_000)])
-    for _ in range(3):
-        assert await lines_of(transport) == [b"one", b"two" * 50, b"three"]
-
-
-async def test_an_event_of_six_megabytes_is_one_line(transport, server):
-    big = b"x" * 6_000_000
-    server.answers.append(stream(b"small", big, b"small"))
-    assert await lines_of(transport) == [b"small", big, b"small"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (stream(b"x" * 2_000_000), ApiUnreadableError),
-        (dripping(b"whole\nhalf", 100), ApiUnreadableError),
-        (stream(b"one", then=reset), ApiUnknownError),
-        (stream(b"one", then=silence), ApiUnknownError),
-        (silence, ApiUnknownError),
-        (say(429, b"no"), ApiThrottledError),
-        (say(502, b"<html>"), ApiUnknownError),
-    ],
-    ids=["too long", "cut", "reset", "half-open", "no head", "429", "502 page"],
-)
-async def test_a_stream_that_fails_is_an_error_and_never_a_line(transport, server, answer, kind):
-    await transport.request("GET", POD, purpose=Purpose.WATCHES)  # so that the short limit holds no handshake
-    server.answers.append(answer)
-    with pytest.raises(kind):
-        await lines_of(transport, start_s=0.4, silence_s=0.4, max_line_bytes=1_000_000)
-
-
-# -- list and watch ---------------------------------------------------------------------------------------------
-
-
-class Picture:
-    """What a consumer knows."""
-
-    def __init__(self):
-        self.names = set()
-        self.changed = asyncio.Event()
-
-    async def on_replace(self, objects, resource_version):
-        self.names = set(objects)
-        self.changed.set()
-
-    async def on_event(self, kind, value):
-        (self.names.discard if kind is EventKind.DELETED else self.names.add)(value)
-        self.changed.set()
-
-    async def becomes(self, *names):
-        async with asyncio.timeout(5):
-            while self.names != set(names):
-                self.changed.clear()
-                await self.changed.wait()
-
-
-@asynccontextmanager
-async def reflecting(transport, picture, pace=QUICK):
-    reflector = Reflector(
-        transport,
-        "/api/v1/pods",
-        decode=name_of,
-        sink=picture,
-        pace=pace,
-    )
-    task = asyncio.create_task(reflector.run(), name="reflector")
-    try:
-        yield reflector
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-async def test_the_picture_follows_through_every_fault(transport, server):
-    expired = json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}).encode()
-    server.answers.extend(
-        [
-            say(502, b"<html>", Content_Type="text/html"),
-            page("a"),
-            stream(event("ADDED", "b", "11"), then=silence),
-            stream(event("DELETED", "a", "12"), then=reset),
-            say(429, b"text"),
-            stream(event("ADDED", "c", "13"), event("BOOKMARK", "", "20")),
-            stream(event("ADDED", "big", "21", blob="x" * 6_000_000), expired),
-            page("b", "d", version="30"),
-            stream(event("ADDED", "e", "31"), b'{"type":"ADDED","obj'),
-            page("z", version="40"),
-            stream(then=silence),
-        ]
-    )
-    picture = Picture()
-    async with reflecting(transport, picture) as reflector:
-        await picture.becomes("z")
-        assert reflector.counters.lists == 4
-        assert reflector.counters.expired == 1
-        assert reflector.counters.undecodable == 1
-    versions = [asked["query"]["resourceVersion"] for asked in server.asked if "watch" in asked["query"]]
-    assert versions[:7] == ["10", "11", "12", "12", "20", "30", "40"]
-
-
-async def test_a_watch_that_ends_at_once_for_ever_is_asked_less_and_less(transport, server):
-    server.answers.append(page("a"))
-    server.answers.extend([stream()] * 1_000)
-    async with reflecting(transport, Picture()) as reflector:
-        await asyncio.sleep(1.2)
-        assert reflector.state == "failing: watch pods: each ends at once"
-    assert len(server.asked) <= 10
-
-
-async def test_a_list_of_ten_thousand_pods_never_holds_the_loop_for_long(transport, server):
-    pods = [{"metadata": {"name": f"p{i}", "labels": {"k": "v" * 4_000}}} for i in range(500)]
-    for part in range(20):
-        token = "" if part == 19 else f"t{part}"
-        body = json.dumps({"metadata": {"resourceVersion": "10", "continue": token}, "items": pods})
-        server.answers.append(say(200, body.encode()))
-    server.answers.append(stream(then=silence))
-    longest_s = 0.0
-    async with reflecting(transport, Picture(), Pace()) as reflector:
-        while not reflector.synced.is_set():
-            # CPU time: what else runs on the machine is not held against us. The server's work is included.
-            before_s = time.thread_time()
-            await asyncio.sleep(0)
-            longest_s = max(longest_s, time.thread_time() - before_s)
-    assert longest_s < 0.1
-
-
-async def test_a_pods_disruption_budget_holds_back_no_other_call(transport, server):
-    forbids = b'{"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","code":429}'
-    server.answers.append(say(429, forbids, Retry_After="10"))
-    with pytest.raises(ApiThrottledError):
-        await transport.request("POST", f"{POD}/eviction", body=b"{}")
-    assert transport.pause_s == 0.0
-    server.answers.append(
-        say(429, b'{"message":"too many requests, please try again later","code":429}', Retry_After="10")
-    )
-    with pytest.raises(ApiThrottledError):
-        await transport.request("POST", f"{POD}/eviction", body=b"{}")
-    assert transport.pause_s > 5.0

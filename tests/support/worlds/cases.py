@@ -12,6 +12,7 @@ _POINTS: Final = "integration/test_fail_points"
 _REPLICAS: Final = "integration/test_replicas"
 _PROCESS: Final = "integration/test_controller_process"
 _TRANSPORT: Final = "integration/test_kube_transport"
+_WATCHES: Final = "integration/test_kube_watches"
 _REFLECTOR: Final = "unit/kube/test_reflector"
 _OUTCOMES: Final = "unit/controller/test_owner_outcomes"
 _PLACING: Final = "unit/controller/test_owner_placing"
@@ -154,16 +155,16 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     15: (f"{_REFLECTOR}::a_watch_closed_every_second_is_opened_again_at_once_and_never_listed",),
     16: (
         f"{_REFLECTOR}::a_watch_that_never_works_is_asked_at_most_ten_times_in_thirty_seconds",
-        f"{_TRANSPORT}::a_watch_that_ends_at_once_for_ever_is_asked_less_and_less",
+        f"{_WATCHES}::a_watch_that_ends_at_once_for_ever_is_asked_less_and_less",
     ),
     17: (
         f"{_REFLECTOR}::410_lists_again_and_the_vanished_are_gone",
         f"{_REFLECTOR}::410_on_a_continue_token_begins_the_list_anew",
     ),
     18: (f"{_REFLECTOR}::410_again_and_again_spaces_the_lists_out",),
-    19: (f"{_TRANSPORT}::a_stream_that_fails_is_an_error_and_never_a_line",),
+    19: (f"{_WATCHES}::a_stream_that_fails_is_an_error_and_never_a_line",),
     20: (
-        f"{_TRANSPORT}::an_event_of_six_megabytes_is_one_line",
+        f"{_WATCHES}::an_event_of_six_megabytes_is_one_line",
         f"{_REFLECTOR}::a_line_that_cannot_be_read_is_counted_and_listed_over",
     ),
     21: (
@@ -180,7 +181,7 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
         f"{_PROCESS}::a_missing_right_is_named_with_its_verb",
         f"{_REFLECTOR}::a_forbidden_watch_says_so_and_recovers_without_a_list",
     ),
-    26: (f"{_TRANSPORT}::a_list_of_ten_thousand_pods_never_holds_the_loop_for_long",),
+    26: (f"{_WATCHES}::a_list_of_ten_thousand_pods_never_holds_the_loop_for_long",),
     # pods, nodes and cards that change under us
     27: (f"{_OUTCOMES}::a_pod_deleted_while_its_binding_is_in_flight_leaves_nothing",),
     28: (f"{_QUEUE}::a_thousand_pods_that_are_deleted_while_they_wait_leave_nothing_although_finalizers_keep_them",),

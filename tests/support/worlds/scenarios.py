@@ -47,6 +47,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_floods": _HOSTILE,
     "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
     "test_kube_transport": "the server that it speaks to fails on demand, in the middle of answers too",
+    "test_kube_watches": "the same",
     "test_listening": _NEVER_ASKS,
     "test_ports": _HOSTILE,
     "test_processes": _NO_SERVER,
