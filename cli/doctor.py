@@ -2,7 +2,7 @@
 
 import ssl
 from base64 import b64decode
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from cli.cluster import NODES, PODS
-from cli.doctor_checks import Facts, LeaseHeld, Report, RunningPod, Webhook, examine
+from cli.doctor_checks import HAMI_PLUGIN, Facts, LeaseHeld, Report, RunningPod, Webhook, examine
 from cli.options import Doctor
 from core.catalog import standard_catalog
 from core.configuration import (
@@ -42,6 +42,8 @@ _T = TypeVar("_T")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
 _CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
+_HAMI_MAP: Final = "hami-device-plugin"
+_HAMI_KEY: Final = "config.json"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 # Lists of accounts in the ConfigMap of the policies; a line of the last one is SCHEDULER=ACCOUNT.
 _ACCOUNTS: Final = ("trusted-accounts", "plugin-accounts", "scheduler-accounts")
@@ -144,6 +146,18 @@ class _DeviceClass(msgspec.Struct, frozen=True):
     spec: _ClassSpec = _ClassSpec()
 
 
+class _HamiNode(msgspec.Struct, frozen=True):
+    name: str = ""
+    enablegetpreferredallocation: bool | None = None
+
+
+class _HamiNodes(msgspec.Struct, frozen=True):
+    """What HAMi's device plugin reads of its nodes. Source: protocol reference, hami 1.7."""
+
+    nodeconfig: tuple[_HamiNode, ...] = ()
+
+
+_hami_decoder: Final = msgspec.json.Decoder(_HamiNodes)
 _running_decoder: Final = msgspec.json.Decoder(_RunningPod)
 _lease_decoder: Final = msgspec.json.Decoder(_Lease)
 
@@ -208,6 +222,7 @@ class _Reader:
             leases=await self._leases(),
             namespaces=await self._namespaces(),
             classes=await self._classes(),
+            swapping=await self._swapping(running),
             unread=tuple(self._unread),
         )
 
@@ -272,6 +287,20 @@ class _Reader:
     async def _classes(self) -> Mapping[str, str]:
         found = await self._list("deviceclasses", _CLASSES, _DeviceClass) or ()
         return {one.spec.extended_resource_name: one.metadata.name for one in found if one.spec.extended_resource_name}
+
+    async def _swapping(self, running: Iterable[RunningPod]) -> Mapping[str, str]:
+        """The nodes on which HAMi's plugin gives out the cards that kubelet chose, and which ConfigMap says so."""
+        found: dict[str, str] = {}
+        for account in sorted({one.account for one in running if one.account.endswith(HAMI_PLUGIN)}):
+            name = f"{account.split(':')[2]}/{_HAMI_MAP}"
+            text = (await self._texts(name)).get(_HAMI_KEY, "")
+            try:
+                nodes = _hami_decoder.decode(text).nodeconfig if text else ()
+            except msgspec.MsgspecError as e:
+                self._unread.append((f"configmap {name}", f"{_HAMI_KEY}: {e}"))
+                continue
+            found |= {one.name: f"configmap {name}" for one in nodes if one.enablegetpreferredallocation}
+        return found
 
     async def _list(self, what: str, path: str, kind: type[_T]) -> tuple[_T, ...] | None:
         """Every object of a kind; none of one that is not served, None of one that may not be listed."""

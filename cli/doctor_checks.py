@@ -3,6 +3,7 @@
 docs/operators/doctor.md lists the codes. A code never gets another meaning; `Facts` are fetched by `cli.doctor`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,9 @@ _UNSEEN_S: Final = 60
 _HAMI: Final = ".hami.io"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 _VOLCANO: Final = "volcano"
+# How the account of HAMi's device plugin ends, and the version in a tag of its image.
+HAMI_PLUGIN: Final = ":hami-device-plugin"
+_VERSION: Final = re.compile(r":v?(\d{1,4})\.(\d{1,4})[^/]*$", re.ASCII)
 
 
 class Level(StrEnum):
@@ -45,6 +49,8 @@ CODES: Final[Mapping[str, Level]] = {
     "CS613": Level.PROBLEM,
     "CS614": Level.RISK,
     "CS615": Level.RISK,
+    "CS616": Level.RISK,
+    "CS617": Level.RISK,
     "CS621": Level.PROBLEM,
     "CS622": Level.PROBLEM,
     "CS623": Level.RISK,
@@ -149,7 +155,8 @@ class Facts:
     name: with which the names of cardshare's objects begin, in *namespace*. refused: texts of the configuration that
     cannot be used. mutating, validating, policies: by the configuration's name; policies: whether each denies.
     accounts: user names that may write assignments. leases: NAMESPACE/NAME. classes: DeviceClasses by the resource
-    that each claims. now_s: Unix seconds.
+    that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards, each with the ConfigMap that
+    says so. now_s: Unix seconds.
     """
 
     name: str
@@ -171,6 +178,7 @@ class Facts:
     leases: Mapping[str, LeaseHeld] | None = None
     namespaces: frozenset[str] | None = None
     classes: Mapping[str, str] = field(default_factory=dict)
+    swapping: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[tuple[str, str], ...] = ()
 
 
@@ -228,6 +236,35 @@ def _cards(facts: Facts) -> Iterator[Finding]:
         if not pod.ready:
             text = f"the device plugin {pod.account} ({pod.image}) is not ready"
             yield _finding("CS615", f"node {pod.node}", text, f"see kubectl describe pod {pod.key}")
+
+
+def _hami(facts: Facts) -> Iterator[Finding]:
+    """CS616, CS617: what HAMi's plugin does with cards that nobody but it learns of (hami HN-10, HN-27)."""
+    for node, where in facts.swapping.items():
+        if node in facts.ledger.states:
+            text = (
+                f"{where} sets enablegetpreferredallocation for it: HAMi's plugin gives out cards that kubelet chose, "
+                "and limits of memory that were meant for others"
+            )
+            yield _finding("CS616", f"node {node}", text, "set it to false, and restart the plugin's pod there")
+    old = {pod.node: pod.image for pod in facts.plugins if pod.account.endswith(HAMI_PLUGIN) and _is_old(pod.image)}
+    count = facts.tables.hami.count_resource
+    for one in facts.pods:
+        if one.node_name not in old or one.finished:
+            continue
+        sharing = [each.name for each in (*one.init_containers, *one.containers) if (each.amount(count) or "0") != "0"]
+        if len(sharing) > 1:
+            text = (
+                f"containers {', '.join(sharing)} have cards, and {old[one.node_name]} on {one.node_name} takes them "
+                "all for the first container: they share its files, which are made anew for each of them"
+            )
+            yield _finding("CS617", f"pod {one.key}", text, "upgrade HAMi's device plugin to v2.9 or later")
+
+
+def _is_old(image: str) -> bool:
+    """Whether the tag of *image* is a version of HAMi before v2.9; a tag that is none is not."""
+    found = _VERSION.search(image)
+    return found is not None and tuple(map(int, found.groups())) < (2, 9)
 
 
 def _registrations(facts: Facts) -> Iterator[Finding]:
@@ -388,6 +425,7 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _reading,
     _configuration,
     _cards,
+    _hami,
     _registrations,
     _policies,
     _processes,

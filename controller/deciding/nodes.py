@@ -11,6 +11,7 @@ from controller.deciding.node_locks import NodeLocks
 from controller.deciding.planner import Planner
 from controller.documents import Documents
 from controller.handing_over.flaps import Flaps
+from controller.handing_over.registers import STEADY_S, Registers
 from core.model import Node, NodeName
 from core.port.refusals import Complaint
 from core.port.spec import Place
@@ -41,6 +42,7 @@ class Nodes:
         self._clock: Final = clock
         self._beats: Final = Beats(planner.ledger.catalog, planner.handoff.set_blind)
         self._newcomers: Final = Newcomers(planner.ledger, wall)
+        self._registers: Final = Registers(planner.ledger.catalog, self._tell_alternating)
         self._looked_s = clock()
         # The cards of a node that ever were well, by protocol.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
@@ -63,9 +65,14 @@ class Nodes:
         old = self._planner.ledger.node(node.name)
         if old is not None and old.resource_version == node.resource_version and old.resource_version:
             return
+        self._set_node(self._as_it_counts(node))
+
+    def _as_it_counts(self, node: Node) -> Node:
+        """*node* with what is known of it beside what it says."""
+        now_s = self._clock()
         documents = self._documents.of(node.name)
-        node = self._newcomers.shown(self._beats.shown(node, self._clock()), self._clock())
-        self._set_node(replace(node, documents=documents) if documents else node)
+        node = self._newcomers.shown(self._beats.shown(self._registers.shown(node, now_s), now_s), now_s)
+        return replace(node, documents=documents) if documents else node
 
     def next_s(self) -> float:
         """When to look again whether something has become old, monotonic."""
@@ -76,6 +83,8 @@ class Nodes:
         self._looked_s = now_s
         for name in self.flaps.end(now_s):
             self._planner.ledger.keep_out(name, self.flaps.unsteady(name))
+        for node in self._registers.steady(now_s):
+            self._set_node(self._as_it_counts(node))
         for node in (*self._beats.stale(self._planner.ledger.node, now_s), *self._newcomers.settled(now_s)):
             self._set_node(node)
 
@@ -138,6 +147,14 @@ class Nodes:
         about = Subject(kind="Node", name=node.name, uid=node.uid)
         self._planner.actions.append(Announce(about=about, reason="CardsUnusable", message=message))
 
+    def _tell_alternating(self, node: Node, dialect: DialectName) -> None:
+        message = (
+            f"{dialect}: its device plugin writes two registers in turns; of each card the smaller figures count until "
+            f"one has stayed for {STEADY_S / 60:.0f} minutes: restart the device plugin's pod on this node"
+        )
+        about = Subject(kind="Node", name=node.name, uid=node.uid)
+        self._planner.actions.append(Announce(about=about, reason="RegisterAlternates", message=message))
+
     def announce_anew(self) -> None:
         """Tell of all complaints, whether or not they were told."""
         for name, complaints in self.complaints.items():
@@ -170,6 +187,7 @@ class Nodes:
         self._planner.handoff.node_gone(name)
         self._locks.gone(name)
         self._beats.forget(name)
+        self._registers.forget(name)
         self._known.pop(name, None)
         self.flaps.forget(name)
         self.complaints.pop(name, None)

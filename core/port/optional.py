@@ -103,6 +103,23 @@ class Beating(Protocol):
 
 
 @runtime_checkable
+class Registering(Protocol):
+    """What a dialect adds whose device plugin may write two registers in turns (hami HN-31); the others write one."""
+
+    def register(self, node: Node) -> str:
+        """What stands on *node* of its cards, "" where nothing does."""
+        ...
+
+    def figures(self, text: str) -> Mapping[str, tuple[int, ...]]:
+        """How much each card of the register *text* has, by its id, each figure the better the more; {} if unread."""
+        ...
+
+    def held_to(self, node: Node, figures: Mapping[str, tuple[int, ...]]) -> Node:
+        """*node* as if its register gave the cards of *figures* no more than these, and named no others."""
+        ...
+
+
+@runtime_checkable
 class Marking(Protocol):
     """What a dialect adds whose device plugin marks on a pod how far it is with it; the others have nothing of it."""
 

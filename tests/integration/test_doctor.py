@@ -141,6 +141,25 @@ async def test_resources_of_another_name_and_lines_without_effect_are_read_from_
         )
 
 
+async def test_nodes_where_kubelet_chooses_cards_of_hami_are_told(rig, capsys):
+    nodes = [{"name": "t4-a", "enablegetpreferredallocation": True}, {"name": "share-a", "operatingmode": "hami-core"}]
+    data = {"config.json": json.dumps({"nodeconfig": nodes})}
+    metadata = {"name": "hami-device-plugin", "namespace": "kube-system"}
+    config = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}
+    async with installed(rig, beside=[config]) as (world, kubeconfig):
+        await world.ensure("/api/v1/namespaces/kube-system/serviceaccounts", "hami-device-plugin")
+        spec = {"serviceAccountName": "hami-device-plugin", "containers": [{"name": "p", "image": "hami:v2.10.0"}]}
+        plugin = {"metadata": {"name": "plugin"}, "spec": spec}
+        await world.client.create("/api/v1/namespaces/kube-system/pods", plugin)
+        codes, _ = await found(kubeconfig, capsys)
+        assert ("CS616", "node t4-a") in codes
+        assert ("CS616", "node share-a") not in codes
+        path = "/api/v1/namespaces/kube-system/configmaps/hami-device-plugin"
+        await world.client.patch(path, {"data": {"config.json": "{"}})
+        codes, _ = await found(kubeconfig, capsys)
+        assert ("CS601", "configmap kube-system/hami-device-plugin") in codes
+
+
 async def test_what_may_not_be_read_is_said_and_the_rest_is_judged(rig, capsys):
     async with installed(rig) as (world, kubeconfig):
         role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cardshare-viewer"

@@ -12,6 +12,10 @@ from sandbox.demo.outcomes import Sighting
 from sandbox.demo.stage import Stage
 
 VGPU = {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 1}}
+CUT = {
+    "name": "cut",
+    "plugin": {"kind": "hami", "mode": "mig", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960, "count": 1},
+}
 SHARE = {"name": "share-a", "plugin": {"kind": "gpushare", "memory_mib": 11178, "count": 1}}
 
 
@@ -60,6 +64,27 @@ async def test_the_next_pod_gets_its_own_share_after_a_failed_call(staged, node,
         await apply(stage, pod("next", resource, 9001))
         served = await seen(stage, "next", lambda s: s.phase == "Running")
         assert served.env_by_container["c"][limit] == mine
+
+
+async def test_a_failed_call_of_a_plugin_with_instances_is_told_on_the_node_and_the_next_pod_is_served(staged):
+    """As after a restart of HAMi's plugin, which forgot instances (hami HN-30)."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "9000"}
+    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+
+    def one(name: str) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+
+    async with staged(nodes=[with_fault(CUT, fail_next=1)]) as stage:
+        await apply(stage, one("unlucky"))
+        failed = await seen(stage, "unlucky", lambda s: s.phase == "Failed")
+        assert failed.pod is not None
+        assert failed.pod["metadata"]["annotations"]["hami.io/bind-phase"] == "failed"
+        await apply(stage, one("next"))
+        served = await seen(stage, "next", lambda s: s.phase == "Running", within_s=20.0)
+        assert served.env_by_container["c"]["NVIDIA_VISIBLE_DEVICES"].startswith("MIG-")
+        events = await stage.admin.list("/api/v1/events")
+        (told,) = [event["message"] for event in events if event["reason"] == "PodTurnedAway"]
+        assert "its kubelet turned pod uid" in told
 
 
 async def test_a_slow_plugin_is_waited_for_and_serves_each_pod_its_own(staged):

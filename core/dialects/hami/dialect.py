@@ -1,11 +1,12 @@
 """HAMi's protocol for NVIDIA cards behind the port; each question is answered in a file of its own."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from core import hami_lock, healing
 from core.dialects.hami import cards as _cards
-from core.dialects.hami import fit, handoff, keys, requests, series, usage, warnings
+from core.dialects.hami import fit, handoff, keys, register, requests, series, usage, warnings
 from core.dialects.hami.cards import Card
 from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
@@ -24,6 +25,7 @@ from core.port.optional import (
     Packing,
     PackingByCard,
     Reading,
+    Registering,
     Typical,
 )
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
@@ -35,6 +37,7 @@ from core.warnings import AdmissionWarning
 class Hami(
     Locking,
     Marking,
+    Registering,
     Identifying[Card],
     Counting,
     Furnishing[Request],
@@ -69,6 +72,19 @@ class Hami(
     def memories(self, tables: Tables) -> dict[str, str]:
         """The memory, for the number of cards."""
         return {tables.hami.count_resource: tables.hami.memory_resource} if tables.hami.installed else {}
+
+    def register(self, node: Node) -> str:
+        """The cards that the plugin wrote on *node*."""
+        return node.annotations.get(keys.REGISTER, "")
+
+    def figures(self, text: str) -> Mapping[str, tuple[int, ...]]:
+        """Slots, MiB and cores of each card."""
+        return register.figures(text)
+
+    def held_to(self, node: Node, figures: Mapping[str, tuple[int, ...]]) -> Node:
+        """*node* with a register that says no more than *figures*."""
+        text = register.held_to(node.annotations[keys.REGISTER], figures)
+        return replace(node, annotations={**node.annotations, keys.REGISTER: text})
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""

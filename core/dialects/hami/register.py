@@ -57,11 +57,39 @@ def decode_register(text: str, field: str) -> tuple[Record, ...]:
     """
     if len(text) > MAX_NODE_ANNOTATION_BYTES:
         raise InvalidRequestError(field, text, f"write no more than {MAX_NODE_ANNOTATION_BYTES} characters")
-    if text.lstrip().startswith("["):
+    if _is_json(text):
         records = [_record(one) for one in _list(text, field)]
     else:
         records = [_line(piece, at) for at, piece in enumerate(_pieces(text, field))]
     return tuple(sorted(records, key=lambda one: (one.position, one.uuid)))
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith("[")
+
+
+def figures(text: str) -> Mapping[str, tuple[int, int, int]]:
+    """Slots, MiB and cores of each card of a register of JSON, by uuid; nothing of one that cannot be read."""
+    try:
+        found = decode_register(text, keys.REGISTER) if _is_json(text) else ()
+    except InvalidRequestError:
+        return {}
+    return {one.uuid: (one.slots, one.memory_mib, one.cores) for one in found if one.uuid and not one.problem}
+
+
+def held_to(text: str, most: Mapping[str, tuple[int, ...]]) -> str:
+    """The register *text*, of JSON, with no card but those of *most*, and no more of each."""
+    kept = []
+    for one in json.loads(text):
+        fields = {key.lower(): value for key, value in one.items()} if isinstance(one, dict) else {}
+        uuid = fields.get("id")
+        if isinstance(uuid, str) and uuid in most:
+            kept.append(fields | dict(zip(_FIGURES, most[uuid], strict=True)))
+    return json.dumps(kept)
+
+
+# What the figures of a card are called in the register.
+_FIGURES: Final = ("count", "devmem", "devcore")
 
 
 def decode_links(text: str) -> Mapping[str, Mapping[str, int]]:

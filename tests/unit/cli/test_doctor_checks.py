@@ -83,6 +83,13 @@ def facts(*, nodes=None, tables=None, settings=None, bound=(), **fields):
     return replace(well, **fields)
 
 
+HAMI_OLD = replace(
+    running(component=""),
+    account="system:serviceaccount:kube-system:hami-device-plugin",
+    image="registry:5000/projecthami/hami:v2.8.3",
+)
+GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+TWO_SHARES = pod(limits=GPU, node_name="t4-a", init_containers=(Container(name="init", limits=GPU, requests=GPU),))
 T4 = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
 OF_VOLCANO = Settings(scheduler_names=("cardshare", "volcano"))
 RENAMED = Tables(vgpu=VgpuTable(number_resource="example.com/gpu"))
@@ -112,6 +119,18 @@ VOLCANO = replace(
             "CS615",
             "node t4-a",
             "not ready",
+        ),
+        (
+            facts(swapping={"t4-a": "configmap kube-system/hami-device-plugin", "gone": "configmap x/y"}),
+            "CS616",
+            "node t4-a",
+            "kube-system/hami-device-plugin sets enablegetpreferredallocation",
+        ),
+        (
+            facts(plugins=(HAMI_OLD,), pods=(TWO_SHARES,)),
+            "CS617",
+            "pod team/p",
+            "containers init, c have cards, and registry:5000/projecthami/hami:v2.8.3 on t4-a takes them all",
         ),
         (facts(mutating={}), "CS621", "mutatingwebhookconfiguration cardshare", "does not exist"),
         (
@@ -233,9 +252,24 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         facts(pods=(pod(limits=T4, scheduler="new", created_s=int(NOW_S) - 5),)),
         facts(pods=(pod(limits=T4, scheduler="volcano", scheduled_reason="Unschedulable"),)),
         facts(pods=(pod(limits={"cpu": "1"}, scheduler="nobodys"),)),
+        facts(plugins=(replace(HAMI_OLD, image="projecthami/hami:v2.10.0"),), pods=(TWO_SHARES,)),
+        facts(plugins=(replace(HAMI_OLD, image="registry:2.5/hami@sha256:0"),), pods=(TWO_SHARES,)),
+        facts(plugins=(HAMI_OLD,), pods=(replace(TWO_SHARES, init_containers=()),)),
         facts(mutating=None, validating=None, policies=None, leases=None, namespaces=None),
     ],
-    ids=["well", "our-lease", "beside-volcano", "fits", "young", "told", "no-cards", "nothing-known"],
+    ids=[
+        "well",
+        "our-lease",
+        "beside-volcano",
+        "fits",
+        "young",
+        "told",
+        "no-cards",
+        "new-hami",
+        "no-tag",
+        "one-share",
+        "nothing-known",
+    ],
 )
 def test_what_is_well_or_not_known_is_no_finding(harmless):
     report = examine(harmless)
