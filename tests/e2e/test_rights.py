@@ -167,7 +167,7 @@ PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
 
 
 async def heal(prepared: Prepared, folder: Path) -> None:
-    """Delete each Secret under the keeper of certificates, which tells in its pod's condition that all is well."""
+    """Delete each Secret under the keeper of certificates, which tells by its pod's condition how it goes."""
     workload = find(prepared.documents, "Deployment", "cardshare-certs-keeper")
     async with prepared.client() as admin, Processes(prepared.api.logs / "keeper", {}) as processes:
         runner = Runner(api=prepared.api, admin=admin, processes=processes, folder=folder)
@@ -177,13 +177,14 @@ async def heal(prepared: Prepared, folder: Path) -> None:
             await admin.delete(f"{SECRETS}/{name}")
             await _until_said(keeper, f"{name}: was missing")
         async with asyncio.timeout(30):
-            while not await _is_told_to_keep(admin):  # noqa: ASYNC110 (the cluster tells nobody)
+            while not await _is_told(admin):  # noqa: ASYNC110 (the cluster tells nobody)
                 await asyncio.sleep(0.1)
 
 
-async def _is_told_to_keep(admin: ApiClient) -> bool:
+async def _is_told(admin: ApiClient) -> bool:
     conditions = (await admin.get(KEEPER)).get("status", {}).get("conditions", ())
-    return any((one["type"], one["status"]) == (CERTIFICATES_KEPT, "True") for one in conditions)
+    # No registration is here that could trust the authority.
+    return any((one["type"], one["reason"]) == (CERTIFICATES_KEPT, "Untrusted") for one in conditions)
 
 
 async def _until_said(running: Running, text: str) -> None:
