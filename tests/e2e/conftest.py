@@ -11,5 +11,18 @@ from tests.support.servers.fixtures_realapi import (
     shared_stage,
     staged,
 )
+from tests.support.servers.policies import cluster, guarded
 
-__all__ = ["admin", "installed", "namespace", "node", "prepared", "realapi", "rig", "shared_stage", "staged"]
+__all__ = [
+    "admin",
+    "cluster",
+    "guarded",
+    "installed",
+    "namespace",
+    "node",
+    "prepared",
+    "realapi",
+    "rig",
+    "shared_stage",
+    "staged",
+]

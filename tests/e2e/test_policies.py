@@ -1,127 +1,34 @@
-"""What the policies of deploy/ let whom write on a real API server where there is no webhook at all."""
+"""What the policies of deploy/ let whom write of pods on a real API server where there is no webhook at all."""
 
 import asyncio
-import re
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from statistics import median
 from typing import Any
-from urllib.parse import quote
 
 import pytest
-import pytest_asyncio
-import yaml
 
 from core.settings import CONTROLLER_ACCOUNT
+from tests.support.servers.policies import (
+    ASSIGNMENT,
+    NODE_NAME,
+    PLUGIN,
+    PLURALS,
+    USER,
+    VOLCANO,
+    Cluster,
+    Json,
+    annotated,
+    pod,
+)
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH, Rest, connect, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-Json = dict[str, Any]
-BASE = Path(__file__).parents[2] / "deploy/base"
-REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
-PLURALS = {
-    "ValidatingAdmissionPolicy": f"{REGISTRATION}/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": f"{REGISTRATION}/validatingadmissionpolicybindings",
-    "ConfigMap": "/api/v1/namespaces/cardshare-system/configmaps",
-}
 PARAMETERS = f"{PLURALS['ConfigMap']}/cardshare-accounts"
-CHECKED = "apiserver_validating_admission_policy_check_total"
-TOLD_OF_NODES = rf"{CHECKED}\{{[^}}]*enforcement_action=\"warn\"[^}}]*policy=\"nodes.cardshare.io\""
-NODE_NAME = "authentication.kubernetes.io/node-name"
-ASSIGNMENT = "volcano.sh/vgpu-ids-new"
-REGISTER = "volcano.sh/node-vgpu-register"
-PLUGIN = "system:serviceaccount:kube-system:volcano-device-plugin"
-CONTROLLER = "system:serviceaccount:cardshare-system:cardshare-controller"
-HAMI = "system:serviceaccount:kube-system:hami-ascend"
-MINDCLUSTER = "system:serviceaccount:kube-system:ascend-device-plugin-sa-310p"
-VOLCANO = "system:serviceaccount:volcano-system:volcano-scheduler"
-USER = "dana"
 KNOWN = (ASSIGNMENT, "volcano.sh/gpu-index", "predicate-time", "huawei.com/Ascend910A")
 # Those of chip models that nobody knows yet too.
 KEYS = (*KNOWN, "huawei.com/AscendX9", "hami.io/X9-devices-to-allocate")
-
-
-def documents() -> list[Json]:
-    return list(yaml.safe_load_all((BASE / "policy.yaml").read_text()))
-
-
-class Cluster:
-    """A server with the policies, seen by anybody."""
-
-    def __init__(self, api: RealApi, namespace: str, node: str) -> None:
-        self._api = api
-        self.pods = f"/api/v1/namespaces/{namespace}/pods"
-        self.node = node
-
-    def cpu_s(self) -> float:
-        """CPU seconds of the API server until now."""
-        return self._api.apiserver.cpu_s()
-
-    @asynccontextmanager
-    async def user(
-        self, name: str, *, node: str = "", groups: Sequence[str] = (), extra: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Rest]:
-        """*name*, whom RBAC lets do everything; node: of the token."""
-        headers = [("Impersonate-User", name), ("Impersonate-Group", "system:masters")]
-        headers += [("Impersonate-Group", group) for group in groups]
-        if node:
-            headers.append((f"Impersonate-Extra-{quote(NODE_NAME, safe='')}", node))
-        async with connect(self._api.url, self._api.ca_file, self._api.admin_token, headers) as rest:
-            yield rest
-
-    @asynccontextmanager
-    async def kubelet(self, node: str = "") -> AsyncIterator[Rest]:
-        async with self.user(f"system:node:{node or self.node}", groups=("system:nodes",)) as rest:
-            yield rest
-
-
-def pod(name: str, annotations: Json | None = None, limits: Json | None = None, **spec: Any) -> Json:
-    container = {"name": "main", "image": "i", "resources": {"limits": limits or {}}}
-    return {
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {"containers": [container], "schedulerName": "nobody", **spec},
-    }
-
-
-def annotated(key: str, value: str | None = "x") -> Json:
-    return {"metadata": {"annotations": {key: value}}}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
-    """The shared server with the policies in force, and without them afterwards."""
-    async with connect(realapi.url, realapi.ca_file, realapi.admin_token) as admin:
-        await admin.post("/api/v1/namespaces", {"metadata": {"name": "cardshare-system"}})
-        for document in documents():
-            await admin.made(PLURALS[document["kind"]], document)
-        try:
-            await eventually(
-                lambda: admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"})),
-                lambda answer: answer.status == 403,
-            )
-            await nodes_are_guarded(realapi, admin)
-            yield realapi
-        finally:
-            for document in documents():
-                await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
-
-
-async def nodes_are_guarded(api: RealApi, admin: Rest) -> None:
-    name = f"probe-{secrets.token_hex(4)}"
-    await admin.made("/api/v1/nodes", {"metadata": {"name": name}})
-    async with Cluster(api, "default", name).user(PLUGIN, node="another") as plugin:
-        path = f"/api/v1/nodes/{name}?dryRun=All"
-        await eventually(lambda: plugin.patch(path, annotated("a"), STRATEGIC_PATCH), lambda one: bool(one.warnings))
-    await admin.delete(f"/api/v1/nodes/{name}")
-
-
-@pytest.fixture
-def cluster(guarded: RealApi, namespace: str, node: str) -> Cluster:
-    return Cluster(guarded, namespace, node)
 
 
 @asynccontextmanager
@@ -389,186 +296,6 @@ async def test_a_plugin_of_another_node_is_denied_where_the_parameters_say_so(cl
             assert (await other.patch(f"{cluster.pods}/unbound", annotated(ASSIGNMENT))).status == 403
             for i, writer in enumerate((own, unknown, controller)):
                 assert (await writer.patch(path, annotated(ASSIGNMENT, f"by {i}"))).status == 200
-
-
-OWN_NODE_WRITES = {
-    PLUGIN: (
-        annotated(REGISTER, "GPU-0,10,32768,NVIDIA-T4,true,hami-core:"),
-        annotated("hamivgpu", None),
-        annotated("volcano.sh/gpu-unhealthy-ids", "0,2"),
-        {"status": {"capacity": {"volcano.sh/gpu-number": "2"}, "allocatable": {"volcano.sh/gpu-number": "2"}}},
-    ),
-    HAMI: (
-        annotated("hami.io/node-register-Ascend910B4-1", "[]"),
-        annotated("hami.io/node-handshake-AscendX9", "Reported_2026.08.21 09:15:31"),
-        annotated("hami-vnpu-core", "false"),
-        annotated("hami.io/mutex.lock", None),
-    ),
-    MINDCLUSTER: (
-        annotated("baseDeviceInfos", "{}"),
-        {"metadata": {"labels": {"servertype": "Ascend310P-8", "node.kubernetes.io/npu.chip.name": "310P3"}}},
-    ),
-}
-# What would move pods, or cards, or make them look like others.
-FOREIGN_NODE_WRITES: tuple[Json, ...] = (
-    annotated("example.com/a"),
-    annotated("kept", None),
-    {"metadata": {"labels": {"nvidia.com/gpu.product": "H100"}}},
-    {"metadata": {"labels": {"kept": None}}},
-    {"metadata": {"finalizers": ["example.com/kept"]}},
-    {"spec": {"unschedulable": True}},
-    {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
-    {"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
-    {"status": {"capacity": {"cpu": None}}},
-    {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
-)
-
-
-def node_path(cluster: Cluster, body: Json) -> str:
-    return f"/api/v1/nodes/{cluster.node}{'/status' if 'status' in body else ''}"
-
-
-@asynccontextmanager
-async def nodes_denied(admin: Rest, probe: Any) -> AsyncIterator[None]:
-    """Device plugins are denied what they are told of as shipped, meanwhile."""
-    bound = f"{PLURALS['ValidatingAdmissionPolicyBinding']}/nodes.cardshare.io"
-    await admin.patch(bound, {"spec": {"validationActions": ["Deny", "Audit"]}})
-    try:
-        await eventually(probe, lambda answer: answer.status == 403)
-        yield
-    finally:
-        await admin.patch(bound, {"spec": {"validationActions": ["Warn", "Audit"]}})
-        await eventually(probe, lambda answer: answer.status == 200)
-
-
-async def test_a_device_plugin_is_told_of_what_it_writes_of_nodes_and_denied_where_the_binding_says_so(
-    cluster: Cluster,
-):
-    """Its own keys on its own Node it writes as before, and so does everybody else theirs."""
-    async with cluster.user(USER) as admin, cluster.user(PLUGIN, node="node-of-somebody") as other:
-        await admin.patch(
-            f"/api/v1/nodes/{cluster.node}", {"metadata": {"labels": {"kept": "k"}, "annotations": {"kept": "k"}}}
-        )
-        answer = await other.patch(node_path(cluster, {}), OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH)
-        assert (answer.status, "CS315" in " ".join(answer.warnings)) == (200, True), answer
-        found = str((await admin.get("/metrics")).body)
-        assert re.search(TOLD_OF_NODES, found), re.findall(f"{CHECKED}.*", found)
-
-        async def probe() -> Any:
-            return await other.patch(
-                f"{node_path(cluster, {})}?dryRun=All", OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH
-            )
-
-        async with nodes_denied(admin, probe):
-            for account in OWN_NODE_WRITES:
-                await _writes_its_own(cluster, admin, account)
-            # Without a node in its token it is held to its keys alone; with the other ways of writing as with this one.
-            async with cluster.user(PLUGIN) as unknown, cluster.user(PLUGIN, node=cluster.node) as own:
-                one = OWN_NODE_WRITES[PLUGIN][0]
-                assert (await unknown.patch(node_path(cluster, one), one, STRATEGIC_PATCH)).status == 200
-                whole = (await own.get(node_path(cluster, {}))).body
-                whole["metadata"]["annotations"]["hami.io/node-register-Ascend310P"] = "[]"
-                assert (await own.put(node_path(cluster, {}), whole)).status == 403
-                assert (await own.put(f"{node_path(cluster, {})}/status", whole)).status == 403
-
-
-async def _writes_its_own(cluster: Cluster, admin: Rest, account: str) -> None:
-    async with cluster.user(account, node=cluster.node) as own, cluster.kubelet() as kubelet:
-        for body in OWN_NODE_WRITES[account]:
-            written = await own.patch(node_path(cluster, body), body, STRATEGIC_PATCH)
-            assert (written.status, written.warnings) == (200, ()), (account, body, written)
-        registers = {PLUGIN: REGISTER, HAMI: "hami.io/node-register-Ascend910B4", MINDCLUSTER: "baseDeviceInfos"}
-        theirs = [annotated(key, "forged") for name, key in registers.items() if name != account]
-        for body in (*FOREIGN_NODE_WRITES, *theirs):
-            path = f"{node_path(cluster, body)}?dryRun=All"
-            denied = await own.patch(path, body, STRATEGIC_PATCH)
-            assert (denied.status, "CS318" in denied.message) == (403, True), (account, body, denied)
-            for writer in (admin, kubelet):
-                assert (await writer.patch(path, body, STRATEGIC_PATCH)).status == 200, body
-
-
-async def test_the_controller_writes_locks_of_every_node_and_is_denied_the_rest(cluster: Cluster):
-    path = f"{node_path(cluster, {})}?dryRun=All"
-    async with cluster.user(USER) as admin, cluster.user(CONTROLLER, node="node-of-its-own") as controller:
-        await admin.patch(node_path(cluster, {}), {"metadata": {"labels": {"kept": "k"}, "annotations": {"kept": "k"}}})
-        for key in ("hami.io/mutex.lock", "hamivgpu", "gpu"):
-            answer = await controller.patch(path, annotated(key))
-            assert (answer.status, answer.warnings) == (200, ()), answer
-        for body in (*FOREIGN_NODE_WRITES, annotated(REGISTER), OWN_NODE_WRITES[PLUGIN][-1]):
-            where = f"{node_path(cluster, body)}?dryRun=All"
-            denied = await controller.patch(where, body, STRATEGIC_PATCH)
-            assert (denied.status, "CS318" in denied.message) == (403, True), (body, denied)
-        many = {f"k{i}": "v" for i in range(257)}
-        assert (await admin.patch(node_path(cluster, {}), {"metadata": {"annotations": many}})).status == 200
-        assert (await controller.patch(path, annotated("hamivgpu"))).status == 200
-        await admin.patch(node_path(cluster, {}), {"metadata": {"annotations": dict.fromkeys(many)}})
-
-
-async def test_of_a_node_with_hundreds_of_annotations_a_device_plugin_changes_none(cluster: Cluster):
-    path = node_path(cluster, {})
-    many = {f"k{i}": "v" for i in range(257)}
-    async with cluster.user(USER) as admin, cluster.user(PLUGIN, node=cluster.node) as own:
-        await admin.patch(path, {"metadata": {"annotations": many}})
-        told = await own.patch(path, OWN_NODE_WRITES[PLUGIN][0], STRATEGIC_PATCH)
-        assert (told.status, "CS318" in " ".join(told.warnings)) == (200, True), told
-        plain = await own.patch(f"{path}/status", OWN_NODE_WRITES[PLUGIN][-1], STRATEGIC_PATCH)
-        assert (plain.status, plain.warnings) == (200, ()), plain
-
-
-@asynccontextmanager
-async def nodes_unjudged(admin: Rest, probe: Any) -> AsyncIterator[None]:
-    """The policy for Nodes matches nothing meanwhile; probe: writes what it tells of."""
-    path = f"{PLURALS['ValidatingAdmissionPolicy']}/nodes.cardshare.io"
-    before = (await admin.get(path)).body["spec"]["matchConditions"]
-    await admin.patch(path, {"spec": {"matchConditions": [{"name": "never", "expression": "false"}]}})
-    try:
-        await eventually(probe, lambda answer: not answer.warnings)
-        yield
-    finally:
-        await admin.patch(path, {"spec": {"matchConditions": before}})
-        await eventually(probe, lambda answer: bool(answer.warnings))
-
-
-# 256 KiB hold so many keys. Of a kubelet only the name is looked at; what a plugin writes is compared as a whole beyond
-# 256 keys: 60 to 80 ms where a loop over them would cost 900. What the server does beside comes to both alike in enough
-# rounds; on a busy machine everything is dearer, so that the same may cost this much of the write as it is unjudged.
-@pytest.mark.parametrize(("writer", "more_at_most_ms", "more_at_most"), [("kubelet", 50, 1.0), ("plugin", 150, 1.5)])
-async def test_a_write_of_a_large_node_costs_the_api_server_hardly_more_for_being_judged(
-    cluster: Cluster, writer: str, more_at_most_ms: float, more_at_most: float
-):
-    path = f"{node_path(cluster, {})}/status?dryRun=All"
-    many = {"metadata": {"annotations": {f"k{i}": "v" for i in range(20_000)}}}
-    async with (
-        cluster.user(USER) as admin,
-        cluster.user(PLUGIN, node=cluster.node) as own,
-        cluster.user(PLUGIN, node="another") as other,
-        cluster.kubelet() as kubelet,
-    ):
-        assert (await admin.patch(node_path(cluster, {}), many)).status == 200
-
-        async def probe() -> Any:
-            return await other.patch(f"{node_path(cluster, {})}?dryRun=All", annotated("k0", "w"), STRATEGIC_PATCH)
-
-        async def costs_ms() -> list[float]:
-            """CPU of the server for each of some writes."""
-            one, costs = {"plugin": own, "kubelet": kubelet}[writer], []
-            for i in range(6):
-                before_s = cluster.cpu_s()
-                body = {"status": {"capacity": {"volcano.sh/vgpu-number": str(i)}}}
-                assert (await one.patch(path, body, STRATEGIC_PATCH)).status == 200
-                costs.append((cluster.cpu_s() - before_s) * 1000)
-            return costs
-
-        judged: list[float] = []
-        unjudged: list[float] = []
-        for _ in range(6):
-            judged += await costs_ms()
-            async with nodes_unjudged(admin, probe):
-                unjudged += await costs_ms()
-            more_ms = median(judged) - median(unjudged)
-            if more_ms <= max(more_at_most_ms, more_at_most * median(unjudged)):
-                return
-    pytest.fail(f"a write costs {more_ms:.0f} ms more: {judged} beside {unjudged}")
 
 
 async def test_an_account_that_the_parameters_name_is_trusted_within_moments(cluster: Cluster):

@@ -21,6 +21,7 @@ _NO_SERVER: Final = "no API server takes part in it"
 _THE_DOUBLE: Final = "it judges the double; what a real server does too is put to both by e2e/test_double_is_honest"
 _THE_PLAYERS: Final = "it judges the players, which serve every scenario on the real server as well"
 _HOSTILE: Final = "its client does what no API server does; e2e calls the webhook by the API server itself"
+_FAILS_ON_DEMAND: Final = "the server that it speaks to fails on demand, in the middle of answers too"
 _NEVER_ASKS: Final = "what runs in it never gets as far as an API server"
 
 ONLY_HERE: Final[Mapping[str, str]] = {
@@ -46,8 +47,8 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_failed_calls": _NEVER_ASKS,
     "test_floods": _HOSTILE,
     "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
-    "test_kube_transport": "the server that it speaks to fails on demand, in the middle of answers too",
-    "test_kube_watches": "the same",
+    "test_kube_transport": _FAILS_ON_DEMAND,
+    "test_kube_watches": _FAILS_ON_DEMAND,
     "test_listening": _NEVER_ASKS,
     "test_ports": _HOSTILE,
     "test_processes": _NO_SERVER,
