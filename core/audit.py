@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from core import nodefit
 from core.catalog import Catalog
+from core.claimed import closed_by_claims
 from core.holding import Holding
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
@@ -99,6 +100,7 @@ def faults_on(ledger: Ledger, name: NodeName, foreign: Collection[PodUid] = ()) 
                 event=f"{text}; {whose}: {_counted(keys)}; delete one of them, {_NAMED_WHERE}",
             )
     yield from _sold_twice(name, holders, ledger.catalog)
+    yield from _claimed_too(ledger, state, holders)
     for one in holders.values():
         if one.reason:
             yield Finding(fault=Fault.UNREADABLE_HOLDER, node=name, text=one.reason)
@@ -121,6 +123,26 @@ def _sold_twice(name: NodeName, holders: Mapping[PodUid, Holding], catalog: Cata
                     f"{_counted(keys[rival])}; delete the pods of one of them, {_NAMED_WHERE}"
                 )
                 yield Finding(fault=Fault.SOLD_TWICE, node=name, text=text, event=event)
+
+
+def _claimed_too(ledger: Ledger, state: NodeState, holders: Mapping[PodUid, Holding]) -> Iterator[Finding]:
+    """Cards of a node that pods hold and others use through resource claims."""
+    uses = ledger.uses(state.facts.name)
+    closed = closed_by_claims(uses, state.offers, ledger.catalog).cards if uses else {}
+    for which, cards in closed.items():
+        dialect = ledger.catalog.dialects[which]
+        for card, why in cards.items():
+            keys = [
+                one.key
+                for one in holders.values()
+                for part in one.parts
+                if part.dialect == which and part.assignment is not None
+                if any(share.card == card for share in dialect.describe(part.assignment, state.offers[which]))
+            ]
+            if keys:
+                text = f"card {card} is held as {which} by %s, and {why}; delete either"
+                event = f"{text}, {_NAMED_WHERE}" % _counted(keys)
+                yield Finding(fault=Fault.SOLD_TWICE, node=state.facts.name, text=text % _listed(keys), event=event)
 
 
 def _duplicates(ledger: Ledger) -> Iterator[Finding]:

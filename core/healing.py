@@ -1,19 +1,19 @@
-"""Cards that are unhealthy, or become so again and again: `core.port.optional.Healing` for dialects that keep it alike.
+"""Cards that take nothing new for a reason that passes: `core.port.optional.Healing` for dialects that keep it alike.
 
 Their cards are named tuples whose `fixed` has a uuid, a fault (None for a card that can be used) and a problem.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from core.port.refusals import NOT_HEALTHY, UNSTEADY, Reason
+from core.port.refusals import PASSING, Fault, Reason
 
 _CardT = TypeVar("_CardT")
 
 
 def healed(cards: tuple[_CardT, ...]) -> tuple[_CardT, ...]:
-    """*cards* as they would be if the unhealthy ones were well."""
-    return tuple([_with(card, None, "") if _fault(card) in NOT_HEALTHY else card for card in cards])
+    """*cards* as they would be if those that may get over it by themselves were well."""
+    return tuple([_with(card, None, "") if _fault(card) in PASSING else card for card in cards])
 
 
 def well(cards: tuple[_CardT, ...]) -> frozenset[str]:
@@ -21,11 +21,11 @@ def well(cards: tuple[_CardT, ...]) -> frozenset[str]:
     return frozenset(_uuid(card) for card in cards if _fault(card) is not Reason.UNHEALTHY)
 
 
-def unsteady(cards: tuple[_CardT, ...], names: Set[str]) -> tuple[_CardT, ...]:
-    """*cards* with nothing new for those of *names* that could be used."""
+def kept_out(cards: tuple[_CardT, ...], faults: Mapping[str, Fault]) -> tuple[_CardT, ...]:
+    """*cards* with nothing new for those that are named in *faults* and could be used."""
     return tuple(
         [
-            _with(card, Reason.UNSTEADY, UNSTEADY) if _uuid(card) in names and _fault(card) is None else card
+            _with(card, *faults[_uuid(card)]) if _uuid(card) in faults and _fault(card) is None else card
             for card in cards
         ]
     )

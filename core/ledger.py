@@ -11,14 +11,16 @@ from typing import Any, Final, TypeVar
 
 from core import nodefit
 from core.catalog import Catalog
+from core.claimed import closed_by_claims
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same
 from core.model import HostPort, Node, NodeName, Pod, PodUid
-from core.node_state import NodeState, Offers, state_of, state_with, state_without
+from core.node_state import Closed, NodeState, Offers, state_of, state_with, state_without
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
 from core.port.optional import Metering
-from core.port.refusals import Complaint
+from core.port.refusals import UNSTEADY, Complaint, Fault, Reason
+from core.resource_claims import Use
 from core.settings import DialectName, Settings, Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat
@@ -55,7 +57,8 @@ class _Entry:
     """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
 
     Pods are many, so *holders* changes in place, unlike a state; *owner* is whose ledger's it is to change.
-    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "".
+    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "". claimed: the
+    same by dialect, because of resource claims.
     """
 
     node: Node
@@ -65,6 +68,12 @@ class _Entry:
     owner: Any
     scales: Mapping[DialectName, object]
     aside: str = ""
+    claimed: Closed = field(default_factory=dict)
+
+    @property
+    def closed(self) -> Closed:
+        """What of the node takes nothing new whatever its pods hold, and why."""
+        return dict.fromkeys((*self.empty, None), self.aside) if self.aside else self.claimed
 
 
 # Of a pod: its node, what it was counted by, what it was promised, and its seat.
@@ -122,6 +131,8 @@ class Ledger:
         self.opened: Final[dict[NodeName, None]] = {}
         # Cards that take nothing new although they are well.
         self._unsteady: dict[NodeName, Mapping[DialectName, frozenset[str]]] = {}
+        # What pods use through resource claims, by node, whether that exists or not.
+        self._uses: dict[NodeName, tuple[Use, ...]] = {}
         self._version = 0
         self._trial: Trial | None = None
 
@@ -451,24 +462,27 @@ class Ledger:
     def set_node(self, node: Node) -> bool:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
         self._certain()
-        empty, complaints = self._offers(node)
+        empty, complaints, claimed = self._offers(node)
         facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})
             scales = self._reader.scales(node, empty)
-            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales)
+            entry = self._entries[node.name] = _Entry(
+                node, empty, complaints, holders, self._owner, scales, claimed=claimed
+            )
         else:
             entry = self._own(node.name)
             if entry.empty != empty or entry.node.annotations != node.annotations:
                 entry.scales = self._reader.scales(node, empty)
             entry.node = node
-            if old.facts == facts and entry.empty == empty and entry.complaints == complaints:
+            same = entry.empty == empty and entry.complaints == complaints and entry.claimed == claimed
+            if old.facts == facts and same:
                 return False
             facts = old.facts if old.facts == facts else facts
             if entry.empty != empty:
                 entry.empty, entry.aside = empty, ""
-            entry.complaints = complaints
+            entry.complaints, entry.claimed = complaints, claimed
         self.topology.set_node(facts)
         self._put(node.name, self._rebuilt(facts, entry))
         return True
@@ -482,17 +496,34 @@ class Ledger:
         entry = self._entries.get(name)
         return entry is not None and self.set_node(entry.node)
 
-    def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...]]:
-        """The cards of *node* with nothing in use, by dialect, and what is wrong with it."""
+    def set_uses(self, name: NodeName, uses: tuple[Use, ...]) -> bool:
+        """Place nothing new on cards of a node that pods use through resource claims; False if it is so already."""
+        if uses == self._uses.get(name, ()):
+            return False
+        if uses:
+            self._uses[name] = uses
+        else:
+            del self._uses[name]
+        entry = self._entries.get(name)
+        return entry is not None and self.set_node(entry.node)
+
+    def uses(self, name: NodeName) -> tuple[Use, ...]:
+        """What pods use of a node through resource claims."""
+        return self._uses.get(name, ())
+
+    def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...], Closed]:
+        """The cards of *node* with nothing in use, what is wrong with it, and what resource claims close as a whole."""
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
-        unsteady = self._unsteady.get(node.name)
-        if unsteady:
-            offers = dict(offers)
-            for which, names in unsteady.items():
-                healing = self.catalog.healing.get(which)
-                if which in offers and healing is not None:
-                    offers[which] = healing.unsteady(offers[which], names)
-        return offers, complaints
+        unsteady, uses = self._unsteady.get(node.name), self._uses.get(node.name)
+        if not (unsteady or uses):
+            return offers, complaints, {}
+        closed = closed_by_claims(uses or (), offers, self.catalog)
+        for which, healing in self.catalog.healing.items():
+            faults = {name: Fault(Reason.UNSTEADY, UNSTEADY) for name in (unsteady or {}).get(which, ())}
+            faults |= {card: Fault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
+            if faults and which in offers:
+                offers[which] = healing.kept_out(offers[which], faults)
+        return offers, complaints, closed.dialects
 
     def remove_node(self, name: NodeName) -> bool:
         """Forget *name*; its pods stay known as strays until they are gone too."""
@@ -518,7 +549,7 @@ class Ledger:
         self._reader = Reader(self.catalog, tables)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
-            entry.empty, entry.complaints = self._offers(entry.node)
+            entry.empty, entry.complaints, entry.claimed = self._offers(entry.node)
             entry.scales, entry.aside = self._reader.scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:
@@ -537,6 +568,7 @@ class Ledger:
         twin._promised = dict(self._promised)
         twin._stray = {node: dict(held) for node, held in self._stray.items()}
         twin._unsteady = dict(self._unsteady)
+        twin._uses = dict(self._uses)
         twin.topology = self.topology.fork()
         return twin
 
@@ -572,14 +604,17 @@ class Ledger:
         holders = entry.holders
         for uid, old in holders.items():
             holders[uid] = self._recounted(uid, entry, old)
+        complaints = entry.complaints
+        if entry.aside:
+            complaints += tuple(Complaint(dialect=one, field="placements", problem=entry.aside) for one in entry.empty)
         return state_of(
             facts,
             entry.empty,
             holders.values(),
             self.catalog,
             version=self._next(),
-            complaints=entry.complaints,
-            aside=entry.aside,
+            complaints=complaints,
+            whatever=entry.closed,
         )
 
     def _recounted(self, uid: PodUid, entry: _Entry, old: Holding) -> Holding:
@@ -601,7 +636,9 @@ class Ledger:
 
     def _without(self, name: NodeName, state: NodeState, holding: Holding, left: Iterable[Holding]) -> NodeState:
         """*state* of node *name* after *holding* is given back; *left* are held still."""
-        return state_without(state, holding, left, self.catalog, version=self._next(), aside=self._entries[name].aside)
+        return state_without(
+            state, holding, left, self.catalog, version=self._next(), whatever=self._entries[name].closed
+        )
 
     def _next(self) -> int:
         self._version += 1

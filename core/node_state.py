@@ -50,11 +50,11 @@ def state_of(
     *,
     version: int,
     complaints: tuple[Complaint, ...],
-    aside: str,
+    whatever: Closed,
 ) -> NodeState:
     """A node's state from nothing: all *holders* are counted on its *empty* cards.
 
-    aside: why nothing new is placed on it in any dialect, or "".
+    whatever: what of it takes nothing new whatever they hold, and why.
     """
     offers = dict(empty)
     used: dict[str, int] = {}
@@ -67,9 +67,7 @@ def state_of(
             used[resource] = used.get(resource, 0) + amount
         if holding.ports:
             ports = with_ports(ports, holding.ports)
-    closed = _closed(holders, offers, catalog, aside)
-    if aside:
-        complaints += tuple(Complaint(dialect=name, field="placements", problem=aside) for name in offers)
+    closed = _closed(holders, offers, catalog, whatever)
     return NodeState(facts, offers, used, closed, complaints, version, ports)
 
 
@@ -87,15 +85,15 @@ def state_with(state: NodeState, holding: Holding, catalog: Catalog, version: in
 
 
 def state_without(
-    state: NodeState, holding: Holding, left: Iterable[Holding], catalog: Catalog, *, version: int, aside: str
+    state: NodeState, holding: Holding, left: Iterable[Holding], catalog: Catalog, *, version: int, whatever: Closed
 ) -> NodeState:
-    """*state* after *holding* is given back; *left* are held still. aside: as of `state_of`."""
+    """*state* after *holding* is given back; *left* are held still. whatever: as of `state_of`."""
     offers, closed = state.offers, state.closed
     if holding.dialect is not None:
         offers = _moved(offers, holding, catalog, back=True)
         # Others may close what this one closed; while it closed nothing by itself, nothing opens.
         if closed and any(closed.get(of) == why for of, why in _closed_by(holding, offers, {}, catalog).items()):
-            closed = _closed(left, offers, catalog, aside)
+            closed = _closed(left, offers, catalog, whatever)
     used = dict(state.used)
     for resource, amount in holding.amounts:
         used[resource] -= amount
@@ -117,9 +115,8 @@ def _moved(offers: Offers, holding: Holding, catalog: Catalog, *, back: bool) ->
     return offers
 
 
-def _closed(holders: Iterable[Holding], offers: Offers, catalog: Catalog, aside: str) -> Closed:
-    """What takes nothing new on a node, and why."""
-    closed: Closed = dict.fromkeys((*offers, None), aside) if aside else {}
+def _closed(holders: Iterable[Holding], offers: Offers, catalog: Catalog, closed: Closed) -> Closed:
+    """*closed*, and what *holders* close besides."""
     for holding in holders:
         if holding.dialect is not None:
             closed = _closed_by(holding, offers, closed, catalog)

@@ -21,6 +21,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.preempting import Preempting
 from controller.deciding.state import State
+from controller.deciding.uses import Uses
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
@@ -53,6 +54,7 @@ class Owner:
         nodes: the nodes, as the mirror shows them.
         prebind: what pods need before their Bindings.
         claims: storage, as the mirror shows it.
+        uses: what pods use through resource claims, as the mirror shows it.
         occupants: the pods on nodes, as far as it decides whether they leave for others.
         preempting: has them leave.
         carded: bound pods with cards, as they were when they were last counted.
@@ -97,6 +99,7 @@ class Owner:
         self.planner.chores.append(self.claims)
         self.planner.chores.append(self.preempting)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
+        self.uses: Final = Uses(self.planner.ledger)
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff

@@ -19,6 +19,7 @@ from core.errors import InvalidRequestError
 from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
 from core.port.spec import Place
+from core.resource_claims import ResourceClaim, ResourceSlice
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.namespaces import Namespace, decode_namespace
@@ -27,6 +28,7 @@ from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
+from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
 from core.wire.storage import (
     decode_capacity,
     decode_claim,
@@ -58,6 +60,7 @@ _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
     StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
 }
 _QUOTAS_PATH: Final = "/api/v1/resourcequotas"
+_RESOURCES_PATH: Final = "/apis/resource.k8s.io/v1"
 _BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 # What decisions are founded on: each watch ends so soon that its end, or a bookmark before it, shows that all is well.
 _PACE: Final = Pace(watch_s=8.0, silence_s=13.0)
@@ -331,6 +334,32 @@ def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageK
         gone=lambda one: _done(follow.drop(one)),
     )
     path, decode = _STORAGE[kind]
+    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def resource_claims_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceClaim]:
+    """Keeps the owner told of the claims of dynamic resource allocation, which need not be served."""
+    uses = owner.uses
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: uses.claims_replaced(objects),
+        changed=uses.claim_changed,
+        gone=uses.claim_gone,
+    )
+    path, decode = f"{_RESOURCES_PATH}/resourceclaims", decode_resource_claim
+    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+
+
+def resource_slices_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceSlice]:
+    """Keeps the owner told of where the devices of such claims are."""
+    uses = owner.uses
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: uses.slices_replaced(objects),
+        changed=uses.slice_changed,
+        gone=uses.slice_gone,
+    )
+    path, decode = f"{_RESOURCES_PATH}/resourceslices", decode_resource_slice
     return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 

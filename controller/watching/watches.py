@@ -23,6 +23,8 @@ from controller.watching.mirror import (
     pods_reflector,
     queues_reflector,
     quotas_reflector,
+    resource_claims_reflector,
+    resource_slices_reflector,
     storage_reflector,
 )
 from core.claims import StorageKind
@@ -109,6 +111,7 @@ class Watches:
         await self._follow_quotas(tasks, transport)
         await self._follow_documents(tasks, transport)
         await self._follow_storage(tasks, transport)
+        await self._follow_resource_claims(tasks, transport)
         # One after the other: a pod is counted on its node.
         for name, reflector in (
             ("nodes", nodes_reflector(transport, self._owner, self._inbox, self.nodes_read)),
@@ -149,6 +152,25 @@ class Watches:
         if _is_forbidden(reflector):
             _log.warning(
                 "ResourceQuotas may not be listed; nothing is held to what they limit of cards",
+                remedy="give the controller the rights of deploy/base/rights.yaml",
+            )
+
+    async def _follow_resource_claims(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
+        """Follow what pods use by dynamic resource allocation; known before anything is placed, if it is served."""
+        found: dict[str, Reflector[Any]] = {
+            "resourceslices": resource_slices_reflector(transport, self._owner, self._inbox),
+            "resourceclaims": resource_claims_reflector(transport, self._owner, self._inbox),
+        }
+        self.reflectors.update(found)
+        for name, reflector in found.items():
+            tasks.create_task(reflector.run(), name=f"reflect {name}")
+        for reflector in found.values():
+            await _listed_or_forbidden(reflector)
+        closed = [name for name, reflector in found.items() if _is_forbidden(reflector)]
+        if closed:
+            _log.warning(
+                "resource claims may not be listed; cards that pods use through them are taken for free ones",
+                kinds=closed,
                 remedy="give the controller the rights of deploy/base/rights.yaml",
             )
 

@@ -17,7 +17,7 @@ from core.ledger import Ledger
 from core.model import HostPort, NodeName
 from core.node_state import NodeState
 from core.placing.shape import Shape, judge
-from core.port.refusals import NOT_HEALTHY, Reason, Shortfall
+from core.port.refusals import PASSING, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
 
@@ -31,6 +31,7 @@ WHY: Final = {
     Reason.EXCLUSIVE: "no card to itself",
     Reason.PROMISED: "every card is held by a pod with 100 % of its cores",
     Reason.UNSTEADY: "no card that fits has stayed well",
+    Reason.CLAIMED: "no card that fits and is not in use through a resource claim",
     Reason.CORDONED: "only cards that are cordoned",
     Reason.UNHEALTHY: "no healthy card that fits",
     Reason.UUID: "no card of a UUID that the pod accepts",
@@ -205,12 +206,14 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own], in_use),
         )
     healing = ledger.catalog.healing.get(shape.dialect) if shape.dialect is not None else None
-    if healing is not None and any(one.reason in NOT_HEALTHY for one in if_empty):
+    if healing is not None and any(one.reason in PASSING for one in if_empty):
         if_well = advice.shortfalls(healing.healed(empty), shape.request, dialect, policy)
         if not beyond and not if_well:
             wait = f"an unhealthy card of {facts.name} is well again"
             if any(one.reason is Reason.UNSTEADY for one in if_empty):
                 wait = f"a card of {facts.name} that becomes unhealthy again and again has stayed well"
+            if any(one.reason is Reason.CLAIMED for one in if_empty):
+                wait = f"a resource claim gives a card of {facts.name} back"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
         if_empty = if_well or if_empty
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)

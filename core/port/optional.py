@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from core.model import Node, Pod
 from core.port.cards import Hole, Placed, Series
 from core.port.handoff import LockStep, LockWait
+from core.port.refusals import Fault
 from core.port.typevars import AssignmentT, AssignmentT_contra, CardT, CardT_contra, RequestT, RequestT_contra, ScaleT
 from core.settings import Tables
 from core.warnings import AdmissionWarning
@@ -259,15 +260,15 @@ class Healing(Protocol[CardT]):
     """What a dialect adds whose nodes tell of cards that are unhealthy."""
 
     def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
-        """*cards*, nothing in use, as they would be if the unhealthy and unsteady ones were well."""
+        """*cards*, nothing in use, as they would be if those that may get over it by themselves were well."""
         ...
 
     def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
         """The names of those of *cards* that are not said to be unhealthy; unsteady ones are well."""
         ...
 
-    def unsteady(self, cards: tuple[CardT, ...], names: frozenset[str]) -> tuple[CardT, ...]:
-        """*cards*, nothing in use, with nothing new for those of *names* that could be used."""
+    def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
+        """*cards*, nothing in use, with nothing new for those that are named in *faults* and could be used."""
         ...
 
 

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     PROMISED = "cores promised"
     UNHEALTHY = "unhealthy"
     UNSTEADY = "unsteady"
+    CLAIMED = "in use through a resource claim"
     CORDONED = "cordoned"
     TYPE = "type"
     UUID = "uuid"
@@ -33,9 +34,16 @@ class Reason(StrEnum):
 
 
 # What a card may get over by itself.
-NOT_HEALTHY: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY})
+PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED})
 # Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
 UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
+
+
+class Fault(NamedTuple):
+    """Why a card that its device plugin says nothing against takes nothing new; the same for people."""
+
+    reason: Reason
+    problem: str
 
 
 class Shortfall(NamedTuple):

@@ -409,6 +409,7 @@ def test_entries_that_judge_change_nothing_and_answer_soon():
 # Rights
 
 STORAGE = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")
+DYNAMIC = ("resourceclaims", "resourceslices")
 EXPECTED_RIGHTS = {
     "cardshare-controller": {
         ("", "nodes", "get"), ("", "nodes", "list"), ("", "nodes", "watch"), ("", "nodes", "patch"),
@@ -420,6 +421,7 @@ EXPECTED_RIGHTS = {
         ("", "persistentvolumeclaims", "patch"), ("", "persistentvolumes", "patch"),
         ("", "persistentvolumes", "list"), ("", "persistentvolumes", "watch"),
         *(("storage.k8s.io", kind, verb) for kind in STORAGE for verb in ("list", "watch")),
+        *(("resource.k8s.io", kind, verb) for kind in DYNAMIC for verb in ("list", "watch")),
         ("", "events", "get"), ("", "events", "create"), ("", "events", "patch"),
         ("", "configmaps", "list"), ("", "configmaps", "watch"), ("", "configmaps", "patch"),
         ("scheduling.volcano.sh", "podgroups", "list"), ("scheduling.volcano.sh", "podgroups", "watch"),

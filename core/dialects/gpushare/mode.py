@@ -14,7 +14,7 @@ from core.errors import InvalidRequestError
 from core.model import AnyPod, Node, Pod
 from core.port.cards import Held, Offer
 from core.port.handoff import InFlight, Stamp
-from core.port.refusals import Complaint, Reason, Violation
+from core.port.refusals import Complaint, Fault, Reason, Violation
 from core.settings import DialectName, Tables
 from core.warnings import AdmissionWarning
 
@@ -73,10 +73,12 @@ class Mode:
         """The indices of those that are not said to be unhealthy."""
         return frozenset(str(card.position) for card in cards if card.fault is not Reason.UNHEALTHY)
 
-    def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
-        """*cards* with nothing new for those of *names*."""
+    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
+        """*cards* with nothing new for those that are named in *faults*."""
         return tuple(
-            card._replace(fault=Reason.UNSTEADY) if card.fault is None and str(card.position) in names else card
+            card._replace(fault=faults[str(card.position)].reason)
+            if card.fault is None and str(card.position) in faults
+            else card
             for card in cards
         )
 

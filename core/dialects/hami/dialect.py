@@ -28,7 +28,7 @@ from core.port.optional import (
     Registering,
     Typical,
 )
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
@@ -119,9 +119,9 @@ class Hami(
         """The uuids of those that are not said to be unhealthy."""
         return healing.well(cards)
 
-    def unsteady(self, cards: tuple[Card, ...], names: frozenset[str]) -> tuple[Card, ...]:
-        """*cards* with nothing new for those of *names*."""
-        return healing.unsteady(cards, names)
+    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
+        """*cards* with nothing new for those that are named in *faults*."""
+        return healing.kept_out(cards, faults)
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well and in service, named by their places."""

@@ -15,7 +15,7 @@ from core.model import AnyPod, Node, Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import Furnishing, Healing, Packing, Reading, Typical
-from core.port.refusals import Complaint, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec, NodeDocuments, Place
 from core.settings import DialectName, Policy, Tables
 from core.units import counted
@@ -92,12 +92,12 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         """The numbers of those that are not said to be unhealthy."""
         return frozenset(str(one.fixed.id) for one in cards if one.fixed.fault is not Reason.UNHEALTHY)
 
-    def unsteady(self, cards: tuple[Chip, ...], names: frozenset[str]) -> tuple[Chip, ...]:
-        """The chips with nothing new for those of *names*."""
+    def kept_out(self, cards: tuple[Chip, ...], faults: Mapping[str, Fault]) -> tuple[Chip, ...]:
+        """The chips with nothing new for those that are named in *faults*."""
         return tuple(
             [
-                _chips.chip(one.fixed._replace(fault=one.fixed.fault or Reason.UNSTEADY))
-                if str(one.fixed.id) in names
+                _chips.chip(one.fixed._replace(fault=one.fixed.fault or faults[str(one.fixed.id)].reason))
+                if str(one.fixed.id) in faults
                 else one
                 for one in cards
             ]

@@ -8,7 +8,7 @@ from core.catalog import standard_catalog
 from core.explaining import explain
 from core.model import NodeName
 from core.port.optional import Healing
-from core.port.refusals import UNSTEADY, Reason
+from core.port.refusals import UNSTEADY, Fault, Reason
 from core.settings import DialectName, Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.support.worlds.world import World, node, pod
@@ -126,8 +126,8 @@ def test_every_protocol_that_tells_of_unhealthy_cards_can_keep_some_out(name):
     cards = offers[name]
     names = dialect.well(cards)
     assert len(names) == len(cards)
-    assert dialect.unsteady(cards, frozenset()) == cards
-    kept_out = dialect.unsteady(cards, names)
+    assert dialect.kept_out(cards, {}) == cards
+    kept_out = dialect.kept_out(cards, dict.fromkeys(names, Fault(Reason.UNSTEADY, UNSTEADY)))
     assert all(one != other for one, other in zip(cards, kept_out, strict=True))
     assert dialect.well(kept_out) == names
     assert dialect.healed(kept_out) == cards
