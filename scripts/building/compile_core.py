@@ -29,7 +29,7 @@ NO_COMPILER: Final = 3
 INTERPRETED: Final[Mapping[str, str]] = {
     "core/configuration.py": "a generic dataclass with slots fails at import; read only when a text changes",
     "core/errors.py": "mypyc compiles no class made of RuntimeError",
-    "core/port/*": "its protocols are asked by isinstance; ABCMeta gives each class a registry for it, mypyc none",
+    "core/port/*": "isinstance asks its protocols: ABCMeta gives each a registry, mypyc none; and what is generic",
     "core/dialects/*/dialect.py": "the same: without one, such a class answers by its base's",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
