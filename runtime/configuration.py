@@ -145,6 +145,11 @@ class ActiveConfiguration:
         return replace(self.current.tables, version=self.version)
 
     @property
+    def parts(self) -> Mapping[Source, Decoded]:
+        """What each text that counts says, as of now."""
+        return dict(self._parts)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What of the configuration in force is unknown or has no effect here, each with its place."""
         return self.current.notes

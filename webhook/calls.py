@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from core.errors import InvalidRequestError
 from runtime.calls import JSON, Call, RefusedCallError, Reply
 from runtime.serving import BODY_S
+from webhook import edits
 from webhook.reviews import Path, Reviewer
 
 # Of the caller's own patience: what is left is for the way back.
@@ -30,10 +31,11 @@ class Previews(Protocol):
 
 
 class ReviewCalls:
-    """Answers calls by a reviewer, and by *previews* where there are any."""
+    """Answers calls by a reviewer, by one of the configuration's ConfigMaps, and by *previews* where there are any."""
 
-    def __init__(self, reviewer: Reviewer, previews: Previews | None = None) -> None:
+    def __init__(self, reviewer: Reviewer, configuration: edits.Edits, previews: Previews | None = None) -> None:
         self._reviewer = reviewer
+        self._configuration = configuration
         self._previews = previews
         self._paths = {path.value: path for path in Path}
 
@@ -42,8 +44,8 @@ class ReviewCalls:
         if call.stranger:
             raise RefusedCallError(403, call.stranger)
         path = self._paths.get(call.path)
-        if path is None:
-            raise RefusedCallError(404, "there is nothing here; reviews go to /mutate and /validate")
+        if path is None and call.path != edits.PATH:
+            raise RefusedCallError(404, "there is nothing here; reviews go to /mutate, /validate and /configuration")
         if call.method != "POST":
             raise RefusedCallError(405, "send reviews by POST", allow="POST")
         content_type = call.header(b"content-type") or b""
@@ -51,6 +53,8 @@ class ReviewCalls:
             raise RefusedCallError(415, f"send {JSON}")
         if call.header(b"content-encoding") is not None:
             raise RefusedCallError(415, "send the review uncompressed")
+        if path is None:
+            return self._edited(call)
         try:
             found = self._reviewer.answer(path, call.body)
         except InvalidRequestError as e:
@@ -59,6 +63,12 @@ class ReviewCalls:
         if previews is not None and path is Path.VALIDATE and previews.is_wanted(call.body):
             return _completed(previews, call, found)
         return Reply(found)
+
+    async def _edited(self, call: Call) -> Reply:
+        try:
+            return Reply(await self._configuration.answer(call.body, deadline_s(call.query)))
+        except InvalidRequestError as e:
+            raise RefusedCallError(400, str(e)) from e
 
 
 async def _completed(previews: Previews, call: Call, answer: bytes) -> Reply:

@@ -114,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         "manifests instead, without a cluster.",
         epilog="Every flag has an environment variable CARDSHARE_<FLAG>; a flag wins.",
     )
-    parser.add_argument("--listen", help=f"host:port of /mutate and /validate, over TLS (default {_LISTEN})")
+    parser.add_argument(
+        "--listen", help=f"host:port of /mutate, /validate and /configuration, over TLS (default {_LISTEN})"
+    )
     parser.add_argument("--metrics-listen", help=f"host:port of health and metrics (default {_METRICS_LISTEN})")
     parser.add_argument("--cert-dir", help="directory of tls.crt, tls.key and ca.crt; changes are picked up")
     parser.add_argument("--settings", help="cardshare.yaml, or a directory with it and volcano-scheduler.conf")

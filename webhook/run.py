@@ -25,6 +25,7 @@ from webhook.budgets import Budgets
 from webhook.calls import ReviewCalls, body_deadline_s
 from webhook.clients import Clients
 from webhook.denials import Denials, connect
+from webhook.edits import Edits
 from webhook.following import follow_once
 from webhook.identity import Identity
 from webhook.inventory import InventoryWatch
@@ -80,10 +81,11 @@ class Webhook:
         self._plain = HttpListener(
             "plain", Plain(self._reasons, self._exposition).answer, max_connections=MAX_PLAIN_CONNECTIONS
         )
+        edits = Edits(self._active, self._catalog, options.trusted, self._metrics)
         names = Clients(options.client_names, time.monotonic)
         self._reviews = HttpListener(
             "reviews",
-            ReviewCalls(self._reviewer, self._previewer).answer,
+            ReviewCalls(self._reviewer, edits, self._previewer).answer,
             self._identity.context,
             max_connections=_connections(options.max_connections),
             deadline_s=body_deadline_s,

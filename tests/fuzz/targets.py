@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from core import selection
+from core.admission.configuration import InForce, judge_edit
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
+from core.configuration import (
+    CHIPS_MAP,
+    DEVICE_KEY,
+    NAMESPACES_OF_OTHERS,
+    OWN_MAP,
+    SCHEDULER_KEY,
+    SCHEDULER_MAP,
+    SETTINGS_KEY,
+)
 from core.dialects.ascend_hami import devices as ascend_devices
 from core.dialects.ascend_hami import register as ascend_register
 from core.dialects.gpushare import grammar
@@ -32,6 +42,7 @@ from core.wire.nodes import decode_node
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
 from core.wire.queues import decode_queue, salvage_queue
+from core.wire.reviewed_config_maps import ReviewedConfigMap, decode_config_map_edit
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
 from kube.errors import UndecodableError
@@ -147,6 +158,17 @@ def _review(data: bytes) -> object:
     return mutate(review, _BOOK), validate(review, _BOOK)
 
 
+def _edit(text: str) -> object:
+    """What is said of the configuration's ConfigMaps whose every key is *text*."""
+    now = InForce(parts={}, settings=Settings(), trusted=frozenset(NAMESPACES_OF_OTHERS))
+    found = []
+    for place in (OWN_MAP, SCHEDULER_MAP, CHIPS_MAP):
+        namespace, _, name = place.partition("/")
+        texts = dict.fromkeys((SETTINGS_KEY, SCHEDULER_KEY, DEVICE_KEY), text)
+        found.append(judge_edit(namespace, ReviewedConfigMap(name, "", texts, {}), None, now, _CATALOG))
+    return found
+
+
 def _documents(text: str) -> object:
     return [
         list(mindcluster.node_documents(name, {name: text, "DeviceInfoCfg": text, "NodeInfo": text}))
@@ -221,6 +243,15 @@ TARGETS: Final[dict[str, Target]] = {
         read=_text(decode_device_config),
         refuses=_YAML,
         seeds=(_ASCEND.encode()[:4000], b"nvidia:\n  resourceCountName: a\n"),
+    ),
+    "configuration-edit": Target(
+        read=_text(_edit),
+        refuses=(),
+        seeds=(b"policy: spread\n", b"tiers:\n- plugins:\n  - name: gang\n", b"vnpus: []\n"),
+    ),
+    "config-map-edit": Target(
+        read=decode_config_map_edit,
+        seeds=(b'{"request":{"object":{"metadata":{"name":"n"},"binaryData":{"a":"Yg=="}}}}',),
     ),
     "manifests": Target(
         read=_text(lambda text: list(read_manifests(text))), seeds=(b"kind: Pod\nmetadata: {name: a}\n---\n",)

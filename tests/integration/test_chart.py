@@ -178,7 +178,7 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
         for condition in entry.get("matchConditions", ())
     ]
     assert "writer-is-not-its-scheduler" not in {condition["name"] for condition in conditions}
-    assert not any("hami-scheduler" in condition["expression"] for condition in conditions)
+    assert not any(":hami-scheduler'" in condition["expression"] for condition in conditions)
 
 
 @pytest.mark.parametrize(

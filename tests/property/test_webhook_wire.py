@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
+from runtime.configuration import ActiveConfiguration, Files
 from runtime.listening import Address
 from runtime.serving import HttpListener
 from webhook.calls import ReviewCalls
+from webhook.edits import Edits
 from webhook.metrics import Metrics
 from webhook.reviews import Reviewer
 
@@ -79,7 +81,10 @@ class Wire:
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
         reviewer = Reviewer(rulebook(Settings(), Tables(), standard_catalog()), Metrics())
-        self.port = HttpListener("reviews", ReviewCalls(reviewer).answer, max_connections=1024)
+        catalog = standard_catalog()
+        active = ActiveConfiguration(Files(), catalog)
+        edits = Edits(active, catalog, frozenset({"kube-system", "volcano-system"}), reviewer.metrics)
+        self.port = HttpListener("reviews", ReviewCalls(reviewer, edits).answer, max_connections=1024)
         self.metrics = reviewer.metrics
         self.address = self.runner.run(self.port.start(Address(host="127.0.0.1", port=0), "--listen"))
 
@@ -142,7 +147,7 @@ def assert_taken(body: bytes, uid: str, pod: Any) -> None:
         jsonpatch.JsonPatch(json.loads(base64.b64decode(response["patch"], validate=True))).apply(pod)
 
 
-@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize("path", ["/mutate", "/validate", "/configuration"])
 @often
 @given(review=REVIEW)
 def test_every_review_is_answered_as_the_api_server_takes_it(wire: Wire, path: str, review: dict[str, Any]):
@@ -151,6 +156,61 @@ def test_every_review_is_answered_as_the_api_server_takes_it(wire: Wire, path: s
     assert status == 200
     assert_taken(body, review["uid"], review["object"])
     assert wire.metrics.failures == before, "and no rule failed"
+
+
+YAML = st.one_of(
+    st.lists(
+        st.sampled_from(
+            [
+                "policy: spread\n", "polizy: 1\n", "admission:\n", "  allow: {x: [CS303]}\n", "- ", "  ", "\n", "&a ",
+                "*a", "[" * 90, "{", "}", "? ", "!!binary x", "!!timestamp 2", "1:1:1", "9" * 80, "...", "---\n",
+                "<<: *a\n",
+                "tiers:\n", "- plugins:\n", "nvidia:\n", "vnpus: ", "\u0000", "\ud7ff", "%TAG ! x\n",
+                "!<x> y", "~: ~\n",
+            ]
+        ),
+        max_size=12,
+    ).map("".join),
+    st.text(max_size=40),
+)  # fmt: skip
+MAPS = st.sampled_from(
+    [
+        ("cardshare-system", "cardshare-settings"),
+        ("elsewhere", "x"),
+        ("kube-system", "volcano-vgpu-device-config"),
+        ("kube-system", "hami-scheduler-device"),
+        ("volcano-system", "volcano-scheduler-configmap"),
+    ]
+)
+DATA = st.dictionaries(
+    st.sampled_from(["cardshare.yaml", "volcano-scheduler.conf", "device-config.yaml", "x\u0000"]), YAML, max_size=3
+)
+BINARY = st.dictionaries(
+    st.sampled_from(["cardshare.yaml", "volcano-scheduler.conf"]),
+    st.binary(max_size=20).map(lambda content: base64.b64encode(content).decode()),
+    max_size=2,
+)
+CONFIG_MAP = st.fixed_dictionaries({}, optional={"data": DATA, "binaryData": BINARY})
+
+
+@often
+@given(place=MAPS, new=st.one_of(CONFIG_MAP, JSON), old=st.one_of(st.none(), CONFIG_MAP), version=TEXTS)
+def test_every_edit_of_the_configuration_is_answered_and_only_ours_is_refused(
+    wire: Wire, place: tuple[str, str], new: Any, old: Any, version: str
+):
+    namespace, name = place
+    if isinstance(new, dict):
+        new = {"metadata": {"name": name, "labels": {"app.kubernetes.io/version": version}}, **new}
+    request = {"uid": "u", "kind": {"version": "v1", "kind": "ConfigMap"}, "operation": "UPDATE", "object": new}
+    request |= {"namespace": namespace, "name": name, "oldObject": old}
+    before = wire.metrics.failures
+    status, body = wire.post("/configuration", json.dumps(whole(request)).encode())
+    assert status == 200
+    assert_taken(body, "u", new)
+    assert wire.metrics.failures == before, "and no reader failed"
+    answer = json.loads(body)["response"]
+    assert answer["allowed"] or namespace not in {"kube-system", "volcano-system"}
+    assert all(c.isprintable() for c in answer.get("status", {}).get("message", ""))
 
 
 @often

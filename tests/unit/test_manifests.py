@@ -21,7 +21,7 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP
+from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
 from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
@@ -31,6 +31,7 @@ from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS, decode_settings
+from webhook import edits
 from webhook import options as webhook_options
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -397,13 +398,37 @@ def test_bindings_are_reviewed_only_if_they_assign_cards_and_never_the_controlle
     assert (rule["operations"], rule["resources"]) == (["CREATE"], ["bindings", "pods/binding"])
 
 
+EDITS = "configuration.cardshare.io"
+
+
 def test_entries_that_judge_change_nothing_and_answer_soon():
     for webhook in one(VALIDATING, "cardshare")["webhooks"]:
+        if webhook["name"] == EDITS:
+            continue
         (excluded,) = webhook["namespaceSelector"]["matchExpressions"]
         assert (excluded["operator"], set(excluded["values"])) == ("NotIn", {"kube-system", NAMESPACE})
         assert webhook["clientConfig"]["service"]["path"] == "/validate"
         assert webhook["sideEffects"] == ("NoneOnDryRun" if webhook["name"].startswith(TELLS_OF_ACCOUNTS) else "None")
         assert webhook["timeoutSeconds"] <= 5
+
+
+def test_exactly_the_config_maps_that_are_read_are_judged_and_mending_them_waits_for_nobody():
+    read = {OWN_MAP, SCHEDULER_MAP, CHIPS_MAP, device_map(Settings())}
+    found = conditions(EDITS, VALIDATING)
+    assert words(found["is-read-as-configuration"]) - {"/", ""} == read
+    (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"] == EDITS]
+    (only,) = entry["namespaceSelector"]["matchExpressions"]
+    assert (only["operator"], set(only["values"])) == ("In", {name.partition("/")[0] for name in read})
+    (rule,) = entry["rules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE", "UPDATE"], ["configmaps"])
+    assert (entry["failurePolicy"], entry["sideEffects"]) == ("Ignore", "None")
+    assert entry["clientConfig"]["service"]["path"] == edits.PATH
+    assert entry["timeoutSeconds"] <= 5
+
+
+def test_settings_that_are_shipped_are_for_the_version_that_they_are_shipped_with():
+    labels = one("ConfigMap", "cardshare-settings")["metadata"]["labels"]
+    assert labels["app.kubernetes.io/version"] == names.VERSION
 
 
 # Rights

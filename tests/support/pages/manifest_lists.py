@@ -12,6 +12,7 @@ from typing import Final
 
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
+from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
 from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
 from tests.support.pages import chart
 
@@ -44,6 +45,7 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
         "plugins": plugins,
         "trusted accounts": plugins | {CONTROLLER_ACCOUNT},
         "the controller": frozenset({CONTROLLER_ACCOUNT}),
+        "ConfigMaps of the configuration": frozenset({OWN_MAP, SCHEDULER_MAP, CHIPS_MAP, device_map(Settings())}),
     }
 
 

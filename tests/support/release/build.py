@@ -22,6 +22,7 @@ from typing import Final
 
 import yaml
 
+from core import names
 from tests.support.release import onefile
 from tests.support.release.sbom import sbom
 
@@ -44,7 +45,12 @@ def mistakes(wanted: str) -> Iterator[str]:
     """What does not say version *wanted*, a line each."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     overlay = yaml.safe_load((ROOT / "deploy/overlays/default/kustomization.yaml").read_text(encoding="utf-8"))
+    settings = next(yaml.safe_load_all((ROOT / "deploy/base/settings.yaml").read_text(encoding="utf-8")))
     said = {
+        "core/names.py, VERSION": names.VERSION,
+        "deploy/base/settings.yaml, label app.kubernetes.io/version": str(
+            settings["metadata"]["labels"]["app.kubernetes.io/version"]
+        ),
         "deploy/chart/Chart.yaml, version": chart["version"],
         "deploy/chart/Chart.yaml, appVersion": chart["appVersion"],
         "deploy/overlays/default/kustomization.yaml, newTag": overlay["images"][0]["newTag"],

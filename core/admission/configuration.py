@@ -1,0 +1,125 @@
+"""What is said of an edit of the configuration's ConfigMaps, at the apply: by what reads them at a start.
+
+Our own settings are refused while they are wrong. Of ConfigMaps of others it is only told: who owns them may read in
+them what we cannot, and goes on by them (docs/decisions/0014-settings-at-the-apply.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from core.admission.verdict import MAX_TOLD, NOTHING, Verdict
+from core.catalog import Catalog
+from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Decoded, Source, Text, believes, decode, device_map, merge
+from core.errors import quoted
+from core.names import VERSION
+from core.port.refusals import Violation
+from core.settings import Settings
+from core.warnings import AdmissionWarning
+from core.wire.reviewed_config_maps import ReviewedConfigMap
+
+# As `kubectl cards doctor` has them: a text that is refused, and what of one has no effect.
+REFUSED: Final = "CS602"
+NOTED: Final = "CS603"
+# The API server drops all warnings of an answer that are more than 4,096 characters together, of 256 each.
+_MAX_WARNINGS: Final = 12
+_OWN: Final = (Source.OWN, Source.SCHEDULER_FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What is in force where an edit arrives: its parts by source, and namespaces of others that are believed."""
+
+    parts: Mapping[Source, Decoded]
+    settings: Settings
+    trusted: frozenset[str]
+
+
+def judge_edit(
+    namespace: str, new: ReviewedConfigMap, old: ReviewedConfigMap | None, now: InForce, catalog: Catalog
+) -> Verdict:
+    """The verdict on *new* in place of *old*, in *namespace*; texts that stay as they are, are not judged again.
+
+    The API server sends ConfigMaps that are read as configuration, and no others: whichever is none of others' is ours.
+    """
+    name = f"{namespace}/{new.name}"
+    others = _of_others(name, now.settings)
+    if others is not None and not believes(namespace, now.trusted):
+        return NOTHING
+    sources = (others,) if others is not None else _OWN
+    texts = [_text(source, name, new) for source in sources]
+    before = [_text(source, name, old) for source in sources] if old is not None else []
+    found = [decode(text, catalog) for text in texts if text not in before]
+    problems = [problem for one in found for problem in one.problems]
+    if problems and others is None and new.version in {"", VERSION}:
+        remedy = "; ".join(_first_of(problems, MAX_TOLD))
+        return Verdict(violations=(Violation(code=REFUSED, field=f"ConfigMap {name}", found="", remedy=remedy),))
+    told = [AdmissionWarning(REFUSED, one) for one in _refused(problems, new, is_own=others is None)]
+    told += [AdmissionWarning(NOTED, one) for one in _notes(found, now, catalog)]
+    if others is None:
+        told += [AdmissionWarning(NOTED, one) for one in _unread(new, before, texts)]
+    if len(told) > _MAX_WARNINGS:
+        more = len(told) - _MAX_WARNINGS + 1
+        told[_MAX_WARNINGS - 1 :] = [AdmissionWarning(told[-1].code, f"and {more} more")]
+    return Verdict(warnings=tuple(told))
+
+
+def _of_others(name: str, settings: Settings) -> Source | None:
+    if name == SCHEDULER_MAP:
+        return Source.SCHEDULER_MAP
+    # The one that settings name may be the chips' own; both have the same grammar.
+    return Source.DEVICE_MAP if name == device_map(settings) else Source.CHIPS_MAP if name == CHIPS_MAP else None
+
+
+def _text(source: Source, name: str, found: ReviewedConfigMap) -> Text:
+    """What *found* says as *source*, with the key as its path; to a file it is the same how the text was given."""
+    key = source.key
+    content = found.texts.get(key, "")
+    problems: tuple[str, ...] = ()
+    if source in _OWN and key in found.binary:
+        try:
+            content = found.binary[key].decode()
+        except UnicodeDecodeError:
+            problems = ("it is not UTF-8 text",)
+    return Text(source=source, config_map=name, path=key, content=content, problems=problems)
+
+
+def _first_of(problems: Sequence[str], count: int) -> list[str]:
+    more = len(problems) - count
+    return [*problems[:count], f"and {more} more"] if more > 0 else list(problems)
+
+
+def _refused(problems: Sequence[str], new: ReviewedConfigMap, *, is_own: bool) -> list[str]:
+    """The *problems* of a text that is stored all the same, and before them what becomes of it."""
+    if not problems:
+        return []
+    if is_own:
+        why = (
+            f"label app.kubernetes.io/version: found {quoted(new.version)}; this webhook, of {VERSION}, tells of these "
+            "settings and does not refuse them: what was in force stays until a version runs that reads them"
+        )
+    else:
+        why = "cardshare cannot read this text, and goes on by what it said before"
+    return [why, *problems]
+
+
+def _notes(found: Sequence[Decoded], now: InForce, catalog: Catalog) -> list[str]:
+    """What of the texts *found* would have no effect, were they in force."""
+    good = {one.text.source: one for one in found if not one.problems and one.part is not None}
+    if not good:
+        return []
+    places = tuple([f"{one.text.path}: " for one in good.values()])
+    return [note for note in merge({**now.parts, **good}, catalog).notes if note.startswith(places)]
+
+
+def _unread(new: ReviewedConfigMap, before: Sequence[Text], texts: Sequence[Text]) -> list[str]:
+    """What is left out of our own ConfigMap, and its keys that nobody reads."""
+    left = {text.path for text in texts if text.content.strip()}
+    gone = [
+        f"{text.path}: nothing is left of it; all that it set is as by default"
+        for text in before
+        if text.content.strip() and text.path not in left
+    ]
+    known = [source.key for source in _OWN]
+    strange = sorted({*new.texts, *new.binary}.difference(known))
+    return gone + [f"key {quoted(key)}: it is not read; known are {', '.join(known)}" for key in strange]

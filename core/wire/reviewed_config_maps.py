@@ -1,0 +1,70 @@
+"""ConfigMaps in admission reviews: the API server's JSON to names and texts."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.wire import reading
+
+_VERSION_LABEL: Final = "app.kubernetes.io/version"
+
+
+class ReviewedConfigMap(NamedTuple):
+    """A ConfigMap that is being written.
+
+    version: the release that its labels say it is for, "" where they say nothing. binary: what is no text, or was not
+    given as one.
+    """
+
+    name: str
+    version: str
+    texts: Mapping[str, str]
+    binary: Mapping[str, bytes]
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: _Meta = _Meta()
+    data: dict[str, str] | None = None
+    binary_data: dict[str, bytes] | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    object: _ConfigMap | None = None
+    old_object: _ConfigMap | None = None
+
+
+class _Question(msgspec.Struct, frozen=True, gc=False):
+    request: _Request
+
+
+_decoder: Final = msgspec.json.Decoder(_Question)
+
+
+def decode_config_map_edit(
+    text: bytes | bytearray | memoryview,
+) -> tuple[ReviewedConfigMap | None, ReviewedConfigMap | None]:
+    """(the ConfigMap as it is to be, as it was) of an AdmissionReview about one; None where there is none.
+
+    Source: Kubernetes API reference, core/v1 ConfigMap (v1.36).
+
+    Raises:
+        InvalidRequestError: its object is no ConfigMap.
+    """
+    try:
+        found = _decoder.decode(text).request
+    except reading.DECODE_ERRORS as e:
+        raise reading.unreadable("ConfigMap", e) from e
+    return _value(found.object), _value(found.old_object)
+
+
+def _value(found: _ConfigMap | None) -> ReviewedConfigMap | None:
+    if found is None:
+        return None
+    version = (found.metadata.labels or {}).get(_VERSION_LABEL, "")
+    return ReviewedConfigMap(found.metadata.name, version, found.data or {}, found.binary_data or {})

@@ -1,0 +1,114 @@
+"""Reviews of the configuration's ConfigMaps: answered by their uid, beside everything else, and counted."""
+
+import json
+import threading
+
+import pytest
+from structlog.testing import capture_logs
+
+from core.catalog import Catalog, standard_catalog
+from core.errors import InvalidRequestError
+from runtime.configuration import ActiveConfiguration, Files
+from webhook.edits import Edits
+from webhook.metrics import Metrics
+
+WRONG = "polizy: spread\n"
+
+
+def made():
+    catalog = standard_catalog()
+    return Edits(ActiveConfiguration(Files(), catalog), catalog, frozenset({"kube-system"}), Metrics())
+
+
+def body(text, *, operation="UPDATE", name="cardshare-settings", kind="ConfigMap"):
+    found = {"metadata": {"name": name}, "data": {"cardshare.yaml": text}}
+    request = {
+        "uid": "r1",
+        "kind": {"version": "v1", "kind": kind},
+        "operation": operation,
+        "namespace": "cardshare-system",
+        "name": name,
+        "userInfo": {"username": "dana"},
+        "object": found if operation != "DELETE" else None,
+        "oldObject": {"metadata": {"name": name}} if operation != "CREATE" else None,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(review).encode()
+
+
+async def ask(found, text, deadline_s=10.0):
+    return json.loads(await found.answer(text, deadline_s))["response"]
+
+
+async def test_a_refusal_names_what_is_wrong_and_is_counted_and_logged():
+    found = made()
+    with capture_logs() as logs:
+        response = await ask(found, body(WRONG))
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == ("r1", False, 422)
+    assert "polizy: there is no such setting; did you mean 'policy'?" in response["status"]["message"]
+    assert found._metrics.reviews == {("/configuration", "UPDATE", "denied"): 1}
+    assert found._metrics.codes == {"CS602": 1}
+    (line,) = logs
+    assert (line["event"], line["config_map"], line["user"]) == (
+        "review denied",
+        "cardshare-system/cardshare-settings",
+        "dana",
+    )
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+async def test_good_settings_are_taken(operation):
+    assert await ask(made(), body("policy: spread\n", operation=operation)) == {"uid": "r1", "allowed": True}
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+async def test_a_deletion_is_never_refused(operation):
+    assert (await ask(made(), body(WRONG, operation=operation)))["allowed"]
+
+
+async def test_what_is_no_config_map_is_left_to_the_api_server():
+    assert (await ask(made(), body(3)))["allowed"]
+
+
+async def test_reviews_of_anything_else_are_answered_and_nothing_is_said_of_them():
+    assert await ask(made(), body(WRONG, kind="Secret")) == {"uid": "r1", "allowed": True}
+    assert await ask(made(), body(WRONG, kind="Pod", operation="CREATE")) == {"uid": "r1", "allowed": True}
+    assert await ask(made(), body(WRONG, kind="Pod", operation="DELETE")) == {"uid": "r1", "allowed": True}
+
+
+async def test_what_is_no_review_has_no_uid_to_answer_to():
+    with pytest.raises(InvalidRequestError):
+        await made().answer(b"{}", 1.0)
+
+
+def faulty(does):
+    """Edits that do something else when they are asked for the words of settings."""
+
+    class Faulty(Catalog):
+        @property
+        def vocabulary(self):
+            does()
+            return super().vocabulary
+
+    return Edits(ActiveConfiguration(Files(), standard_catalog()), Faulty(()), frozenset(), Metrics())
+
+
+async def test_a_fault_of_ours_is_in_nobodys_way():
+    def fail():
+        raise RuntimeError("broken")
+
+    found = faulty(fail)
+    with capture_logs() as logs:
+        response = await ask(found, body("policy: spread\n"))
+    assert (response["allowed"], len(response["warnings"])) == (True, 1)
+    assert (logs[0]["log_level"], found._metrics.failures) == ("error", 1)
+
+
+async def test_what_takes_too_long_is_let_through_and_said():
+    may_end = threading.Event()
+    try:
+        response = await ask(faulty(lambda: may_end.wait(20.0)), body("policy: spread\n"), 0.01)
+    finally:
+        may_end.set()
+    assert response["allowed"]
+    assert "did not judge this in time" in response["warnings"][0]

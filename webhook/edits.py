@@ -1,0 +1,95 @@
+"""Answers reviews of the ConfigMaps that are read as configuration, each as its reader would take it."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from core.admission.configuration import InForce, judge_edit
+from core.admission.verdict import NOTHING, Verdict
+from core.catalog import Catalog
+from core.errors import InvalidRequestError
+from core.wire.reviewed_config_maps import decode_config_map_edit
+from core.wire.reviews import Kind, Operation, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
+from runtime.configuration import ActiveConfiguration
+from webhook.metrics import Metrics
+
+_log: Final = structlog.get_logger()
+
+PATH: Final = "/configuration"
+_CONFIG_MAP: Final = Kind(version="v1", kind="ConfigMap")
+_JUDGED: Final = (Operation.CREATE, Operation.UPDATE)
+_UNJUDGED: Final = "cardshare did not judge this in time, and lets it through; see the event ConfigurationRefused"
+
+
+class Edits:
+    """Judges what is written to ConfigMaps, one after the other and beside everything else.
+
+    A ConfigMap may hold a mebibyte of YAML: whoever may write one must not hold up the reviews of pods.
+    """
+
+    def __init__(
+        self, active: ActiveConfiguration, catalog: Catalog, trusted: frozenset[str], metrics: Metrics
+    ) -> None:
+        """Judge beside what is *active*; *trusted*: namespaces of others whose ConfigMaps are believed."""
+        self._active = active
+        self._catalog = catalog
+        self._trusted = trusted
+        self._metrics = metrics
+        self._one = ThreadPoolExecutor(max_workers=1, thread_name_prefix="edits")
+
+    async def answer(self, body: bytes | bytearray, deadline_s: float) -> bytes:
+        """The answer to the review in *body*; one that admits where there is none within *deadline_s*.
+
+        Raises:
+            InvalidRequestError: *body* is no review, so that there is no uid to answer to.
+        """
+        began = time.perf_counter()
+        try:
+            review = decode_review(body)
+        except UnreadableObjectError as e:
+            # It is of something else.
+            return encode_answer(e.uid, admit())
+        now = InForce(parts=self._active.parts, settings=self._active.settings, trusted=self._trusted)
+        judging = asyncio.get_running_loop().run_in_executor(self._one, self._verdict, review, body, now)
+        try:
+            async with asyncio.timeout(deadline_s):
+                verdict = await judging
+        except TimeoutError:
+            word, reply = "late", admit(warnings=[_UNJUDGED])
+        except Exception:  # noqa: BLE001 (the last frame that knows the uid to answer to)
+            _log.exception("review failed", review_uid=review.uid, config_map=f"{review.namespace}/{review.name}")
+            self._metrics.failures += 1
+            word, reply = "failed", admit(warnings=["cardshare failed to judge this object and let it through"])
+        else:
+            told = [str(one) for one in verdict.warnings]
+            word = "allowed" if verdict.allowed else "denied"
+            reply = admit(warnings=told) if verdict.allowed else deny(verdict.message)
+            self._tell(review, verdict)
+        self._metrics.reviews[PATH, review.operation, word] += 1
+        self._metrics.seconds.observe(time.perf_counter() - began)
+        return encode_answer(review.uid, reply)
+
+    def _verdict(self, review: Review, body: bytes | bytearray, now: InForce) -> Verdict:
+        if review.kind != _CONFIG_MAP or review.operation not in _JUDGED:
+            return NOTHING
+        try:
+            new, old = decode_config_map_edit(body)
+        except InvalidRequestError:
+            # The API server refuses what is no ConfigMap.
+            return NOTHING
+        return NOTHING if new is None else judge_edit(review.namespace, new, old, now, self._catalog)
+
+    def _tell(self, review: Review, verdict: Verdict) -> None:
+        self._metrics.codes.update(verdict.codes)
+        if not verdict.allowed:
+            _log.info(
+                "review denied",
+                config_map=f"{review.namespace}/{review.name}",
+                user=review.user_name[:128],
+                operation=review.operation.value,
+                codes=",".join(verdict.codes),
+                review_uid=review.uid,
+            )
