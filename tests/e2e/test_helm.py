@@ -5,12 +5,17 @@ No kubelet and no controller of Jobs runs here: the test does with hooks what th
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
+import ssl
+import sys
 from base64 import b64decode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
@@ -18,13 +23,17 @@ import yaml
 from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes
 from tests.support.servers import go_tools
+from tests.support.servers.balancer import balancer
+from tests.support.servers.deployed import deployed
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.helm import CHART
+from tests.support.servers.manifests import NAMESPACE, Runner, kubectl
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.restored import everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+ROOT = Path(__file__).parents[2]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 REGISTERED = "volcano.sh/node-vgpu-register"
 CARDS = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
@@ -144,7 +153,8 @@ def later(folder):
     chart = folder / "chart"
     shutil.copytree(CHART, chart)
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
-    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "99.0.0"}), encoding="utf-8")
+    about |= {"version": "99.0.0", "appVersion": "99.0.0"}
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(about), encoding="utf-8")
     return chart
 
 
@@ -195,3 +205,97 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     left = await everything(helm.admin)
     assert {path for path in left if path not in before and "/events/" not in path} == set()
     await helm.admin.create("/api/v1/namespaces/default/pods", POD, {"dryRun": "All"})
+
+
+CLIENTS = 6
+# More where somebody has the time, as with test_rollout.
+CREATES = int(os.environ.get("CARDSHARE_CREATES", "300"))
+RENDERS = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+import yaml
+from tests.support.servers.manifests import reached_at, text_of
+documents = [one for one in yaml.safe_load_all(sys.stdin) if one]
+sys.stdout.write(text_of(reached_at(documents, {port})))
+"""
+
+
+class Load:
+    """Pods with cards, created by several clients without a pause, a connection for each."""
+
+    def __init__(self, api):
+        self.api = api
+        self.completed, self.plain, self.lost = [], [], []
+        self._numbers = itertools.count()
+
+    @property
+    def answered(self):
+        return len(self.completed) + len(self.plain) + len(self.lost)
+
+    @asynccontextmanager
+    async def running(self, at_least):
+        over, before = asyncio.Event(), self.answered
+        context = ssl.create_default_context(cafile=self.api.ca_file)
+        connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+        headers = {"Authorization": f"Bearer {self.api.admin_token}"}
+
+        async def create(session):
+            while not over.is_set() or self.answered - before < at_least:
+                await self._create(session)
+
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session, asyncio.TaskGroup() as tasks:
+            for _ in range(CLIENTS):
+                tasks.create_task(create(session))
+            try:
+                yield
+            finally:
+                over.set()
+
+    async def _create(self, session):
+        name = f"p-{next(self._numbers)}"
+        container = {"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-memory": "1000"}}}
+        body = {"metadata": {"name": name}, "spec": {"containers": [container]}}
+        async with session.post(f"{self.api.url}/api/v1/namespaces/default/pods", json=body) as answer:
+            found = await answer.json()
+        if answer.status != 201:
+            self.lost.append((answer.status, found.get("message", found)))
+        elif "volcano.sh/vgpu-number" in found["spec"]["containers"][0]["resources"]["limits"]:
+            self.completed.append(name)
+        else:
+            self.plain.append(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(580)
+async def test_no_create_is_lost_in_an_upgrade_and_none_is_refused_while_it_is_removed(helm, tmp_path):
+    space = f"/apis/apps/v1/namespaces/{NAMESPACE}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+    runner = Runner(api=helm.api, admin=helm.admin, processes=helm.processes, folder=tmp_path)
+    load, release = Load(helm.api), ("-n", NAMESPACE)
+    async with helm.hooks(NAMESPACE), balancer() as front:
+        renders = tmp_path / "renders"
+        renders.write_text(RENDERS.format(python=sys.executable, root=str(ROOT), port=front.port), encoding="utf-8")
+        renders.chmod(0o700)
+        values = (*release, "--post-renderer", str(renders), "--set", "image.repository=host/cardshare")
+        await helm("install", "release", str(CHART), *values)
+        async with deployed(runner, f"{space}/deployments/cardshare-webhook", front, ("--drain-s=2",)) as webhook:
+            await webhook.settled()
+            async with load.running(CREATES):
+                await asyncio.sleep(1)
+                changed = ("--set", "replicas=3", "--set", "settings.policy=spread")
+                assert "REVISION: 2" in await helm("upgrade", "release", str(later(tmp_path)), *values, *changed)
+                await webhook.settled()
+            assert (load.lost, load.plain, front.refused) == ([], [], 0)
+            assert (webhook.started, webhook.codes) == (5, [0, 0])
+            # As docs/operators/install.md has it: nobody asks any more before nobody answers.
+            completed = len(load.completed)
+            async with load.running(CREATES):
+                kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+                await kubectl(helm.api, "delete", kinds, "cardshare")
+                await helm("uninstall", "release", *release)
+                await webhook.settled()
+            assert load.lost == []
+            assert len(load.completed) + len(load.plain) >= completed + CREATES
+            assert load.plain != [], "and pods with cards are created afterwards"
+            assert webhook.codes == [0] * 5

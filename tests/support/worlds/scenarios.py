@@ -38,6 +38,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_chaos": "`scripts/chaos --real` plays it on a real server, for minutes",
     "test_chart": _NO_SERVER,
     "test_compile": _NO_SERVER,
+    "test_configuration_edits": "e2e/test_configuration_edits does it by kubectl, with the ConfigMap that is installed",
     "test_conform_all": _NO_SERVER,
     "test_controller_process::test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem": _NEVER_ASKS,
     "test_controller_process::test_a_kubeconfig_that_cannot_be_right_ends_with_2_and_one_line": _NEVER_ASKS,
