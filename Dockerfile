@@ -1,10 +1,11 @@
 # One image for webhook, controller and certificates: `python -m webhook`, `python -m controller`, `python -m certs`; and for
 # `python -m cli doctor`, which looks at the cluster from within.
-ARG PYTHON=3.11
+# The base, Debian with this Python; pin it by --build-arg BASE=python@sha256:DIGEST.
+ARG BASE=python:3.11-slim
 # compiled, by mypyc; or interpreted, which needs no C compiler and nothing from Debian.
 ARG CORE=compiled
 
-FROM python:${PYTHON}-slim AS packages
+FROM ${BASE} AS packages
 COPY requirements.lock /
 RUN python -m venv --without-pip /venv \
  && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
@@ -23,7 +24,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-de
 
 FROM core-${CORE} AS core
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 COPY --from=packages /venv /venv
 COPY --from=core /app /app
 COPY runtime /app/runtime

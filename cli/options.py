@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import metadata
 from typing import Any, Final, NamedTuple
 
 from core.errors import quoted
+from core.names import VERSION
 
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
 # What stands before a pod's name where kubectl has printed it: ``pod/NAME``.
@@ -234,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"Examples:\n{_EXAMPLES['']}\n\n{_EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"kubectl-cards {_version()}")
+    parser.add_argument("--version", action="version", version=f"kubectl-cards {VERSION}")
     _add(parser, COMMON, default="")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     get = _command(commands, "get", "cards, how much of each is in use, and by whom")
@@ -273,10 +273,3 @@ def _add(
             parser.add_argument(*flag.names, choices=[str(one) for one in outputs], default="text", help=flag.help)
         else:
             parser.add_argument(*flag.names, default=default, metavar=flag.metavar, help=flag.help)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("cardshare")
-    except metadata.PackageNotFoundError:
-        return "of a checkout that is not installed"

@@ -1,7 +1,7 @@
 """``scripts/release``: builds what is given away, and checks it.
 
-Into one folder: the source archive and the wheel, the chart, kubectl-cards as one file, a bill of materials for each of
-both locks, and SHA256SUMS over all. Nothing is fetched: what is packed is what scripts/setup installed by its hashes.
+Into one folder: the source archive and the wheel, the chart, the image's file tree for this machine, kubectl-cards as one
+file, a bill of materials for each of both locks, and SHA256SUMS over all. Nothing is fetched: what is packed is what scripts/setup installed by its hashes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Final
 import yaml
 
 from core import names
-from tests.support.release import onefile
+from tests.support.release import onefile, tree
 from tests.support.release.sbom import sbom
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -95,8 +95,13 @@ def _made(folder: Path, wanted: str) -> Iterator[Path]:
     chart = folder / f"cardshare-chart-{wanted}.tgz"
     chart.write_bytes(_packed(CHART))
     yield chart
+    with tempfile.TemporaryDirectory() as name:
+        tree.build(Path(name))
+        files = folder / f"cardshare-{wanted}-image-tree.tgz"
+        files.write_bytes(_packed(Path(name), "."))
+    yield files
     one = folder / "kubectl-cards"
-    onefile.build(one, wanted)
+    onefile.build(one)
     yield one
     for name, lock in (("cardshare", "requirements.lock"), ("kubectl-cards", "requirements-cli.lock")):
         bill = folder / f"{name}-{wanted}.cdx.json"
@@ -105,15 +110,15 @@ def _made(folder: Path, wanted: str) -> Iterator[Path]:
         yield bill
 
 
-def _packed(chart: Path) -> bytes:
-    """The chart as helm packs it, the same bytes every time."""
+def _packed(folder: Path, name: str = "cardshare") -> bytes:
+    """What is in *folder*, under *name*, as helm packs a chart; the same bytes every time."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in sorted(one for one in chart.rglob("*") if one.is_file()):
-            entry = tarfile.TarInfo(f"cardshare/{path.relative_to(chart)}")
+        for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+            entry = tarfile.TarInfo(f"{name}/{path.relative_to(folder)}")
             text = path.read_bytes()
             entry.size, entry.mode = len(text), 0o644
             archive.addfile(entry, io.BytesIO(text))

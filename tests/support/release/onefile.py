@@ -76,7 +76,7 @@ def locked(text: str) -> dict[str, str]:
     return {name.lower(): version for name, version in _LOCKED.findall(text)}
 
 
-def build(target: Path, version: str) -> None:
+def build(target: Path) -> None:
     """Write *target*, an executable file.
 
     Raises:
@@ -88,12 +88,7 @@ def build(target: Path, version: str) -> None:
         for room in _ROOMS:
             shutil.copytree(ROOT / room, site / room, ignore=shutil.ignore_patterns("__pycache__"))
         for package, wanted in locked(LOCK.read_text(encoding="utf-8")).items():
-            _copy(package, wanted, site)
-        info = site / f"cardshare-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: cardshare\nVersion: {version}\n", encoding="utf-8"
-        )
+            copy_package(package, wanted, site)
         made_for = f"Python {sys.version_info[0]}.{sys.version_info[1]} on {sysconfig.get_platform()}"
         begin = _BEGIN.format(digest=_digest(site), made_for=made_for)
         (folder / "__main__.py").write_text(begin, encoding="utf-8")
@@ -101,7 +96,12 @@ def build(target: Path, version: str) -> None:
         zipapp.create_archive(folder, target, interpreter=python, compressed=True)
 
 
-def _copy(package: str, wanted: str, site: Path) -> None:
+def copy_package(package: str, wanted: str, site: Path) -> None:
+    """Copy the files of an installed *package* into *site*.
+
+    Raises:
+        ValueError: it is not of the version *wanted*.
+    """
     found = importlib.metadata.distribution(package)
     if found.version != wanted:
         raise ValueError(f"{package}: found {found.version}, the lock names {wanted}; run scripts/setup")

@@ -47,6 +47,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_doctor": "its pods of ours are only said to run, which pod security of a real server refuses",
     "test_failed_calls": _NEVER_ASKS,
     "test_floods": _HOSTILE,
+    "test_image_tree": _NO_SERVER,
     "test_kube_causes": "the server that it speaks to is away, or none, in each way that there is",
     "test_kube_transport": _FAILS_ON_DEMAND,
     "test_kube_watches": _FAILS_ON_DEMAND,
