@@ -1,7 +1,8 @@
 """``scripts/release``: builds what is given away, and checks it.
 
-Into one folder: the source archive and the wheel, the chart, the image's file tree for this machine, kubectl-cards as one
-file, a bill of materials for each of both locks, and SHA256SUMS over all. Nothing is fetched: what is packed is what scripts/setup installed by its hashes.
+Into one folder: the source archive and the wheel, the chart, the image's file tree for this machine, kubectl-cards as
+one file, a bill of materials for each of both locks, and SHA256SUMS over all. Nothing is fetched: what is packed is
+what scripts/setup installed by its hashes.
 """
 
 import argparse
