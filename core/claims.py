@@ -16,6 +16,7 @@ class StorageKind(StrEnum):
     NODES = "csinodes"
     DRIVERS = "csidrivers"
     CAPACITIES = "csistoragecapacities"
+    ATTACHMENTS = "volumeattachments"
 
 
 class Claim(NamedTuple):
@@ -99,3 +100,12 @@ class Capacity(NamedTuple):
     storage_class: str
     nodes: tuple[Requirement, ...] | None
     most_bytes: int
+
+
+class Attachment(NamedTuple):
+    """One VolumeAttachment: *volume*, a PersistentVolume ("": none), is attached to *node* by *driver*, or is to be."""
+
+    name: str
+    node: NodeName = NodeName("")
+    driver: str = ""
+    volume: str = ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
+from core.claims import Attachment, Capacity, Claim, Driver, NodeDrivers, StorageClass, StorageKind, Volume
 from core.counts import add
 from core.model import NodeName
 
@@ -25,6 +25,10 @@ class Storage:
         self.limits: Final[dict[NodeName, Mapping[str, int]]] = {}
         self.drivers: Final[dict[str, Driver]] = {}
         self.capacities: Final[dict[str, dict[str, Capacity]]] = {}
+        # What is attached, by name, and the same by node and by volume.
+        self.attachments: Final[dict[str, Attachment]] = {}
+        self.attached: Final[dict[NodeName, dict[str, Attachment]]] = {}
+        self.attached_to: Final[dict[str, dict[NodeName, int]]] = {}
         # Claims that are to be provisioned on a node, and are not bound yet.
         self.selected: Final[dict[str, None]] = {}
         # By driver, on how many nodes it has a limit; and volumes by class.
@@ -150,6 +154,36 @@ class Storage:
         else:
             self.limits.pop(found.node, None)
         return True
+
+    def set_attachment(self, found: Attachment) -> set[NodeName]:
+        """A volume is attached, or is to be; for which nodes that is news."""
+        if self.attachments.get(found.name) == found:
+            return set()
+        touched = self.remove_attachment(found.name)
+        self.attachments[found.name] = found
+        self.attached.setdefault(found.node, {})[found.name] = found
+        add(self.attached_to.setdefault(found.volume, {}), found.node, 1)
+        return touched | {found.node}
+
+    def remove_attachment(self, name: str) -> set[NodeName]:
+        """A volume is detached; for which nodes that is news."""
+        before = self.attachments.pop(name, None)
+        if before is None:
+            return set()
+        there = self.attached[before.node]
+        del there[name]
+        if not there:
+            del self.attached[before.node]
+        nodes = self.attached_to[before.volume]
+        add(nodes, before.node, -1)
+        if not nodes:
+            del self.attached_to[before.volume]
+        return {before.node}
+
+    def handles_attached(self, node: NodeName, driver: str) -> set[str]:
+        """What *driver* has attached to *node*, or is to, whether or not a pod uses it."""
+        found = (self.volumes.get(one.volume) for one in self.attached.get(node, {}).values() if one.driver == driver)
+        return {volume.handle for volume in found if volume is not None and volume.driver == driver}
 
     def attached_by(self, key: str) -> tuple[str, str]:
         """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""

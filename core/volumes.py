@@ -12,7 +12,7 @@ from itertools import chain, product
 from typing import Final, NamedTuple
 
 from core import names
-from core.claims import Claim, NodeDrivers, StorageClass, StorageKind, Volume
+from core.claims import Attachment, Claim, NodeDrivers, StorageClass, StorageKind, Volume
 from core.counts import add
 from core.errors import quoted
 from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
@@ -145,7 +145,9 @@ class Volumes:
             self._touched(node)
 
     def touch_volume(self, name: str) -> None:
-        """A volume changed: the same of the claim that has it."""
+        """A volume changed: the same of the claim that has it, and of nodes to which it is attached."""
+        for node in self.storage.attached_to.get(name, ()):
+            self._touched(node)
         volume = self.storage.volumes.get(name)
         if volume is not None:
             self.touch_claim(volume.claim)
@@ -154,6 +156,16 @@ class Volumes:
         """How many volumes a node attaches."""
         if self.storage.set_limits(found):
             self._touched(found.node)
+
+    def set_attachment(self, found: Attachment) -> None:
+        """A volume is attached to a node."""
+        for node in self.storage.set_attachment(found):
+            self._touched(node)
+
+    def remove_attachment(self, found: Attachment) -> None:
+        """A volume is detached from a node."""
+        for node in self.storage.remove_attachment(found.name):
+            self._touched(node)
 
     # ------------------------------------------------------------------ what a pod needs
 
@@ -334,9 +346,10 @@ class Volumes:
         for driver, unused, shared in uses.attach if limits else ():
             if limits is None or driver not in limits:
                 continue
-            attached = self._attached(node, driver)
-            more = unused + len({self.storage.attached_by(key)[1] for key in shared} - attached)
-            over = len(attached) + more - limits[driver]
+            used = self._attached(node, driver)
+            more = unused + len({self.storage.attached_by(key)[1] for key in shared} - used)
+            # As kube-scheduler counts: a volume that is still attached, and that no pod there uses, counts for itself.
+            over = len(used | self.storage.handles_attached(node, driver)) + more - limits[driver]
             if more and over > 0:
                 until = f"has {over} fewer volumes of {driver} attached (of {limits[driver]} that it can attach)"
                 yield Obstacle(f"no room to attach volumes of {driver}", until)

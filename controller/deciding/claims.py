@@ -13,7 +13,7 @@ from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.wake import Happening, storage_happening
-from core.claims import Claim, NodeDrivers, StorageKind, Volume
+from core.claims import Attachment, Claim, NodeDrivers, StorageKind, Volume
 from core.storage import Storage
 from core.volumes import Volumes
 from core.waiting import Cause
@@ -61,6 +61,12 @@ class Claims:
                 put=storage.set_driver,
                 drop=lambda one: storage.remove_driver(one.name),
                 known=lambda: storage.drivers,
+                name=lambda one: one.name,
+            ),
+            StorageKind.ATTACHMENTS: Follow(
+                put=self._attached,
+                drop=self._detached,
+                known=lambda: storage.attachments,
                 name=lambda one: one.name,
             ),
             StorageKind.CAPACITIES: Follow(
@@ -113,6 +119,12 @@ class Claims:
     def _volume_gone(self, volume: Volume) -> None:
         self._volumes.touch_volume(volume.name)
         self.storage.remove_volume(volume.name)
+
+    def _attached(self, found: Attachment) -> None:
+        self._volumes.set_attachment(found)
+
+    def _detached(self, found: Attachment) -> None:
+        self._volumes.remove_attachment(found)
 
     def _set_limits(self, found: NodeDrivers) -> None:
         self._volumes.set_limits(found)

@@ -30,6 +30,7 @@ from core.wire.queues import decode_queue, salvage_queue
 from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
 from core.wire.storage import (
+    decode_attachment,
     decode_capacity,
     decode_claim,
     decode_class,
@@ -58,6 +59,7 @@ _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
     StorageKind.NODES: (f"{_STORAGE_PATH}/csinodes", decode_csi_node),
     StorageKind.DRIVERS: (f"{_STORAGE_PATH}/csidrivers", decode_driver),
     StorageKind.CAPACITIES: (f"{_STORAGE_PATH}/csistoragecapacities", decode_capacity),
+    StorageKind.ATTACHMENTS: (f"{_STORAGE_PATH}/volumeattachments", decode_attachment),
 }
 _QUOTAS_PATH: Final = "/api/v1/resourcequotas"
 _RESOURCES_PATH: Final = "/apis/resource.k8s.io/v1"

@@ -1,7 +1,7 @@
 """Claims, volumes and all that says where volumes may be: the API server's JSON to the values of `core.claims`.
 
 Source: Kubernetes API reference, core/v1 PersistentVolumeClaim and PersistentVolume, storage.k8s.io/v1 StorageClass,
-CSINode and CSIStorageCapacity.
+CSINode, CSIStorageCapacity and VolumeAttachment.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from core import names
-from core.claims import Capacity, Claim, Driver, NodeDrivers, StorageClass, Volume
+from core.claims import Attachment, Capacity, Claim, Driver, NodeDrivers, StorageClass, Volume
 from core.errors import InvalidRequestError
 from core.model import Alternatives, NodeName, Requirement
 from core.units import MAX_AMOUNT
@@ -329,3 +329,32 @@ def _capacity(found: _CapacityObject) -> Capacity:
 
 decode_capacity: Final = reading.reader("CSIStorageCapacity", _CapacityObject, _capacity)
 capacity_from_object: Final = reading.converter("CSIStorageCapacity", _CapacityObject, _capacity)
+
+
+class _AttachmentSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    persistent_volume_name: str | None = ""
+
+
+class _AttachmentSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    attacher: str = ""
+    node_name: str = ""
+    source: _AttachmentSource = _AttachmentSource()
+
+
+class _AttachmentObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta
+    spec: _AttachmentSpec = _AttachmentSpec()
+
+
+def _attachment(found: _AttachmentObject) -> Attachment:
+    spec = found.spec
+    return Attachment(
+        name=found.metadata.name,
+        node=NodeName(sys.intern(spec.node_name)),
+        driver=sys.intern(spec.attacher),
+        volume=spec.source.persistent_volume_name or "",
+    )
+
+
+decode_attachment: Final = reading.reader("VolumeAttachment", _AttachmentObject, _attachment)
+attachment_from_object: Final = reading.converter("VolumeAttachment", _AttachmentObject, _attachment)

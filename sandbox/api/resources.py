@@ -154,6 +154,7 @@ BUILTIN: Final[tuple[ResourceType, ...]] = (
     _of("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
     _of("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
     _of("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
+    _of("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False, sub=_STATUS),
     _of("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", sub=_STATUS),
     _of("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False),
     _of(

@@ -2,10 +2,11 @@
 
 import asyncio
 import signal
+from contextlib import asynccontextmanager
 
 import pytest
 
-from sandbox.players.provisioner import SELECTED_NODE, Mood
+from sandbox.players.provisioner import NAME, SELECTED_NODE, Mood
 from tests.support.worlds.controller_rig import PODS
 from tests.support.worlds.disks import CLAIMS, CLASSES, VOLUMES, claim, mounting, storage
 
@@ -82,6 +83,40 @@ async def test_a_controller_that_dies_while_a_claim_is_told_its_node_is_followed
         await world.phase("train")
         node = (await world.client.get(f"{PODS}/train"))["spec"]["nodeName"]
         assert told in (None, node)
+
+
+@asynccontextmanager
+async def attached(world):
+    """A node to which the provisioner's driver attaches one volume, and has one attached still that nobody uses."""
+    storage_path = CLASSES.removesuffix("/storageclasses")
+    nodes, attachments = f"{storage_path}/csinodes", f"{storage_path}/volumeattachments"
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "csi": {"driver": NAME, "volumeHandle": "old"},
+        "claimRef": {"namespace": "default", "name": "gone"},
+    }
+    await world.client.create(VOLUMES, {"metadata": {"name": "old"}, "spec": volume})
+    drivers = [{"name": NAME, "nodeID": "t4-a", "topologyKeys": [], "allocatable": {"count": 1}}]
+    await world.client.create(nodes, {"metadata": {"name": "t4-a"}, "spec": {"drivers": drivers}})
+    spec = {"attacher": NAME, "nodeName": "t4-a", "source": {"persistentVolumeName": "old"}}
+    await world.client.create(attachments, {"metadata": {"name": "left"}, "spec": spec})
+    try:
+        yield f"{attachments}/left"
+    finally:
+        await world.client.delete(f"{nodes}/t4-a", grace_s=0)
+        for one in await world.client.list(attachments):
+            await world.client.delete(f"{attachments}/{one['metadata']['name']}", grace_s=0)
+
+
+async def test_a_volume_that_is_attached_still_counts_until_it_is_detached(rig):
+    async with rig(nodes=NODES[:1]) as world, storage(world), attached(world) as left:
+        await world.controller()
+        await world.client.create(CLAIMS, claim("data", "now"))
+        await world.add(mounting("train", "data"))
+        await told(world, "train", f"no room to attach volumes of {NAME}")
+        await world.client.delete(left, grace_s=0)
+        await world.phase("train")
 
 
 async def test_a_volume_that_is_there_is_given_to_the_claim_on_its_node(rig):

@@ -9,6 +9,7 @@ import pytest
 from core.model import PodUid
 from core.wire.nodes import node_from_object
 from core.wire.storage import (
+    attachment_from_object,
     capacity_from_object,
     claim_from_object,
     class_from_object,
@@ -84,6 +85,21 @@ class World(Twice):
         manifest = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
         self.book.csi_nodes[name] = manifest
         self.volumes.set_limits(csi_node_from_object(manifest))
+
+    def set_attachment(self, name):
+        """A volume that is attached to a node, with or without a pod there."""
+        chance = self.chance
+        volume: dict[str, Any] = {"persistentVolumeName": f"v{chance.randint(0, 8)}"}
+        manifest = {
+            "metadata": {"name": name},
+            "spec": {
+                "attacher": chance.choice(DRIVERS),
+                "nodeName": f"n{chance.randint(0, 2)}",
+                "source": volume if chance.random() < 0.9 else {"inlineVolumeSpec": {}},
+            },
+        }
+        self.book.attachments[name] = manifest
+        self.volumes.set_attachment(attachment_from_object(manifest))
 
     def set_volume(self, name):
         chance = self.chance
@@ -208,8 +224,13 @@ class World(Twice):
             self.ledger.release(PodUid(name))
         elif draw < 0.6:
             self.set_node(f"n{chance.randint(0, 3)}")
-        elif draw < 0.7:
+        elif draw < 0.65:
             self.set_limits(f"n{chance.randint(0, 3)}")
+        elif draw < 0.69:
+            self.set_attachment(f"a{chance.randint(0, 5)}")
+        elif draw < 0.7 and book.attachments:
+            manifest = book.attachments.pop(chance.choice(sorted(book.attachments)))
+            self.volumes.remove_attachment(attachment_from_object(manifest))
         elif draw < 0.8:
             self.set_volume(f"v{chance.randint(0, 5)}")
         elif draw < 0.85:

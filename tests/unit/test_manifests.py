@@ -433,7 +433,7 @@ def test_settings_that_are_shipped_are_for_the_version_that_they_are_shipped_wit
 
 # Rights
 
-STORAGE = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")
+STORAGE = ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments")
 DYNAMIC = ("resourceclaims", "resourceslices")
 EXPECTED_RIGHTS = {
     "cardshare-controller": {

@@ -30,6 +30,7 @@ class StorageCluster(Cluster):
         self.volumes: dict[str, Object] = {}
         self.classes: dict[str, Object] = {}
         self.csi_nodes: dict[str, Object] = {}
+        self.attachments: dict[str, Object] = {}
         # CSIDrivers and CSIStorageCapacity by name.
         self.drivers: dict[str, Object] = {}
         self.capacities: dict[str, Object] = {}
@@ -185,9 +186,21 @@ class StorageCluster(Cluster):
                 *(self._handles(other, driver["name"]) for other, where in self.there() if where is node)
             )
             more = self._handles(pod, driver["name"]) - there
+            there |= self._attached(node["metadata"]["name"], driver["name"])
             if most is not None and more and len(there) + len(more) > most:
                 return False
         return True
+
+    def _attached(self, node: str, driver: str) -> set[str]:
+        """What stands in VolumeAttachments, of volumes that are CSI's and are there."""
+        specs = [one["spec"] for one in self.attachments.values()]
+        names = [
+            one["source"]["persistentVolumeName"]
+            for one in specs
+            if (one["nodeName"], one["attacher"]) == (node, driver) and "persistentVolumeName" in one["source"]
+        ]
+        volumes = [self.volumes[name]["spec"].get("csi", {}) for name in names if name in self.volumes]
+        return {one["volumeHandle"] for one in volumes if one.get("driver") == driver}
 
     def _disk_conflicts(self, pod: Object, node: Object) -> bool:
         others = [one for other, where in self.there() if where is node for one in other["spec"].get("volumes", ())]

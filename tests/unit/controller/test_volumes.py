@@ -1,10 +1,10 @@
 """Pods with volumes: where they go, what they are told, and what has them tried again."""
 
 from controller.actions import GiveVolume, SelectNode
-from core.claims import StorageKind
+from core.claims import Attachment, StorageKind
 from core.explaining import explain
 from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Disk, PodVolumes
+from core.model import Disk, NodeName, PodVolumes
 from core.settings import Policy
 from core.waiting import Cause
 from core.wire.storage import (
@@ -188,6 +188,26 @@ def test_a_limit_that_rises_lets_a_pod_in():
     shows(world, StorageKind.NODES, limit("a1", 1))
     world.passes(0.1)
     assert "p" in world.placed()
+
+
+def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
+    left = Attachment("csi-1", NodeName("a1"), DRIVER, "gone")
+    world = world_of(
+        "a1",
+        volumes=[volume(name, driver=DRIVER) for name in ("v", "gone")],
+        claims=[claim("data", "v")],
+        nodes=[limit("a1", 1)],
+        attachments=[left, Attachment("csi-2", NodeName("a1"), "other.csi", "v")],
+    )
+    world.adds(mounting("p", "data"))
+    world.passes(0.1)
+    assert not world.placed()
+    assert f"1 no room to attach volumes of {DRIVER}" in refused(world, "p").text
+    world.owner.claims.kinds[StorageKind.ATTACHMENTS].drop(left)
+    world.passes(0.1)
+    assert "p" in world.placed()
+    topology = world.ledger.topology
+    assert not topology.volumes.storage.attached_to.get("gone")
 
 
 def test_a_disk_that_stands_in_pods_is_written_by_one_of_a_node():
