@@ -343,8 +343,12 @@ class Owner:
             self._guarded(self._reread, entry)
             if at % SLICE == 0:
                 yield
-        for at, pod in enumerate(list(self.carded.values()) if self.planner.search.learns else (), start=1):
-            self.planner.search.learn_of(pod)
+        for at, pod in enumerate(list(self.carded.values()), start=1):
+            if self.planner.search.learns:
+                self.planner.search.learn_of(pod)
+            holding = self.ledger.holding(pod.uid)
+            if holding is not None:  # resources may have other names, and other units
+                self.planner.promises.book(pod, holding.dialect, holding.assignment, holding.amounts)
             if at % SLICE == 0:
                 yield
         for at, pod in enumerate(self.pending.named(), start=1):

@@ -6,6 +6,7 @@ import pytest
 
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Container
+from core.settings import HamiTable, Settings, Tables
 from core.waiting import Cause
 from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
@@ -156,6 +157,18 @@ def test_a_gang_is_held_as_a_whole_by_its_namespace_beside_its_queue():
     made.owner.planner.state.books.quotas.changed(limits(MEMORY, 3000))
     made.passes(1.0)
     assert held(made) == ["g0", "g1", "g2"]
+
+
+def test_what_is_bound_is_counted_anew_under_another_configuration():
+    made = world(hami_node("n1"), quotas=[limits(HAMI_MEMORY, 5)])
+    by_hami = {"hami.io/vgpu-devices-allocated": "n1-0,NVIDIA,4000,0:;", "hami.io/vgpu-node": "n1"}
+    made.adds(pod("theirs", limits={HAMI: "1", HAMI_MEMORY: "4000"}, node_name="n1", annotations=by_hami))
+    for _ in made.owner.configure(Tables(hami=HamiTable(memory_factor=1000)), Settings()):
+        pass
+    made.adds(*(pod(name, limits={HAMI: "1", HAMI_MEMORY: "1"}) for name in "ab"))
+    made.plan()
+    assert held(made) == ["a", "theirs"]
+    assert f"1 {HAMI_MEMORY} asked, 0 of 5 left" in made.wait("b").text
 
 
 def test_of_one_shape_those_of_other_namespaces_go_on():

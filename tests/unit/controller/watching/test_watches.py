@@ -7,6 +7,7 @@ import pytest
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watching.watches import Watches
+from kube.errors import ApiForbiddenError
 from kube.exchange import Response
 from tests.support.worlds.world import World
 
@@ -40,6 +41,74 @@ class Source:
     async def _nothing(self):
         await asyncio.Event().wait()
         yield b""
+
+
+QUOTAS = [
+    {"metadata": {"namespace": "team", "name": "good"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "2k"}}},
+    {"metadata": {"namespace": "team", "name": "bad"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "many"}}},
+    {"metadata": {"namespace": "team", "name": "cpu"}, "spec": {"hard": {"limits.cpu": "4"}}},
+]
+
+
+class Quotas(Source):
+    """An API server with three ResourceQuotas, or one that does not let them be listed."""
+
+    def __init__(self, *, forbidden=False):
+        self._forbidden = forbidden
+
+    async def request(self, verb, path, **_):
+        assert (verb, path) == ("GET", "/api/v1/resourcequotas")
+        if self._forbidden:
+            raise ApiForbiddenError(verb="GET", path=path, status=403, message="resourcequotas is forbidden")
+        body = {"metadata": {"resourceVersion": "7"}, "items": QUOTAS}
+        return Response(status=200, headers={}, body=json.dumps(body).encode())
+
+
+def watches_of(world, inbox):
+    return Watches(world.owner, inbox, None, frozenset(), SchedulerNames(()))  # type: ignore[arg-type]
+
+
+class Began:
+    """In place of a task group: what was begun, to be ended."""
+
+    def __init__(self):
+        self._tasks = []
+
+    def create_task(self, running, *, name=""):
+        self._tasks.append(asyncio.create_task(running, name=name))
+
+    def end(self):
+        for task in self._tasks:
+            task.cancel()
+
+
+async def working(inbox):
+    while True:
+        inbox.work(float("inf"))
+        await asyncio.sleep(0.1)
+
+
+async def quotas_of(world, source):
+    """What is known of quotas when the watches go on to pods."""
+    inbox, began = Inbox(asyncio.get_running_loop().time), Began()
+    began.create_task(working(inbox))
+    try:
+        await watches_of(world, inbox)._follow_quotas(began, source)
+    finally:
+        began.end()
+    return world.owner.planner.state.books.quotas.of("team")
+
+
+async def test_quotas_are_known_before_pods_are_and_one_that_cannot_be_read_holds_nobody_and_is_told():
+    world = World()
+    assert await quotas_of(world, Quotas()) == {"good": {"nvidia.com/gpumem": 2000}}
+    (told,) = world.announced()
+    assert (told.reason, told.about.kind, told.about.name) == ("ObjectUnreadable", "ResourceQuota", "bad")
+    assert "no pod waits for it: spec.hard.limits.nvidia.com/gpumem" in told.message
+
+
+async def test_where_quotas_may_not_be_read_nobody_waits_for_them():
+    assert await quotas_of(World(), Quotas(forbidden=True)) == {}
 
 
 async def test_budgets_are_not_known_once_preemption_is_off_however_late_the_owner_hears_of_them():

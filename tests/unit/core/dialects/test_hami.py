@@ -103,6 +103,18 @@ def test_init_containers_take_their_peak_and_sidecars_stay():
     assert [card.used_memory for card in PORT.take(cards, ended)] == [25000]
 
 
+@pytest.mark.parametrize(("asked", "counted"), [(ask(2, 3), 6), (ask(1, percent=10), 5), (ask(1, 7, 30), 7)])
+def test_a_part_of_a_unit_counts_as_a_whole_one(asked, counted):
+    tables = Tables(hami=HamiTable(memory_factor=1000))
+    request = PORT.request(pod(asked), tables)
+    assert isinstance(request, Request), request
+    found = PORT.place(cards_of(node(card("a"), card("b", 1))), request, Policy.SPREAD)
+    assert found is not None
+    metered = PORT.metered(found.assignment, tables)
+    assert metered["nvidia.com/gpumem"] == counted
+    assert set(PORT.budgeted(tables)) < set(metered)
+
+
 def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
     (one,) = cards_of(node(card("GPU-a"), **{keys.CORDON: " GPU-a ,"}))
     assert one.fixed.fault is Reason.CORDONED
