@@ -279,7 +279,7 @@ async def test_no_create_is_lost_in_an_upgrade_and_none_is_refused_while_it_is_r
         renders.chmod(0o700)
         values = (*release, "--post-renderer", str(renders), "--set", "image.repository=host/cardshare")
         await helm("install", "release", str(CHART), *values)
-        async with deployed(runner, f"{space}/deployments/cardshare-webhook", front, ("--drain-s=2",)) as webhook:
+        async with deployed(runner, f"{space}/deployments/cardshare-webhook", front) as webhook:
             await webhook.settled()
             async with load.running(CREATES):
                 await asyncio.sleep(1)

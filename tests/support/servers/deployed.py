@@ -21,6 +21,7 @@ _LOOK_S: Final = 0.2
 # As long as a kubelet waits: terminationGracePeriodSeconds.
 _END_S: Final = 30.0
 _READY_WITHIN_S: Final = 60.0
+_ROUTED_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,13 @@ class Deployed:
         started: how many were started.
     """
 
-    def __init__(self, runner: Runner, path: str, balancer: Balancer, flags: tuple[str, ...]) -> None:
-        """Nothing runs yet; *flags* are added to those of the Deployment."""
+    def __init__(self, runner: Runner, path: str, balancer: Balancer) -> None:
+        """Nothing runs yet."""
         self.codes: list[int] = []
         self.started = 0
         self._runner = runner
         self._path = path
         self._balancer = balancer
-        self._flags = flags
         self._replicas: list[_Replica] = []
         self._settled = asyncio.Event()
 
@@ -79,7 +79,11 @@ class Deployed:
         stale = [one for one in self._replicas if one.template != template]
         if found is not None and len(fresh) < wanted:
             await self._start(found, template)
-        if stale or len(fresh) > wanted:
+        if found is None and self._replicas:
+            async with asyncio.TaskGroup() as tasks:
+                for one in tuple(self._replicas):
+                    tasks.create_task(self._end(one))
+        elif stale or len(fresh) > wanted:
             await self._end((stale or fresh)[0])
         elif len(fresh) == wanted:
             self._settled.set()
@@ -87,7 +91,7 @@ class Deployed:
     async def _start(self, found: dict[str, Any], template: str) -> None:
         self.started += 1
         name = f"{found['metadata']['name']}-{self.started}"
-        running, ports = await self._runner.start(name, found, self._flags)
+        running, ports = await self._runner.start(name, found)
         backend = Backend(ports["https"], ports["plain"])
         self._balancer.add(backend)
         async with asyncio.timeout(_READY_WITHIN_S):
@@ -97,19 +101,19 @@ class Deployed:
         self._replicas.append(_Replica(template, running, backend))
 
     async def _end(self, replica: _Replica) -> None:
+        self._replicas.remove(replica)
+        # A pod that is being deleted is no endpoint any more; whoever routes calls to it learns of that meanwhile.
         replica.running.signal(signal.SIGTERM)
+        await asyncio.sleep(_ROUTED_S)
+        self._balancer.remove(replica.backend)
         async with asyncio.timeout(_END_S):
             self.codes.append(await replica.running.process.wait())
-        self._balancer.remove(replica.backend)
-        self._replicas.remove(replica)
 
 
 @asynccontextmanager
-async def deployed(
-    runner: Runner, path: str, balancer: Balancer, flags: tuple[str, ...] = ()
-) -> AsyncIterator[Deployed]:
+async def deployed(runner: Runner, path: str, balancer: Balancer) -> AsyncIterator[Deployed]:
     """Play the Deployment at *path* meanwhile."""
-    found = Deployed(runner, path, balancer, flags)
+    found = Deployed(runner, path, balancer)
     async with asyncio.TaskGroup() as tasks:
         playing = tasks.create_task(found.run(), name=f"deployed {path}")
         try:
