@@ -105,7 +105,7 @@ class Processes:
         self._tell_guard(f"-{running.process.pid}")
         return code
 
-    async def ready(self, running: Running, url: str, *, within_s: float = 30.0) -> None:
+    async def ready(self, running: Running, url: str, *, within_s: float = 60.0) -> None:
         """Wait until *url* answers 200.
 
         Raises:
