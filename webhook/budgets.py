@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from core.wire.quotas import ResourceQuota, decode_quota
+from core.errors import InvalidRequestError
+from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
 from kube.objects import EventKind
 from kube.reflector import Reflector, Source
 from webhook.following import follow_once
@@ -45,7 +46,7 @@ class Budgets:
         self._reflector = Reflector(
             source,
             _QUOTAS,
-            decode=decode_quota,
+            decode=_read,
             sink=self,
             clock=self._clock,
         )
@@ -71,3 +72,11 @@ class Budgets:
     def _put(self, quota: ResourceQuota) -> None:
         if quota.hard:
             self._quotas.setdefault(quota.namespace, {})[quota.name] = quota
+
+
+def _read(text: bytes) -> ResourceQuota:
+    """A quota; one that cannot be read says nothing, and the controller tells of it."""
+    try:
+        return decode_quota(text)
+    except InvalidRequestError:
+        return salvage_quota(text)

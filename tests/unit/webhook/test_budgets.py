@@ -90,6 +90,7 @@ class Api:
                 "status": {"used": {KEY: "1"}},
             },
             {"metadata": {"name": "cpu", "namespace": "team"}, "spec": {"hard": {"requests.cpu": "4"}}},
+            {"metadata": {"name": "odd", "namespace": "team"}, "spec": {"hard": {KEY: ["4"]}}},
         ]
         body = {"kind": "ResourceQuotaList", "metadata": {"resourceVersion": "5"}, "items": quotas}
         return SimpleNamespace(body=json.dumps(body).encode())
@@ -104,7 +105,7 @@ class Api:
 
 
 @pytest.mark.looptime
-async def test_what_is_known_is_not_told_when_it_may_be_old():
+async def test_what_is_known_is_not_told_when_it_may_be_old_and_what_cannot_be_read_hides_no_other():
     budgets = Budgets(kubeconfig="", environ={}, clock=asyncio.get_running_loop().time)
     assert budgets.of("team") == ()
     following = asyncio.create_task(budgets.follow(Api()))
