@@ -1,4 +1,4 @@
-"""The real API server creates pods all the time while certificates change, by the processes that change them.
+"""The real API server is asked to create pods all the time (dry runs) while processes change the certificates.
 
 From the layout of former versions to that of today, through a renewal and a change of authority at two thirds of their
 lives, and a rotation by hand. Two webhooks read their Secret as kubelets mount it, one a moment after it was written
@@ -214,7 +214,7 @@ async def test_no_create_is_lost_from_the_former_layout_through_renewal_and_rota
                 beside = [tasks.create_task(one.follow()) for one in mounts]
                 beside.append(tasks.create_task(cluster.probe()))
                 await asyncio.sleep(2)  # the API server learns of the configuration by watch
-                async with creating(realapi, namespace) as creates:
+                async with creating(realapi, namespace, pause_s=0.05, dry_run=True) as creates:
                     await play(cluster, keeper, creates, former)
                 for one in beside:
                     one.cancel()

@@ -16,7 +16,8 @@ CLIENTS = 8
 class Creating:
     """What became of the creates: numbers of pods that were admitted and completed, and the answers to all others."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
         self.made: list[int] = []
         self.lost: list[object] = []
         self._numbers = itertools.count()
@@ -45,6 +46,7 @@ class Creating:
                 self.made.append(number)
             else:
                 self.lost.append((answer.status, body.get("message", body)))
+            await asyncio.sleep(self._pause_s)
 
     def end(self) -> None:
         """Create no more."""
@@ -58,14 +60,20 @@ def _pod(number: int) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def creating(realapi: RealApi, namespace: str) -> AsyncIterator[Creating]:
-    """Create pods in *namespace* while the block runs."""
-    found = Creating()
+async def creating(
+    realapi: RealApi, namespace: str, *, pause_s: float = 0.0, dry_run: bool = False
+) -> AsyncIterator[Creating]:
+    """Create pods in *namespace* while the block runs.
+
+    pause_s: what each client rests after an answer. dry_run: nothing is stored, for those that create for minutes: to
+    delete tens of thousands of pods takes the server longer than a request may.
+    """
+    found = Creating(pause_s)
     context = await asyncio.to_thread(ssl.create_default_context, cafile=str(realapi.ca_file))
     # A connection for each call: who keeps one never meets what a new one would.
     connector = aiohttp.TCPConnector(ssl=context, force_close=True)
     headers = {"Authorization": f"Bearer {realapi.admin_token}"}
-    pods = f"{realapi.url}/api/v1/namespaces/{namespace}/pods"
+    pods = f"{realapi.url}/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session, asyncio.TaskGroup() as tasks:
         for _ in range(CLIENTS):
             tasks.create_task(found.create(session, pods))
