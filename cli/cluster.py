@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from core.catalog import standard_catalog
+from cli.configuration import fetch_parts
+from core.catalog import Catalog, standard_catalog
+from core.configuration import Configuration, merge
 from core.errors import ConfigError
 from core.ledger import Ledger
 from core.model import NodeName, Pod
-from core.settings import Settings, Tables
 from core.wire.config_maps import decode_config_map
-from core.wire.device_config import decode_device_config
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.calls import Calls
@@ -27,7 +28,6 @@ _T = TypeVar("_T")
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
 BOUND: Final = {"fieldSelector": "spec.nodeName!="}
-_DEVICE_CONFIG_KEY: Final = "device-config.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +71,14 @@ _NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
 
 async def empty_holdings(transport: Transport) -> Holdings:
-    """A ledger of no node yet, under the configuration of the device plugins.
+    """A ledger of no node yet, under the configuration that the cluster's ConfigMaps hold.
 
     Raises:
         ApiError: nobody answers.
     """
-    settings = Settings()
-    tables, notes = await _fetch_tables(Calls(transport), settings)
-    return Holdings(ledger=Ledger(standard_catalog(), tables, settings), notes=notes)
+    catalog = standard_catalog()
+    found, notes = await _fetch_configuration(Calls(transport), catalog)
+    return Holdings(ledger=Ledger(catalog, found.tables, found.settings), notes=notes)
 
 
 async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
@@ -162,16 +162,25 @@ async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:
     return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
 
 
-async def _fetch_tables(calls: Calls, settings: Settings) -> tuple[Tables, tuple[str, ...]]:
-    """The device plugins' configuration, or its defaults with a note: figures may then be in another unit."""
-    name, namespace = settings.device_config_name, settings.device_config_namespace
-    try:
-        found = decode_config_map(await calls.get_config_map(namespace, name))
-        text = found.texts.get(_DEVICE_CONFIG_KEY, "")
-        return Tables(vgpu=decode_device_config(text).vgpu) if text else Tables(), ()
-    except ApiNotFoundError:
-        return Tables(), ()
-    except (ApiError, ConfigError) as e:
-        if isinstance(e, ApiError) and not e.status:
-            raise  # nobody answers: asking for the nodes would wait as long again
-        return Tables(), (f"ConfigMap {namespace}/{name} is not used ({e}); resource names and units are the defaults",)
+async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configuration, tuple[str, ...]]:
+    """The configuration in the cluster, and notes on what of it cannot be read: the defaults stand for that."""
+    unread: dict[str, ApiError | ConfigError] = {}
+
+    async def texts(config_map: str) -> Mapping[str, str]:
+        namespace, _, name = config_map.partition("/")
+        try:
+            return decode_config_map(await calls.get_config_map(namespace, name)).texts
+        except ApiNotFoundError:
+            return {}
+        except (ApiError, ConfigError) as e:
+            if isinstance(e, ApiError) and not e.status:
+                raise  # nobody answers: asking for the nodes would wait as long again
+            unread[config_map] = e
+            return {}
+
+    parts = await fetch_parts(texts, catalog)
+    notes = [f"{one.text.subject} is not used: {problem}" for one in parts.values() for problem in one.problems]
+    if unread:
+        why = next(iter(unread.values()))
+        notes.append(f"ConfigMaps {', '.join(unread)} are not used ({why}); resource names and units are the defaults")
+    return merge(parts, catalog), tuple(notes)

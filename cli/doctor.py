@@ -10,20 +10,11 @@ from urllib.parse import quote
 import msgspec
 
 from cli.cluster import NODES, PODS
+from cli.configuration import fetch_parts
 from cli.doctor_checks import HAMI_PLUGIN, Facts, LeaseHeld, Report, RunningPod, Webhook, examine
 from cli.options import Doctor
 from core.catalog import standard_catalog
 from core.configuration import (
-    CHIPS_MAP,
-    OWN_MAP,
-    SCHEDULER_KEY,
-    SCHEDULER_MAP,
-    SETTINGS_KEY,
-    Decoded,
-    Source,
-    Text,
-    decode,
-    device_map,
     merge,
 )
 from core.ledger import Ledger
@@ -193,7 +184,9 @@ class _Reader:
         name, namespace = self._options.name, self._options.namespace
         nodes = (await list_all(self._transport, NODES, page_decoder(decode_node))).items
         pods = (await list_all(self._transport, PODS, page_decoder(_pod_twice))).items
-        parts = await self._parts()
+        # Volcano's scheduler configuration counts where its name is ours, for it is believed then.
+        own_map = f"{namespace}/{name}-settings"
+        parts = await fetch_parts(self._texts, self._catalog, own_map)
         merged = merge(parts, self._catalog)
         ledger = Ledger(self._catalog, merged.tables, merged.settings)
         for node in nodes:
@@ -229,22 +222,6 @@ class _Reader:
     def _is_plugin(self, account: str) -> bool:
         known = self._catalog.plugin_accounts
         return any(account.startswith(one[:-1]) if one.endswith("*") else account == one for one in known)
-
-    async def _parts(self) -> Mapping[Source, Decoded]:
-        """What every text of the configuration says; Volcano's where its name is ours, for it is believed then."""
-        own = await self._texts(f"{self._options.namespace}/{self._options.name}-settings")
-        found = {
-            Source.OWN: self._decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
-            Source.SCHEDULER_FILE: self._decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
-        }
-        for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
-            found[source] = self._decoded(source, name, (await self._texts(name)).get(source.key, ""))
-        name = device_map(merge(found, self._catalog).settings)
-        text = (await self._texts(name)).get(Source.DEVICE_MAP.key, "")
-        return found | {Source.DEVICE_MAP: self._decoded(Source.DEVICE_MAP, name, text)}
-
-    def _decoded(self, source: Source, config_map: str, content: str) -> Decoded:
-        return decode(Text(source=source, config_map=config_map, content=content), self._catalog)
 
     async def _texts(self, config_map: str) -> Mapping[str, str]:
         namespace, _, name = config_map.partition("/")
