@@ -75,12 +75,10 @@ class ResourceClaims:
         found = self._on_node.get(node, {})
         return tuple(use for key in sorted(found) for use in found[key])
 
-    @property
     def claims(self) -> Iterable[ResourceClaim]:
         """Those that are allocated."""
         return self._claims.values()
 
-    @property
     def slices(self) -> Iterator[ResourceSlice]:
         """All of them."""
         for some in self._slices.values():

@@ -6,28 +6,21 @@ whatever stage it is.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
+from controller.deciding.store import Store
 from controller.deciding.wake import Happening, storage_happening
 from core.claims import Attachment, Claim, NodeDrivers, StorageKind, Volume
 from core.storage import Storage
 from core.volumes import Volumes
 from core.waiting import Cause
 
-_SLICE: Final = 512
-
-
-class Follow(NamedTuple):
-    """How one kind is taken: as it appeared or changed, or gone; and which are known, by what they are called."""
-
-    put: Callable[[Any], object]
-    drop: Callable[[Any], object]
-    known: Callable[[], Mapping[Any, Any]]
-    name: Callable[[Any], Any]
+_NAME: Final = attrgetter("name")
 
 
 class Claims:
@@ -38,42 +31,27 @@ class Claims:
         self._prebind: Final = prebind
         self._pending: Final = pending
         storage = self.storage
-        self.kinds: Final[Mapping[StorageKind, Follow]] = {
-            StorageKind.CLAIMS: Follow(
-                put=self._claim, drop=self._claim_gone, known=lambda: storage.claims, name=lambda one: one.key
+        self.stores: Final[Mapping[StorageKind, Store[Any]]] = {
+            StorageKind.CLAIMS: Store(self._claim, self._claim_gone, storage.claims.values, lambda one: one.key),
+            StorageKind.VOLUMES: Store(self._volume, self._volume_gone, storage.volumes.values, _NAME),
+            StorageKind.CLASSES: Store(
+                storage.set_class, lambda one: storage.remove_class(one.name), storage.classes.values, _NAME
             ),
-            StorageKind.VOLUMES: Follow(
-                put=self._volume, drop=self._volume_gone, known=lambda: storage.volumes, name=lambda one: one.name
+            StorageKind.NODES: Store(
+                self._set_limits,
+                lambda one: self._set_limits(NodeDrivers(one.node, {})),
+                lambda: [NodeDrivers(node, limits) for node, limits in storage.limits.items()],
+                lambda one: one.node,
             ),
-            StorageKind.CLASSES: Follow(
-                put=storage.set_class,
-                drop=lambda one: storage.remove_class(one.name),
-                known=lambda: storage.classes,
-                name=lambda one: one.name,
+            StorageKind.DRIVERS: Store(
+                storage.set_driver, lambda one: storage.remove_driver(one.name), storage.drivers.values, _NAME
             ),
-            StorageKind.NODES: Follow(
-                put=self._set_limits,
-                drop=lambda one: self._set_limits(NodeDrivers(one.node, {})),
-                known=lambda: {node: NodeDrivers(node, limits) for node, limits in storage.limits.items()},
-                name=lambda one: one.node,
-            ),
-            StorageKind.DRIVERS: Follow(
-                put=storage.set_driver,
-                drop=lambda one: storage.remove_driver(one.name),
-                known=lambda: storage.drivers,
-                name=lambda one: one.name,
-            ),
-            StorageKind.ATTACHMENTS: Follow(
-                put=self._attached,
-                drop=self._detached,
-                known=lambda: storage.attachments,
-                name=lambda one: one.name,
-            ),
-            StorageKind.CAPACITIES: Follow(
-                put=storage.set_capacity,
-                drop=storage.remove_capacity,
-                known=lambda: {key: one for there in storage.capacities.values() for key, one in there.items()},
-                name=lambda one: one.key,
+            StorageKind.ATTACHMENTS: Store(self._attached, self._detached, storage.attachments.values, _NAME),
+            StorageKind.CAPACITIES: Store(
+                storage.set_capacity,
+                storage.remove_capacity,
+                lambda: [one for there in storage.capacities.values() for one in there.values()],
+                lambda one: one.key,
             ),
         }
 
@@ -90,15 +68,7 @@ class Claims:
 
     def replaced(self, kind: StorageKind, objects: Sequence[Any]) -> Iterator[None]:
         """These of *kind*, and no others, exist. Yields where others may have their turn."""
-        follow = self.kinds[kind]
-        for at, one in enumerate(objects, start=1):
-            follow.put(one)
-            if at % _SLICE == 0:
-                yield
-        there = {follow.name(one) for one in objects}
-        for name, one in list(follow.known().items()):
-            if name not in there:
-                follow.drop(one)
+        yield from self.stores[kind].replaced(objects)
         if kind in self.storage.unread:
             del self.storage.unread[kind]
             if not self.storage.unread:

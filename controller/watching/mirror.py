@@ -11,6 +11,7 @@ import structlog
 
 from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
+from controller.deciding.store import Store
 from controller.grouping.paths import APIS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
@@ -328,45 +329,34 @@ def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflecto
 def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:
     """Keeps the owner told of claims, volumes, or what else storage is made of; none of it need be served."""
     claims = owner.claims
-    follow = claims.kinds[kind]
-    sink: Told[Any] = Told(
-        inbox,
-        replaced=lambda objects, _: claims.replaced(kind, objects),
-        changed=lambda one: _done(follow.put(one)),
-        gone=lambda one: _done(follow.drop(one)),
-    )
+    sink = _sink(inbox, claims.stores[kind], replaced=partial(claims.replaced, kind))
     path, decode = _STORAGE[kind]
     return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def resource_claims_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceClaim]:
     """Keeps the owner told of the claims of dynamic resource allocation, which need not be served."""
-    uses = owner.uses
-    sink = Told(
-        inbox,
-        replaced=lambda objects, _: uses.claims_replaced(objects),
-        changed=uses.claim_changed,
-        gone=uses.claim_gone,
-    )
-    path, decode = f"{_RESOURCES_PATH}/resourceclaims", decode_resource_claim
-    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+    path, sink = f"{_RESOURCES_PATH}/resourceclaims", _sink(inbox, owner.uses.claims)
+    return Reflector(source, path, decode=decode_resource_claim, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
 def resource_slices_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[ResourceSlice]:
-    """Keeps the owner told of where the devices of such claims are."""
-    uses = owner.uses
-    sink = Told(
-        inbox,
-        replaced=lambda objects, _: uses.slices_replaced(objects),
-        changed=uses.slice_changed,
-        gone=uses.slice_gone,
-    )
-    path, decode = f"{_RESOURCES_PATH}/resourceslices", decode_resource_slice
-    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+    """Keeps the owner told of where the devices of such claims are, if that is served."""
+    path, sink = f"{_RESOURCES_PATH}/resourceslices", _sink(inbox, owner.uses.slices)
+    return Reflector(source, path, decode=decode_resource_slice, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
 
 
-def _done(_: object) -> None:
-    """There is no more to do."""
+def _sink(inbox: Inbox, store: Store[_T], replaced: Callable[[Sequence[_T]], Iterator[None]] | None = None) -> Told[_T]:
+    """Has *store* told; *replaced*: in place of its own."""
+    whole = replaced or store.replaced
+
+    def put(one: _T) -> None:
+        store.put(one)
+
+    def drop(one: _T) -> None:
+        store.drop(one)
+
+    return Told(inbox, replaced=lambda objects, _: whole(objects), changed=put, gone=drop)
 
 
 def documents_reflector(source: Source, owner: Owner, inbox: Inbox, place: Place) -> Reflector[ConfigMap]:

@@ -31,6 +31,7 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/errors.py": "mypyc compiles no class made of RuntimeError",
     "core/port/*": "isinstance asks its protocols: ABCMeta gives each a registry, mypyc none; and what is generic",
     "core/dialects/*/dialect.py": "the same: without one, such a class answers by its base's",
+    "core/roles.py": "the same",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote, and with points-to analysis they take a third of the time.

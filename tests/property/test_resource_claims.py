@@ -72,17 +72,17 @@ class World:
             case "claim":
                 manifest = self.claim(f"c{chance.randrange(5)}")
                 self.claims[manifest["metadata"]["name"]] = manifest
-                self.uses.claim_changed(resource_claim_from_object(manifest))
+                self.uses.claims.put(resource_claim_from_object(manifest))
             case "claim gone" if self.claims:
                 manifest = self.claims.pop(draw(sorted(self.claims)))
-                self.uses.claim_gone(resource_claim_from_object(manifest))
+                self.uses.claims.drop(resource_claim_from_object(manifest))
             case "slice":
                 manifest = self.slice(draw(sorted(SLICES)))
                 self.slices[manifest["metadata"]["name"]] = manifest
-                self.uses.slice_changed(resource_slice_from_object(manifest))
+                self.uses.slices.put(resource_slice_from_object(manifest))
             case "slice gone" if self.slices:
                 manifest = self.slices.pop(draw(sorted(self.slices)))
-                self.uses.slice_gone(resource_slice_from_object(manifest))
+                self.uses.slices.drop(resource_slice_from_object(manifest))
             case "node":
                 name = NodeName(draw(NODES))
                 if self.ledger.node(name) is None:
@@ -96,7 +96,7 @@ class World:
                         del some[draw(sorted(some))]
                 claims = [resource_claim_from_object(one) for one in self.claims.values()]
                 slices = [resource_slice_from_object(one) for one in self.slices.values()]
-                for steps in (self.uses.claims_replaced(claims), self.uses.slices_replaced(slices)):
+                for steps in (self.uses.claims.replaced(claims), self.uses.slices.replaced(slices)):
                     for _ in steps:
                         pass
             case _:
@@ -208,7 +208,7 @@ def test_what_claims_close_is_what_their_devices_are(seed):
         for name in world.ledger.states:
             assert world.found(name) == world.expected(name)
     for key in list(world.claims):
-        world.uses.claim_gone(resource_claim_from_object(world.claims.pop(key)))
+        world.uses.claims.drop(resource_claim_from_object(world.claims.pop(key)))
     for name in world.ledger.states:
         assert world.found(name) == (set(), set())
         assert not world.ledger.uses(name)

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
-from core import hami_lock, healing
+from core import hami_lock
 from core.dialects.ascend_hami import cards as _cards
 from core.dialects.ascend_hami import fit, handoff, keys, requests, usage, warnings
 from core.dialects.ascend_hami.cards import Card
@@ -11,30 +11,29 @@ from core.dialects.ascend_hami.requests import Request
 from core.dialects.ascend_hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
-from core.port.handoff import InFlight, LockStep, LockWait, Stamp
+from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Counting,
     Furnishing,
-    Healing,
-    Locking,
     Metering,
     Packing,
     PackingByCard,
     Reading,
     Typical,
 )
-from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
+from core.roles import HamiLocking, HealingByFault
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
 
 class AscendHami(
-    Locking,
+    HamiLocking,
     Counting,
     Furnishing[Request],
     Reading[Request],
-    Healing[Card],
+    HealingByFault[Card],
     Typical[Card],
     Metering[Assignment],
     Packing[Card, Request],
@@ -82,21 +81,9 @@ class AscendHami(
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
 
-    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* as they would be if the unhealthy ones were well."""
-        return healing.healed(cards)
-
-    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
-        """The uuids of those that are not said to be unhealthy."""
-        return healing.well(cards)
-
-    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
-        """*cards* with nothing new for those that are named in *faults*."""
-        return healing.kept_out(cards, faults)
-
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their places."""
-        return tuple(_cards.unnamed(card, at) for at, card in enumerate(healing.healed(cards)))
+        return tuple(_cards.unnamed(card, at) for at, card in enumerate(self.healed(cards)))
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The chips that *request* gets under *policy*, or None."""
@@ -177,16 +164,6 @@ class AscendHami(
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Now: the plugin goes by the lock, not by age."""
-        del pods
-        return now_s
-
-    def confusable(self, request: Request) -> frozenset[Hashable]:
-        """Any pod of the node: the plugin serves the one that the lock names."""
-        del request
-        return hami_lock.ANY_POD
-
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         return handoff.in_flight(pod, tables)
@@ -221,29 +198,6 @@ class AscendHami(
     def runtime_classes(self, tables: Tables) -> frozenset[str]:
         """Those of its chip types."""
         return frozenset([one.runtime_class for one in tables.ascend.chips if one.runtime_class])
-
-    def lock_owner(self, node: Node) -> str:
-        """namespace/name of the pod for which the node is locked, "" if it is for none."""
-        return hami_lock.owner(node)
-
-    @property
-    def lock_key(self) -> str:
-        """See `core.port.optional.Locking`."""
-        return hami_lock.LOCK
-
-    def lock(
-        self,
-        node: Node,
-        pods: Sequence[Pod],
-        now_s: int,
-        tables: Tables,
-        wanted: Pod | None = None,
-        *,
-        seen_s: int | None = None,
-    ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.optional.Locking`."""
-        del tables
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 
 
 DIALECT: Final = DialectSpec(

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from core import hami_lock, healing
+from core import hami_lock
 from core.dialects.hami import cards as _cards
 from core.dialects.hami import fit, handoff, keys, register, requests, series, usage, warnings
 from core.dialects.hami.cards import Card
@@ -12,14 +12,12 @@ from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
 from core.model import AnyPod, Node, Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Series, Tally, Want
-from core.port.handoff import InFlight, LockStep, LockWait, Stamp
+from core.port.handoff import InFlight, Stamp
 from core.port.optional import (
     Counting,
     Exposing,
     Furnishing,
-    Healing,
     Identifying,
-    Locking,
     Marking,
     Metering,
     Packing,
@@ -28,21 +26,22 @@ from core.port.optional import (
     Registering,
     Typical,
 )
-from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec
+from core.roles import HamiLocking, HealingByFault
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
 
 class Hami(
-    Locking,
+    HamiLocking,
     Marking,
     Registering,
     Identifying[Card],
     Counting,
     Furnishing[Request],
     Reading[Request],
-    Healing[Card],
+    HealingByFault[Card],
     Typical[Card],
     Metering[Assignment],
     Exposing[Card, Assignment],
@@ -110,18 +109,6 @@ class Hami(
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         """What bound *pod* holds by its annotations, whoever bound it."""
         return usage.held(pod, cards, tables)
-
-    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* as they would be if the unhealthy ones were well."""
-        return healing.healed(cards)
-
-    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
-        """The uuids of those that are not said to be unhealthy."""
-        return healing.well(cards)
-
-    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
-        """*cards* with nothing new for those that are named in *faults*."""
-        return healing.kept_out(cards, faults)
 
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well and in service, named by their places."""
@@ -218,16 +205,6 @@ class Hami(
         del tables
         return handoff.annotations(assignment, stamp)
 
-    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
-        """Now: the plugin goes by the lock, not by age."""
-        del pods
-        return now_s
-
-    def confusable(self, request: Request) -> frozenset[Hashable]:
-        """Any pod of the node: the plugin serves the one that the lock names."""
-        del request
-        return hami_lock.ANY_POD
-
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         del tables
@@ -281,29 +258,6 @@ class Hami(
     def runtime_classes(self, tables: Tables) -> frozenset[str]:
         """HAMi's."""
         return frozenset([tables.hami.runtime_class] if tables.hami.runtime_class else ())
-
-    def lock_owner(self, node: Node) -> str:
-        """namespace/name of the pod for which the node is locked, "" if it is for none."""
-        return hami_lock.owner(node)
-
-    @property
-    def lock_key(self) -> str:
-        """See `core.port.optional.Locking`."""
-        return hami_lock.LOCK
-
-    def lock(
-        self,
-        node: Node,
-        pods: Sequence[Pod],
-        now_s: int,
-        tables: Tables,
-        wanted: Pod | None = None,
-        *,
-        seen_s: int | None = None,
-    ) -> LockStep | LockWait | None:
-        """What is to be written to the node's lock, or why *wanted* must wait; see `core.port.optional.Locking`."""
-        del tables
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 
 
 DIALECT: Final = DialectSpec(

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from core import healing, names
+from core import names
 from core.dialects.vgpu import advice, fit, handoff, keys, requests, series, usage, warnings
 from core.dialects.vgpu import cards as _cards
 from core.dialects.vgpu import scale as _scale
@@ -22,7 +22,6 @@ from core.port.optional import (
     Choosing,
     Counting,
     Exposing,
-    Healing,
     Identifying,
     Marking,
     Metering,
@@ -33,8 +32,9 @@ from core.port.optional import (
     Scaled,
     Typical,
 )
-from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
+from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec, Modes
+from core.roles import HealingByFault
 from core.settings import DialectName, Policy, Tables
 from core.warnings import AdmissionWarning
 
@@ -50,7 +50,7 @@ class Vgpu(
     Reading[Request],
     Advising[Request],
     Exposing[Card, Assignment],
-    Healing[Card],
+    HealingByFault[Card],
     Typical[Card],
     Metering[Assignment],
     Packing[Card, Request],
@@ -131,21 +131,9 @@ class Vgpu(
         """The scale that bound *pod* tells of, *now* if it says the same of the pod's cards."""
         return _scale.read(pod, assignment, now)
 
-    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """*cards* as they would be if the unhealthy ones were well."""
-        return healing.healed(cards)
-
-    def well(self, cards: tuple[Card, ...]) -> frozenset[str]:
-        """The uuids of those that are not said to be unhealthy."""
-        return healing.well(cards)
-
-    def kept_out(self, cards: tuple[Card, ...], faults: Mapping[str, Fault]) -> tuple[Card, ...]:
-        """*cards* with nothing new for those that are named in *faults*."""
-        return healing.kept_out(cards, faults)
-
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their positions."""
-        return tuple(_cards.unnamed(card) for card in healing.healed(cards))
+        return tuple(_cards.unnamed(card) for card in self.healed(cards))
 
     def place(self, cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
         """The cards that *request* gets under *policy*, or None."""

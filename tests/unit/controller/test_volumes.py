@@ -67,7 +67,7 @@ def storage(world, **objects):
 
 
 def shows(world, kind, one):
-    world.owner.claims.kinds[kind].put(one)
+    world.owner.claims.stores[kind].put(one)
 
 
 def world_of(*names, **objects):
@@ -203,7 +203,7 @@ def test_a_volume_that_is_attached_still_counts_until_it_is_detached():
     world.passes(0.1)
     assert not world.placed()
     assert f"1 no room to attach volumes of {DRIVER}" in refused(world, "p").text
-    world.owner.claims.kinds[StorageKind.ATTACHMENTS].drop(left)
+    world.owner.claims.stores[StorageKind.ATTACHMENTS].drop(left)
     world.passes(0.1)
     assert "p" in world.placed()
     topology = world.ledger.topology

@@ -1,0 +1,88 @@
+"""Optional roles of the port that several dialects answer alike.
+
+`HamiLocking` is for those whose plugin goes by HAMi's node lock; `HealingByFault` for those whose cards are named
+tuples with `fixed`: a uuid, a fault (None for a card that can be used) and a problem.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from core import hami_lock
+from core.model import Node, Pod
+from core.port.handoff import LockStep, LockWait
+from core.port.optional import Healing, Locking
+from core.port.refusals import PASSING, Fault, Reason
+from core.port.typevars import CardT
+from core.settings import Tables
+
+
+class HamiLocking(Locking):
+    """`Locking` by HAMi's node lock; the plugin serves the pod that it names, whatever that asks and however old."""
+
+    def lock_owner(self, node: Node) -> str:
+        """See `Locking`."""
+        return hami_lock.owner(node)
+
+    @property
+    def lock_key(self) -> str:
+        """See `Locking`."""
+        return hami_lock.LOCK
+
+    def lock(
+        self,
+        node: Node,
+        pods: Sequence[Pod],
+        now_s: int,
+        tables: Tables,
+        wanted: Pod | None = None,
+        *,
+        seen_s: int | None = None,
+    ) -> LockStep | LockWait | None:
+        """See `Locking`."""
+        del tables
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
+
+    def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
+        """Now: the plugin goes by the lock, not by age."""
+        del pods
+        return now_s
+
+    def confusable(self, request: object) -> frozenset[Hashable]:
+        """Any pod of the node: the plugin serves the one that the lock names."""
+        del request
+        return hami_lock.ANY_POD
+
+
+class HealingByFault(Healing[CardT]):
+    """`Healing` of cards that say by their fault why they take nothing new."""
+
+    def healed(self, cards: tuple[CardT, ...]) -> tuple[CardT, ...]:
+        """See `Healing`."""
+        return tuple([_with(card, None, "") if _fault(card) in PASSING else card for card in cards])
+
+    def well(self, cards: tuple[CardT, ...]) -> frozenset[str]:
+        """See `Healing`; cards are named by their uuids."""
+        return frozenset([_uuid(card) for card in cards if _fault(card) is not Reason.UNHEALTHY])
+
+    def kept_out(self, cards: tuple[CardT, ...], faults: Mapping[str, Fault]) -> tuple[CardT, ...]:
+        """See `Healing`."""
+        return tuple(
+            [
+                _with(card, *faults[_uuid(card)]) if _uuid(card) in faults and _fault(card) is None else card
+                for card in cards
+            ]
+        )
+
+
+def _fault(card: Any) -> Reason | None:
+    fault: Reason | None = card.fixed.fault
+    return fault
+
+
+def _uuid(card: Any) -> str:
+    uuid: str = card.fixed.uuid
+    return uuid
+
+
+def _with(card: Any, fault: Reason | None, problem: str) -> Any:
+    return card._replace(fixed=card.fixed._replace(fault=fault, problem=problem))
