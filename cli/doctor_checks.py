@@ -14,7 +14,8 @@ from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import NodeName, Pod
 from core.port.refusals import Violation
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 
 VERSION: Final = 1
 _DAY_S: Final = 86_400

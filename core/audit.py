@@ -19,7 +19,8 @@ from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
 from core.node_state import NodeState
 from core.port.optional import Identifying
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 
 _NAMED_MAX: Final = 5
 _NAMED_WHERE: Final = "whose names the controller's /v1/audit and log tell"

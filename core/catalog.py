@@ -24,7 +24,8 @@ from core.port.dialect import AnyDialect, AnyJudging
 from core.port.optional import Choosing, Counting, Healing, Marking, Packing, PackingByCard, Typical
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
-from core.settings import DialectName, Settings, Tables, Vocabulary
+from core.settings import DialectName, Settings, Vocabulary
+from core.tables import Tables
 from core.units import MAX_AMOUNT, parse_count
 
 # In the order in which they are asked.

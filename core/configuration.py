@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from core.catalog import Catalog
 from core.errors import ConfigError
-from core.settings import AscendTable, DialectName, HamiTable, Settings, Tables, VgpuTable, Vocabulary
+from core.settings import DialectName, Settings, Vocabulary
+from core.tables import AscendTable, HamiTable, Tables, VgpuTable
 from core.wire.configuration import OwnSettings, decode_own_settings
 from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf

@@ -13,7 +13,8 @@ from core.errors import InvalidRequestError
 from core.model import HostPort, Node, Pod
 from core.nodefit import Amounts
 from core.port.optional import Metering, Scaled
-from core.settings import DialectName, Tables
+from core.settings import DialectName
+from core.tables import Tables
 
 
 class Part(NamedTuple):

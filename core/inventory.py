@@ -19,7 +19,8 @@ from core.model import Node, NodeName, Pod
 from core.port.dialect import AnyDialect
 from core.port.optional import Choosing, Typical
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy, Tables
+from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy
+from core.tables import Tables
 from core.units import counted, parse_amount
 
 _MAX_SHOWN: Final = 6

@@ -21,7 +21,8 @@ from core.port.handoff import Stamp
 from core.port.optional import Metering
 from core.port.refusals import UNSTEADY, Complaint, Fault, Reason
 from core.resource_claims import Use
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat
 

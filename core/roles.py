@@ -13,7 +13,7 @@ from core.port.handoff import LockStep, LockWait
 from core.port.optional import Healing, Locking
 from core.port.refusals import PASSING, Fault, Reason
 from core.port.typevars import CardT
-from core.settings import Tables
+from core.tables import Tables
 
 
 class HamiLocking(Locking):

@@ -25,7 +25,8 @@ from core.configuration import (
     merge,
 )
 from core.errors import ConfigError
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 
 _log: Final = structlog.get_logger()
 

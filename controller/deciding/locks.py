@@ -12,7 +12,8 @@ from core.catalog import Catalog
 from core.model import Node, NodeName, Pod
 from core.port.handoff import LockStep, LockWait
 from core.port.optional import Locking
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 
 _EXPIRES_S: Final = 300
 

@@ -30,7 +30,8 @@ from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
 from core.model import NodeName, Pod, PodUid
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.wire.namespaces import Namespace
 from kube.versions import is_newer
 

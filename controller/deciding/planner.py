@@ -29,7 +29,8 @@ from core.ledger import Ledger, Placement
 from core.model import Pod, PodUid
 from core.placing.fairness import Over, taken
 from core.placing.shape import Shape
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.waiting import code_in
 
 

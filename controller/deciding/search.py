@@ -19,7 +19,8 @@ from core.placing.kinds import Kinds
 from core.placing.learning import Learning
 from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, takes
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 
 # What the API server's admission gives to every pod that does not tolerate it by itself; indices are apart by what
 # pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.

@@ -18,7 +18,8 @@ from core.catalog import Catalog
 from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.shape import Shape
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.waiting import Wait
 
 

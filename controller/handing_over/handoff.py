@@ -18,7 +18,8 @@ from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
 from core.port.optional import Beating
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 
 # Until one is measured: kubelet hears of the pod, admits it and asks its plugin.
 _FIRST_GUESS_S: Final = 0.5

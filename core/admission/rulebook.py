@@ -10,7 +10,8 @@ from core.inventory import Stock
 from core.model import Container, ReviewedPod
 from core.port.optional import Advising, Counting, Furnishing, Metering, Reading
 from core.port.spec import CardLists, Modes
-from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, Tables, is_named
+from core.settings import CONTROLLER_ACCOUNT, DialectName, Settings, is_named
+from core.tables import Tables
 
 # One such key per chip model (ascend 1.6), of models that are not born yet too.
 _MACHINE_PREFIXES: Final = ("huawei.com/Ascend",)

@@ -20,7 +20,8 @@ from core.port.typevars import (
     RequestT_co,
     RequestT_contra,
 )
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 
 
 class Reads(Protocol[CardT, RequestT_co, AssignmentT]):

@@ -8,7 +8,7 @@ from core.port.cards import Hole, Placed, Series
 from core.port.handoff import LockStep, LockWait
 from core.port.refusals import Fault
 from core.port.typevars import AssignmentT, AssignmentT_contra, CardT, CardT_contra, RequestT, RequestT_contra, ScaleT
-from core.settings import Tables
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 

@@ -9,16 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.settings import (
-    AscendChip,
-    AscendTable,
-    AscendTemplate,
-    HamiTable,
-    MigGroup,
-    MigModel,
-    MigProfile,
-    VgpuTable,
-)
+from core.tables import AscendChip, AscendTable, AscendTemplate, HamiTable, MigGroup, MigModel, MigProfile, VgpuTable
 from core.units import MAX_INT32
 from core.wire import yaml_text
 from core.wire.checked import Checks, each

@@ -9,16 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from core.errors import escaped, quoted
-from core.settings import (
-    DialectName,
-    ExclusiveRule,
-    GroupSettings,
-    NodeWeights,
-    Policy,
-    Settings,
-    Tables,
-    Vocabulary,
-)
+from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings, Vocabulary
+from core.tables import ExclusiveRule, Tables
 from core.wire import yaml_text
 from core.wire.checked import Checks, each
 from core.wire.configuration import policy

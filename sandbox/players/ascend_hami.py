@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from core.settings import SHIPPED_CHIPS, AscendChip
+from core.tables import SHIPPED_CHIPS, AscendChip
 from sandbox.nodes.plugin_port import ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players import calls

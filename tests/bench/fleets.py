@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
-from core.settings import Tables
+from core.tables import Tables
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 

@@ -29,7 +29,8 @@ from core.placing.decide import decide, shape_of
 from core.placing.learning import Learning
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.settings import DialectName, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import Tables
 from tests.bench.results import Result
 
 _CARD: Final = 1000

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import Any, Final
 
 from core.model import Node, Pod
-from core.settings import Tables
+from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from sandbox.client import ApiClient, ApiStatusError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from core.settings import Tables
+from core.tables import Tables
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.chaos.crowd import Crowd

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from core.dialects.ascend_hami.usage import Assignment
 from core.port.cards import Placed
-from core.settings import AscendChip, Policy, Tables
+from core.settings import Policy
+from core.tables import AscendChip, Tables
 from tests.conform.records import Record, demand, same, same_score
 
 _FINISHED: Final = ("Succeeded", "Failed")

@@ -16,7 +16,8 @@ from core.names import GPU_INDEX
 from core.port.cards import Placed
 from core.port.handoff import Stamp
 from core.port.refusals import Reason
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from tests.conform.records import Record, demand, node_of, pod_of, same
 
 _MEMORY: Final = GpuMemory()

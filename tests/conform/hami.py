@@ -23,7 +23,8 @@ from core.errors import InvalidRequestError
 from core.model import Container, NodeName, Pod
 from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
-from core.settings import HamiTable, Policy, Tables
+from core.settings import Policy
+from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Entry, Unread
 from tests.conform.records import Record, demand, node_of, pod_of, same, tables_of

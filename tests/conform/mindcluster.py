@@ -26,7 +26,8 @@ from core.placing.decide import shape_of
 from core.placing.score import node_policy
 from core.placing.shape import Found, Shape, scan
 from core.port.handoff import Stamp
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from core.wire import mindcluster as wire
 from tests.conform.records import Record, demand, node_of, pod_of, same
 

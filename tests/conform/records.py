@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from core.model import Node, Pod
-from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
+from core.settings import Policy
+from core.tables import ExclusiveRule, Tables, VgpuTable
 from core.wire.device_config import DeviceConfig, decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.settings import MigModel, Tables
+from core.tables import MigModel, Tables
 from core.units import MAX_INT32
 
 REGISTER: Final = "volcano.sh/node-vgpu-register"

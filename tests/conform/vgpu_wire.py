@@ -19,7 +19,7 @@ from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE
 from core.port.cards import Offer
 from core.port.refusals import Reason, Violation
 from core.selection import type_words
-from core.settings import VgpuTable
+from core.tables import VgpuTable
 from core.units import MAX_INT32, parse_amount
 from sandbox.players import vgpu_protocol as plugin
 from tests.conform.records import MismatchError, Record, demand, node_of, pod_of, same

@@ -11,7 +11,8 @@ import pytest
 
 from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from sandbox.demo.examples import find as find_examples
 from tests.support.servers import request_log
 from tests.support.servers.manifests import NAMESPACE, find, kubectl, text_of

@@ -32,7 +32,8 @@ from core.dialects.vgpu import register as vgpu_register
 from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.units import parse_amount, parse_count, parse_milli
 from core.wire import mindcluster
 from core.wire.config_maps import decode_config_map

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.settings import Tables
+from core.tables import Tables
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -8,7 +8,8 @@ from core.dialects.gpushare.memory import GpuMemory
 from core.dialects.gpushare.number import GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import DialectName, ExclusiveRule, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import ExclusiveRule, Tables
 from tests.support.devices.cards import A100, TABLES, V100, container, record, share_node, vgpu_node
 from tests.support.devices.catalogs import catalog_of
 

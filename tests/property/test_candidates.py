@@ -11,7 +11,8 @@ from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.settings import NodeWeights, Policy, Settings, Tables
+from core.settings import NodeWeights, Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
 from tests.support.worlds.placed import reserve

@@ -9,7 +9,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.settings import NodeWeights, Policy, Settings, Tables
+from core.settings import NodeWeights, Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import MEMORY, Toy
 

@@ -15,7 +15,8 @@ from core.placing.decide import try_decide
 from core.placing.gang import Member, Refused, Unit, place
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
 

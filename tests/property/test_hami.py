@@ -14,7 +14,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.settings import DialectName, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import Tables
 from tests.support.worlds.placed import reserve
 
 HAMI = DialectName("hami")

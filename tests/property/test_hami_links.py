@@ -11,7 +11,8 @@ from core.dialects.hami import fit
 from core.dialects.hami.dialect import DIALECT
 from core.dialects.hami.orders import linked
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Policy, Tables
+from core.settings import Policy
+from core.tables import Tables
 from tests.property.test_hostile_cpu import MOST_S, cpu_s
 
 PORT: Any = DIALECT.port

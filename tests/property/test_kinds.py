@@ -15,7 +15,8 @@ from core.model import Node, NodeConstraints, NodeName, Taint, Toleration
 from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape, scan
-from core.settings import NodeKind, Settings, Tables
+from core.settings import NodeKind, Settings
+from core.tables import Tables
 from core.waiting import Cause
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, pod
 

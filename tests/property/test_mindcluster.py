@@ -18,7 +18,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import scan
-from core.settings import DialectName, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 

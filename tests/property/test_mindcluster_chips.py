@@ -11,7 +11,8 @@ from core.dialects.mindcluster.handoff import annotations
 from core.dialects.mindcluster.holding import held
 from core.model import NodeName
 from core.port.handoff import Stamp
-from core.settings import Policy, Tables
+from core.settings import Policy
+from core.tables import Tables
 from sandbox.players import mindcluster_protocol as protocol
 from tests.support.devices.mindcluster import npu_bound, npu_chips, npu_node, npu_pod
 

@@ -19,7 +19,8 @@ from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Progress, Stamp
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from sandbox.players.hami import HamiSetup

@@ -17,7 +17,8 @@ from core.catalog import Asked, standard_catalog
 from core.inventory import Inventory, at_its_best, node_of
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.optional import Choosing
-from core.settings import CARD_POLICIES, MigGroup, MigModel, MigProfile, NodeKind, Settings, Tables, VgpuTable
+from core.settings import CARD_POLICIES, NodeKind, Settings
+from core.tables import MigGroup, MigModel, MigProfile, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import A100_LAYOUTS
 from tests.support.devices.reviewed import reviewed

@@ -16,7 +16,8 @@ from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from core.wire.disruptions import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest

@@ -17,7 +17,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
-from core.settings import NodeWeights, Policy, Settings, Tables
+from core.settings import NodeWeights, Policy, Settings
+from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.property import test_node_fit

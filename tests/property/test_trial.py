@@ -13,7 +13,8 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest
 

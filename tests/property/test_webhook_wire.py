@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from runtime.configuration import ActiveConfiguration, Files
 from runtime.listening import Address
 from runtime.serving import HttpListener

@@ -4,7 +4,8 @@ import pytest
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from tests.support.pages import chart
 from tests.support.pages.manifest_lists import BASE, written
 

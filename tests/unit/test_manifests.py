@@ -26,7 +26,8 @@ from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
 from core.port.optional import Locking
-from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, AdmissionSettings, Settings
+from core.tables import Tables
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
 from tests.support.devices.reviewed import reviewed

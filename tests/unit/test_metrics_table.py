@@ -16,7 +16,8 @@ from core.card_time import Part
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.port.optional import Exposing
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from runtime.figures import ServingFigures
 from tests.support.worlds.world import node
 from webhook.metrics import Metrics as WebhookMetrics

@@ -11,7 +11,8 @@ from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import AscendChip, DialectName, Tables
+from core.settings import DialectName
+from core.tables import AscendChip, Tables
 from core.units import parse_amount, with_article
 
 _NAME = DialectName("ascend_hami")

@@ -13,7 +13,7 @@ from core.dialects.ascend_hami.cards import chips_of
 from core.dialects.ascend_hami.usage import Assignment, Entry, wire_text
 from core.model import Pod
 from core.port.handoff import InFlight, Stamp
-from core.settings import Tables
+from core.tables import Tables
 
 
 def annotations(assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:

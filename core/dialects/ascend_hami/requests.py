@@ -14,7 +14,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
-from core.settings import AscendChip, Tables
+from core.tables import AscendChip, Tables
 from core.units import MAX_INT32, parse_count, with_article
 
 # The commonest mistake of all: other memory of a pod is written with a suffix.

@@ -14,7 +14,7 @@ from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
 from core.port.refusals import Reason
-from core.settings import AscendChip, Tables
+from core.tables import AscendChip, Tables
 
 _new_tuple: Final = tuple.__new__
 

@@ -11,7 +11,7 @@ from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request, is_soft
 from core.errors import quoted
 from core.model import Container, Pod
-from core.settings import AscendChip, Tables
+from core.tables import AscendChip, Tables
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 

@@ -15,7 +15,8 @@ from core.model import AnyPod, Node, Pod
 from core.port.cards import Held, Offer
 from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Complaint, Fault, Reason, Violation
-from core.settings import DialectName, Tables
+from core.settings import DialectName
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 

@@ -11,7 +11,8 @@ from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import Words, type_words
-from core.settings import DialectName, HamiTable, Tables
+from core.settings import DialectName
+from core.tables import HamiTable, Tables
 from core.units import is_text, parse_amount
 
 NAME: Final = DialectName("hami")

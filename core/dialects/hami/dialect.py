@@ -29,7 +29,8 @@ from core.port.optional import (
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec
 from core.roles import HamiLocking, HealingByFault
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 

@@ -13,7 +13,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
-from core.settings import HamiTable, Tables
+from core.tables import HamiTable, Tables
 from core.units import MAX_INT32, MIB_ALREADY, parse_count
 
 _Read = TypeVar("_Read")

@@ -14,7 +14,7 @@ from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
 from core.port.refusals import Reason
-from core.settings import HamiTable, Tables
+from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
 from core.wire.entries import Entry as Written
 from core.wire.entries import Unread, entries, text_of

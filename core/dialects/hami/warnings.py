@@ -11,7 +11,7 @@ from core import names
 from core.dialects.hami import keys
 from core.errors import quoted
 from core.model import Container, Pod
-from core.settings import HamiTable
+from core.tables import HamiTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 from core.watched import TASK_PRIORITY
 

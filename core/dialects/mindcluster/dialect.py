@@ -17,7 +17,8 @@ from core.port.handoff import InFlight, Stamp
 from core.port.optional import Furnishing, Healing, Packing, Reading, Typical
 from core.port.refusals import Complaint, Fault, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec, NodeDocuments, Place
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 from core.units import counted
 from core.warnings import AdmissionWarning
 from core.wire.mindcluster import node_documents

@@ -20,7 +20,7 @@ from core.dialects.mindcluster.templates import (
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.refusals import Violation
-from core.settings import Tables
+from core.tables import Tables
 from core.units import counted, parse_count
 
 _MAX_CORES: Final = 1024 * max(CHIP_CPUS)

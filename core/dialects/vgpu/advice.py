@@ -11,7 +11,7 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.port.optional import CardStock
 from core.selection import type_words
-from core.settings import MigModel, VgpuTable
+from core.tables import MigModel, VgpuTable
 from core.warnings import AdmissionWarning
 
 # More card models than these are not told apart: the first ones show what is meant.

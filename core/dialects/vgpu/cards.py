@@ -9,7 +9,8 @@ from core.model import Node
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import Words, type_words
-from core.settings import DialectName, Tables, VgpuTable
+from core.settings import DialectName
+from core.tables import Tables, VgpuTable
 from core.units import is_text, parse_amount
 
 _NAME = DialectName("vgpu")

@@ -35,7 +35,8 @@ from core.port.optional import (
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import CardLists, DialectSpec, Modes
 from core.roles import HealingByFault
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 

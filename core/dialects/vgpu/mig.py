@@ -6,7 +6,7 @@ Source: protocol reference, nvidia 3.6, with the defects S2 to S4, S9 and S32 do
 from operator import eq
 from typing import NamedTuple
 
-from core.settings import MigModel, VgpuTable
+from core.tables import MigModel, VgpuTable
 from core.units import parse_int64
 
 # A slice in use: group name and position in that group. UNKNOWN stands for an entry that names no slice.

@@ -14,7 +14,7 @@ from core.dialects.vgpu.usage import Assignment
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.names import MAX_POD_ANNOTATION_BYTES, MEMORY_UNIT
-from core.settings import Tables
+from core.tables import Tables
 from core.units import MAX_INT32
 
 # A driver reports some MiB more or less from one version to the next, never a fifth.

@@ -21,7 +21,7 @@ from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
 from core.port.refusals import Reason
-from core.settings import Tables
+from core.tables import Tables
 
 # What a card keeps sorted: groups, rules, slices.
 _new_tuple: Final = tuple.__new__

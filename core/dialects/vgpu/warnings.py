@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.model import Container, Pod
-from core.settings import VgpuTable
+from core.tables import VgpuTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 

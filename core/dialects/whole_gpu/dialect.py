@@ -20,7 +20,8 @@ from core.port.optional import Packing, Reading
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.selection import CardSelection
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 _TITLE: Final = "GPUs"

@@ -11,7 +11,8 @@ from core.dialects.ascend_hami.usage import Assignment
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Stamp
-from core.settings import AscendChip, Policy, Tables
+from core.settings import Policy
+from core.tables import AscendChip, Tables
 
 DIALECT = AscendHami()
 TABLES = Tables()

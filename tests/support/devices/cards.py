@@ -7,7 +7,7 @@ from core.dialects.vgpu.cards import Card
 from core.dialects.vgpu.dialect import Vgpu
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.port.cards import Offer
-from core.settings import MigGroup, MigModel, MigProfile, Tables, VgpuTable
+from core.tables import MigGroup, MigModel, MigProfile, Tables, VgpuTable
 
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 CORES, PERCENT = "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"

@@ -11,7 +11,8 @@ from core.ledger import Ledger
 from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.wire.config_maps import config_map_from_object
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -15,7 +15,8 @@ from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Room, Seri
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec, Modes, NodeDocuments, Place
-from core.settings import DialectName, Policy, Tables
+from core.settings import DialectName, Policy
+from core.tables import Tables
 from core.warnings import AdmissionWarning
 
 MEMORY = "toy.example/memory"

@@ -22,7 +22,8 @@ from core.explaining import explain
 from core.model import Node, NodeName
 from core.placing import decide
 from core.placing.shape import Shape
-from core.settings import DialectName, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import Tables
 from core.wire.config_maps import ConfigMap
 from core.wire.reviews import decode_review
 from tests.support.pages.manifest_lists import BASE, written

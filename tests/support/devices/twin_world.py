@@ -22,7 +22,8 @@ from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
-from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Policy, Settings, Tables, VgpuTable
+from core.settings import DialectName, Policy, Settings
+from core.tables import SHIPPED_CHIPS, AscendTable, Tables, VgpuTable
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.devices.texts import ALL_DIALECTS

@@ -27,7 +27,8 @@ from core.model import NodeName
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
 from tests.support.devices.catalogs import catalog_of

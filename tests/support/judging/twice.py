@@ -10,7 +10,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of, still_fits
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from core.topology.counting import Topology
 from core.waiting import Wait
 from core.wire.pods import pod_from_object

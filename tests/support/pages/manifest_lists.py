@@ -13,7 +13,8 @@ from typing import Final
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
-from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+from core.settings import CONTROLLER_ACCOUNT, Settings
+from core.tables import Tables
 from tests.support.pages import chart
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"

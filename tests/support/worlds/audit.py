@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from core.model import Node, Pod
-from core.settings import Tables
+from core.tables import Tables
 from sandbox.api.quantities import value_of
 
 _VGPU = "volcano.sh/vgpu-ids-new"

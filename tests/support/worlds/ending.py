@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller import audit_command
-from core.settings import Tables
+from core.tables import Tables
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -11,7 +11,8 @@ from cli.doctor_checks import CODES, Facts, Finding, LeaseHeld, Level, Plugin, R
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.settings import Settings, Tables, VgpuTable
+from core.settings import Settings
+from core.tables import Tables, VgpuTable
 
 PAGE = Path(__file__).parents[3] / "docs/operators/doctor.md"
 NOW_S = 1_800_000_000.0

@@ -3,7 +3,8 @@ from cli.view import explained
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import NodeName
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from tests.support.worlds.world import node, pod
 
 

@@ -7,7 +7,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from tests.support.worlds.world import node, pod
 
 SETTINGS = Settings(turn_wait_max_s=64.0)

@@ -2,7 +2,8 @@ import pytest
 
 from controller.handing_over.marks import Keys
 from core.model import NodeName, Phase
-from core.settings import DialectName, Settings, Tables, VgpuTable
+from core.settings import DialectName, Settings
+from core.tables import Tables, VgpuTable
 from core.waiting import Cause, Wait
 from tests.support.worlds.world import World, node, pod
 

@@ -6,7 +6,8 @@ import pytest
 
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
 from core.model import Container
-from core.settings import HamiTable, Settings, Tables
+from core.settings import Settings
+from core.tables import HamiTable, Tables
 from core.waiting import Cause
 from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod

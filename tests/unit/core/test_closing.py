@@ -15,7 +15,8 @@ from core.placing.decide import shape_of, still_fits, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
-from core.settings import SHIPPED_CHIPS, AscendTable, DialectName, Settings, Tables, VgpuTable
+from core.settings import DialectName, Settings
+from core.tables import SHIPPED_CHIPS, AscendTable, Tables, VgpuTable
 from core.wire.device_config import decode_device_config
 from sandbox.players.accounts import DEVICE_CONFIG
 from tests.support.devices.ascend import node as hami_node

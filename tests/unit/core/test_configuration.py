@@ -17,7 +17,8 @@ from core.configuration import (
     decode,
     merge,
 )
-from core.settings import SHIPPED_CHIPS, DialectName, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import SHIPPED_CHIPS, Tables
 
 SPREAD = (
     "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: nodeorder\n"

@@ -9,7 +9,8 @@ from core.catalog import standard_catalog
 from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy
 

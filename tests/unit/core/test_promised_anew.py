@@ -11,7 +11,8 @@ from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
-from core.settings import ExclusiveRule, MigGroup, MigModel, Settings, Tables, VgpuTable
+from core.settings import Settings
+from core.tables import ExclusiveRule, MigGroup, MigModel, Tables, VgpuTable
 from tests.support.devices import ascend, mindcluster
 from tests.support.devices.cards import (
     A100,

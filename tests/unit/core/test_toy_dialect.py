@@ -10,7 +10,8 @@ from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.port.handoff import Stamp
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import MEMORY, Toy
 

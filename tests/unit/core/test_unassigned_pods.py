@@ -10,7 +10,8 @@ from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.placing.decide import shape_of
 from core.placing.score import node_policy
 from core.placing.shape import Shape, scan
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.worlds.world import node as vgpu_node
 

@@ -9,7 +9,8 @@ import pytest
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.wire.quotas import ResourceQuota
 from kube.objects import EventKind
 from webhook.budgets import Budgets

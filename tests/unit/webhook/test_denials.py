@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, OnOtherNodes, Settings, Tables
+from core.settings import AdmissionSettings, OnOtherNodes, Settings
+from core.tables import Tables
 from kube.errors import ApiUnreachableError, CredentialsError
 from webhook.denials import Denials
 from webhook.metrics import Metrics

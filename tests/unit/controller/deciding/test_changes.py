@@ -5,7 +5,7 @@ import pytest
 from controller.deciding.changes import holds_the_same
 from core.catalog import standard_catalog
 from core.model import Container
-from core.settings import Tables
+from core.tables import Tables
 from tests.support.worlds.world import pod
 
 MARKS = standard_catalog().marks()

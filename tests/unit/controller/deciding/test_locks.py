@@ -7,7 +7,7 @@ from controller.deciding.locks import TimeLock
 from core import hami_lock
 from core.model import Phase, PodUid
 from core.port.handoff import LockStep, LockWait
-from core.settings import Tables
+from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 

@@ -4,7 +4,8 @@ from controller.handing_over.handoff import HandOff
 from controller.handing_over.marks import Keys
 from core.catalog import standard_catalog
 from core.model import NodeName, Phase
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from tests.support.worlds.world import World, node, pod
 
 ONE, TWO = (Keys(DialectName("vgpu"), frozenset({("vgpu devices", number)})) for number in (1, 2))

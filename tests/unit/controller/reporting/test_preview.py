@@ -6,7 +6,8 @@ import pytest
 
 from controller.inbox import Inbox
 from controller.reporting.preview import LIMIT_S, preview
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from core.wire.quotas import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node
 

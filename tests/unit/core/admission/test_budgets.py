@@ -9,7 +9,8 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
 from core.model import Container, ReviewedPod
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from core.wire.quotas import ResourceQuota, decode_quota
 from core.wire.templates import decode_workload
 

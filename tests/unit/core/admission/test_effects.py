@@ -8,7 +8,8 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.model import Container, Pod, PodUid
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.toy import MEMORY as TOY_MEMORY

@@ -10,7 +10,8 @@ from core.admission.rulebook import rulebook
 from core.admission.verdict import NOTHING
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import SHIPPED_CHIPS, AdmissionSettings, AscendTable, HamiTable, Settings, Tables
+from core.settings import AdmissionSettings, Settings
+from core.tables import SHIPPED_CHIPS, AscendTable, HamiTable, Tables
 from core.wire.reviews import decode_review
 from tests.support.worlds.admission import (
     BOOK,

@@ -10,7 +10,8 @@ from core.admission.rulebook import rulebook
 from core.admission.spelling import strange
 from core.catalog import standard_catalog
 from core.model import Container, Pod, PodUid
-from core.settings import Settings, Tables, VgpuTable
+from core.settings import Settings
+from core.tables import Tables, VgpuTable
 from tests.support.devices.reviewed import reviewed
 
 BOOK = rulebook(Settings(), Tables(), standard_catalog())

@@ -10,7 +10,8 @@ from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
-from core.settings import AdmissionSettings, NeverFits, Settings, Tables
+from core.settings import AdmissionSettings, NeverFits, Settings
+from core.tables import Tables
 from core.wire.templates import decode_workload
 
 NUMBER = "volcano.sh/vgpu-number"

@@ -7,7 +7,8 @@ import pytest
 from core.admission.mutate import validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
-from core.settings import AdmissionSettings, OnOtherNodes, Settings, Tables
+from core.settings import AdmissionSettings, OnOtherNodes, Settings
+from core.tables import Tables
 from core.wire.reviews import decode_review
 from tests.support.worlds.admission import (
     BOOK,

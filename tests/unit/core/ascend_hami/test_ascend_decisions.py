@@ -9,7 +9,8 @@ import pytest
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import AscendTable, Policy, Tables
+from core.settings import Policy
+from core.tables import AscendTable, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 

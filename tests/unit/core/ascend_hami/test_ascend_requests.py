@@ -8,7 +8,7 @@ from core.dialects.ascend_hami.cards import Cut
 from core.dialects.ascend_hami.requests import Ask, Request
 from core.model import Container, Pod, PodUid
 from core.selection import CardSelection
-from core.settings import AscendTable, Tables
+from core.tables import AscendTable, Tables
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 

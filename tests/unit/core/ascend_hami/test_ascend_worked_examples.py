@@ -13,7 +13,8 @@ from core.dialects.ascend_hami.requests import Request
 from core.model import Container, Phase, Pod, PodUid
 from core.placing.score import rounded
 from core.port.handoff import LockStep, LockWait, Progress
-from core.settings import SHIPPED_CHIPS, Policy
+from core.settings import Policy
+from core.tables import SHIPPED_CHIPS
 from core.wire.device_config import decode_device_config
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES

@@ -19,7 +19,8 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
-from core.settings import DialectName, HamiTable, Policy, Settings, Tables
+from core.settings import DialectName, Policy, Settings
+from core.tables import HamiTable, Tables
 from core.wire.patches import Edit
 from tests.support.devices.reviewed import reviewed
 

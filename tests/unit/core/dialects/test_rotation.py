@@ -9,7 +9,7 @@ from core.dialects.vgpu.usage import Assignment, Entry
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp
-from core.settings import Tables
+from core.tables import Tables
 from sandbox.players import vgpu_protocol as plugin
 
 VGPU = Vgpu()

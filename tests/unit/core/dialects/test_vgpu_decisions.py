@@ -11,7 +11,8 @@ from core.model import Container, Node, NodeName, PodUid
 from core.port.cards import CardShare, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.settings import ExclusiveRule, Policy, Tables, VgpuTable
+from core.settings import Policy
+from core.tables import ExclusiveRule, Tables, VgpuTable
 from tests.support.devices.cards import A100, TABLES, bound, container, offered, pod, record, vgpu_node
 
 # What a dialect answers is its own; tests look inside as the port's other users may not.

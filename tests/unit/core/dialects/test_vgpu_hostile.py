@@ -7,7 +7,7 @@ from core.dialects.vgpu.cards import Card, offer
 from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.settings import Tables
+from core.tables import Tables
 
 HAVE = dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"), "10")
 

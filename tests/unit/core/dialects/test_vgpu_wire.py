@@ -13,7 +13,7 @@ from core.dialects.vgpu.pod_devices import (
 )
 from core.dialects.vgpu.register import decode_register
 from core.errors import InvalidRequestError
-from core.settings import VgpuTable
+from core.tables import VgpuTable
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
 

@@ -15,7 +15,8 @@ from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint
-from core.settings import ExclusiveRule, Policy, Tables
+from core.settings import Policy
+from core.tables import ExclusiveRule, Tables
 from core.wire.device_config import decode_device_config
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

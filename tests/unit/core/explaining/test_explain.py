@@ -8,7 +8,8 @@ from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.shape import Shape
 from core.port.refusals import Reason, Shortfall, Violation
-from core.settings import Policy, Settings, Tables
+from core.settings import Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
 

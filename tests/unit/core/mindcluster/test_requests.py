@@ -7,7 +7,7 @@ import pytest
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.requests import Request
 from core.model import Container
-from core.settings import Tables
+from core.tables import Tables
 from tests.support.devices.mindcluster import CORES, npu_pod
 
 DIALECT: Any = MindCluster()

@@ -17,7 +17,8 @@ from core.placing.decide import Invalid, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import scan
 from core.port.handoff import Stamp
-from core.settings import DialectName, Settings, Tables
+from core.settings import DialectName, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
 

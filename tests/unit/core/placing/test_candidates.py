@@ -16,7 +16,8 @@ from core.placing.candidates import Candidates
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape, scan
-from core.settings import NodeWeights, Policy, Settings, Tables
+from core.settings import NodeWeights, Policy, Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest
 from tests.support.worlds.placed import reserve

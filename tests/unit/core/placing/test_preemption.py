@@ -10,7 +10,8 @@ from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.placing.score import node_policy
 from core.placing.shape import Shape
-from core.settings import Settings, Tables
+from core.settings import Settings
+from core.tables import Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.worlds.world import node, pod

@@ -15,7 +15,8 @@ from core.placing.shape import scan
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
-from core.settings import Policy, Settings, Tables, VgpuTable
+from core.settings import Policy, Settings
+from core.tables import Tables, VgpuTable
 from tests.support.devices.catalogs import catalog_of
 
 DIALECT: Any = WholeGpu()

@@ -7,15 +7,8 @@ import pytest
 import yaml
 
 from core.errors import ConfigError
-from core.settings import (
-    SHIPPED_CHIPS,
-    DialectName,
-    ExclusiveRule,
-    GroupSettings,
-    NodeWeights,
-    Policy,
-    Settings,
-)
+from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings
+from core.tables import SHIPPED_CHIPS, ExclusiveRule
 from core.wire import yaml_text
 from core.wire.device_config import decode_device_config
 from core.wire.volcano_parts import ACTIONS, PLUGINS

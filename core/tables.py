@@ -1,0 +1,204 @@
+"""What device configuration tells dialects beside pod and node, as values, with what plugins ship as defaults.
+
+Reading and checking the text is `core.wire.device_config`'s and `core.wire.scheduler_conf`'s part.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuTable:
+    """The ``nvidia`` section of device-config.yaml, as far as placing needs it (nvidia.md 1.7).
+
+    memory_factor is MiB per unit of vgpu-memory. An empty percentage_resource means percentages are ignored. resources
+    are all of these.
+    """
+
+    number_resource: str = "volcano.sh/vgpu-number"
+    memory_resource: str = "volcano.sh/vgpu-memory"
+    cores_resource: str = "volcano.sh/vgpu-cores"
+    percentage_resource: str = "volcano.sh/vgpu-memory-percentage"
+    memory_factor: int = 1
+    geometries: tuple["MigModel", ...] = ()
+    resources: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        named = {self.number_resource, self.memory_resource, self.cores_resource, self.percentage_resource}
+        # Asked for every container that is ever looked at, and made once.
+        object.__setattr__(self, "resources", frozenset(named - {""}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """One slice type of a MIG layout: memory_mib per slice, count of slices."""
+
+    name: str
+    memory_mib: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigGroup:
+    """One allowed layout of a card; profiles in the declared order, which positions count along."""
+
+    name: str
+    profiles: tuple[MigProfile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigModel:
+    """The layouts that cards of these models allow; models are text found inside the register's type."""
+
+    models: tuple[str, ...]
+    groups: tuple[MigGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendTemplate:
+    """One slice template of an Ascend chip: memory_mib, AI cores, AI CPUs (ascend.md 1.1)."""
+
+    name: str
+    memory_mib: int
+    ai_core: int
+    ai_cpu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendChip:
+    """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1).
+
+    runtime_class: that pods with such chips are given, "" for none.
+    """
+
+    chip_name: str
+    common_word: str
+    resource: str
+    memory_resource: str
+    allocatable_mib: int
+    capacity_mib: int
+    ai_core: int
+    ai_cpu: int
+    templates: tuple[AscendTemplate, ...]
+    runtime_class: str = ""
+
+    @property
+    def core_resource(self) -> str:
+        """The resource name of soft slicing's percent of cores."""
+        return f"{self.resource}-core"
+
+
+def _shipped(
+    name: str, word: str, mib: tuple[int, int], ai: tuple[int, int], templates: tuple[tuple[str, int, int, int], ...]
+) -> AscendChip:
+    return AscendChip(
+        chip_name=name,
+        common_word=word,
+        resource=f"huawei.com/{word}",
+        memory_resource=f"huawei.com/{word}-memory",
+        allocatable_mib=mib[0],
+        capacity_mib=mib[1],
+        ai_core=ai[0],
+        ai_cpu=ai[1],
+        templates=tuple(AscendTemplate(name=n, memory_mib=m, ai_core=c, ai_cpu=p) for n, m, c, p in templates),
+    )
+
+
+_UP_TO_32G: Final = (("vir05_1c_16g", 16384, 5, 1), ("vir10_3c_32g", 32768, 10, 3))
+
+# The chips of ConfigMap kube-system/hami-scheduler-device as Project-HAMi/ascend-device-plugin ships it
+# (ascend-device-configmap.yaml, v1.4.0): in force where the cluster's device-config.yaml has no ``vnpus``.
+SHIPPED_CHIPS: Final = (
+    _shipped(
+        "910A",
+        "Ascend910A",
+        (32768, 32768),
+        (30, 0),
+        (("vir02", 2184, 2, 0), ("vir04", 4369, 4, 0), ("vir08", 8738, 8, 0), ("vir16", 17476, 16, 0)),
+    ),
+    _shipped(
+        "910B2",
+        "Ascend910B2",
+        (65536, 65536),
+        (24, 6),
+        (("vir03_1c_8g", 8192, 3, 1), ("vir06_1c_16g", 16384, 6, 1), ("vir12_3c_32g", 32768, 12, 3)),
+    ),
+    _shipped("910B3", "Ascend910B3", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped("910B4-1", "Ascend910B4-1", (65536, 65536), (20, 7), _UP_TO_32G),
+    _shipped(
+        "910B4",
+        "Ascend910B4",
+        (32768, 32768),
+        (20, 7),
+        (("vir05_1c_8g", 8192, 5, 1), ("vir10_3c_16g", 16384, 10, 3)),
+    ),
+    _shipped(
+        "310P3",
+        "Ascend310P",
+        (21527, 24576),
+        (8, 7),
+        (("vir01", 3072, 1, 1), ("vir02", 6144, 2, 2), ("vir04", 12288, 4, 4)),
+    ),
+    _shipped("Ascend910", "Ascend910C", (65536, 65536), (20, 7), _UP_TO_32G),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendTable:
+    """The ``vnpus`` section of device-config.yaml; soft_by_default answers for nodes that do not say."""
+
+    chips: tuple[AscendChip, ...] = SHIPPED_CHIPS
+    soft_by_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HamiTable:
+    """The ``nvidia`` section of HAMi's own device-config.yaml, as far as placing and admission need it (hami.md 1.7).
+
+    memory_factor is MiB per unit of gpumem. default_memory in MiB and default_cores in percent are those of containers
+    that give none, 0 for all memory and no cores. runtime_class: that pods with shares are given, "" for none.
+    installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all by which
+    shares are asked; by the priority none are.
+    """
+
+    count_resource: str = "nvidia.com/gpu"
+    memory_resource: str = "nvidia.com/gpumem"
+    percentage_resource: str = "nvidia.com/gpumem-percentage"
+    cores_resource: str = "nvidia.com/gpucores"
+    priority_resource: str = "nvidia.com/priority"
+    default_memory: int = 0
+    default_cores: int = 0
+    memory_factor: int = 1
+    runtime_class: str = ""
+    installed: bool = False
+    resources: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shares = {self.memory_resource, self.percentage_resource, self.cores_resource}
+        object.__setattr__(self, "resources", frozenset(shares | {self.count_resource}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusiveRule:
+    """Pods that carry all of these labels never share a card with each other (nvidia.md 3.10)."""
+
+    labels: frozenset[tuple[str, str]]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* hold every label of the rule with exactly its value."""
+        return all(labels.get(key) == value for key, value in self.labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Device configuration: what dialects need to know beside pod and node. A new version re-judges all."""
+
+    version: int = 0
+    vgpu: VgpuTable = VgpuTable()
+    ascend: AscendTable = AscendTable()
+    hami: HamiTable = HamiTable()
+    exclusive_rules: tuple[ExclusiveRule, ...] = ()
+    preset_virtual_device: bool = False
+    self_maintain_available_card: bool = True
+    use_cluster_info_manager: bool = True
