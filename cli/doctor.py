@@ -1,5 +1,6 @@
 """Fetches what `kubectl cards doctor` judges: everything by get and list, and what may not be read is said."""
 
+import re
 import ssl
 from base64 import b64decode
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
@@ -36,8 +37,10 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 _HAMI_MAP: Final = "hami-device-plugin"
 _HAMI_KEY: Final = "config.json"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
-# Lists of accounts in the ConfigMap of the policies; a line of the last one is SCHEDULER=ACCOUNT.
-_ACCOUNTS: Final = ("trusted-accounts", "plugin-accounts", "scheduler-accounts")
+# The policy that says who assigns cards, and its lists of accounts; an entry of the last one is SCHEDULER=ACCOUNT.
+_POLICY: Final = "pods.cardshare.io"
+_ACCOUNTS: Final = ("trustedAccounts", "pluginAccounts", "schedulerAccounts")
+_QUOTED: Final = re.compile(r"'([^']*)'")
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -101,6 +104,22 @@ class _Registration(msgspec.Struct, frozen=True):
 
     metadata: _Meta = _Meta()
     webhooks: tuple[_Entry, ...] | None = None
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str = ""
+    expression: str = ""
+
+
+class _PolicySpec(msgspec.Struct, frozen=True):
+    variables: tuple[_Variable, ...] | None = None
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy."""
+
+    metadata: _Meta = _Meta()
+    spec: _PolicySpec = _PolicySpec()
 
 
 class _BindingSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -229,9 +248,11 @@ class _Reader:
         return decode_config_map(found).texts if found is not None else {}
 
     async def _accounts(self) -> tuple[str, ...]:
-        texts = await self._texts(f"{self._options.namespace}/{self._options.name}-accounts")
-        lines = (line.strip() for key in _ACCOUNTS for line in texts.get(key, "").splitlines())
-        return tuple(line.partition("=")[2] or line for line in lines if line)
+        path = f"{_REGISTRATIONS}/validatingadmissionpolicies"
+        found = await self._list("validatingadmissionpolicies", path, _Policy) or ()
+        variables = (one for policy in found if policy.metadata.name == _POLICY for one in policy.spec.variables or ())
+        named = (entry for one in variables if one.name in _ACCOUNTS for entry in _QUOTED.findall(one.expression))
+        return tuple(entry.partition("=")[2] or entry for entry in named)
 
     async def _registrations(self, kind: str) -> Mapping[str, tuple[Webhook, ...]] | None:
         path = f"{_REGISTRATIONS}/{kind}webhookconfigurations"

@@ -371,7 +371,7 @@ def _accounts(facts: Facts) -> Iterator[Finding]:
         namespace = rest.partition(":")[0]
         if kind == "system" and namespace and facts.namespaces is not None and namespace not in facts.namespaces:
             text = f"{account} may write assignments, and whoever makes the namespace {namespace} is that account"
-            yield _finding("CS633", f"configmap {facts.namespace}/{facts.name}-accounts", text, "take it out")
+            yield _finding("CS633", "validatingadmissionpolicy pods.cardshare.io", text, "take it out")
 
 
 def _waiting(facts: Facts) -> Iterator[Finding]:

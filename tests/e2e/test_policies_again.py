@@ -1,37 +1,92 @@
-"""What the policies of deploy/ do on an API server from which they were removed, and which runs on."""
+"""What the policies of deploy/ do on an API server from which they were removed, and over an upgrade to them."""
 
 import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
-from tests.support.servers.policies import ASSIGNMENT, PLURALS, documents, pod
+from tests.support.servers.policies import ASSIGNMENT, PLURALS, Json, documents, pod
 from tests.support.servers.realapi import RealApi
-from tests.support.servers.rest import connect, eventually
+from tests.support.servers.rest import Answer, Rest, connect, eventually
 
 # The API server looks once a second at what is bound.
 SEEN_S = 3.0
+CONFIG_MAPS = "/api/v1/namespaces/cardshare-system/configmaps"
 
 
-async def test_policies_that_were_removed_and_come_back_deny_nothing_until_the_api_server_starts_again(
-    tmp_path_factory,
-):
-    """As kubernetes/kubernetes#130887 has it; where it is cured, docs/operators/install.md need not warn any more."""
+@asynccontextmanager
+async def server(tmp_path_factory, name: str) -> AsyncIterator[Rest]:
+    """A server of its own with the namespace, and its administrator."""
     async with (
-        RealApi(binaries_or_skip(), logs=logs_folder("again", tmp_path_factory)) as api,
+        RealApi(binaries_or_skip(), logs=logs_folder(name, tmp_path_factory)) as api,
         connect(api.url, api.ca_file, api.admin_token) as admin,
     ):
         await admin.made("/api/v1/namespaces", {"metadata": {"name": "cardshare-system"}})
+        yield admin
 
-        def hostile():
-            return admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"}))
 
-        for document in documents():
-            await admin.made(PLURALS[document["kind"]], document)
-        await eventually(hostile, lambda answer: answer.status == 403)
-        for document in documents():
-            await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
-        await eventually(hostile, lambda answer: answer.status == 201)
-        await asyncio.sleep(SEEN_S)
-        for document in documents():
-            await admin.made(PLURALS[document["kind"]], document)
-        await asyncio.sleep(SEEN_S)
-        assert (await hostile()).status == 201
+async def hostile(admin: Rest) -> Answer:
+    """What comes of a pod with an assignment."""
+    return await admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod("p", {ASSIGNMENT: "x"}))
+
+
+async def install(admin: Rest, found: list[Json]) -> None:
+    for document in found:
+        await admin.made(PLURALS[document["kind"]], document)
+
+
+async def test_policies_that_were_removed_and_come_back_deny_as_before(tmp_path_factory):
+    """With a ConfigMap as parameter they deny nothing until the server starts anew: kubernetes/kubernetes#130887."""
+    async with server(tmp_path_factory, "again") as admin:
+        for _ in range(2):
+            await install(admin, documents())
+            await eventually(lambda: hostile(admin), lambda answer: answer.status == 403)
+            for document in documents():
+                await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
+            await eventually(lambda: hostile(admin), lambda answer: answer.status == 201)
+            await asyncio.sleep(SEEN_S)
+
+
+def with_parameters(found: list[Json]) -> list[Json]:
+    """The same policies as they were before: the accounts in a ConfigMap."""
+    former = copy.deepcopy(found)
+    for document in former:
+        spec = document["spec"]
+        if document["kind"] == "ValidatingAdmissionPolicyBinding":
+            where = {"name": "cardshare-accounts", "namespace": "cardshare-system"}
+            spec["paramRef"] = {**where, "parameterNotFoundAction": "Allow"}
+            continue
+        spec["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
+        for variable in spec["variables"]:
+            if variable["name"] == "trustedAccounts":
+                variable["expression"] = "params.?data[?'trusted-accounts'].orValue('').split('\\n')"
+    return former
+
+
+async def test_no_assignment_passes_while_policies_with_parameters_become_those_without(tmp_path_factory):
+    """In the order in which kubectl and helm apply: a policy, then its binding; the ConfigMap goes last, or stays."""
+    async with server(tmp_path_factory, "upgraded") as admin:
+        await admin.made(CONFIG_MAPS, {"metadata": {"name": "cardshare-accounts"}, "data": {"trusted-accounts": "a"}})
+        await install(admin, with_parameters(documents()))
+        await eventually(lambda: hostile(admin), lambda answer: answer.status == 403)
+        seen: list[int] = []
+
+        async def keep_trying() -> None:
+            while True:
+                seen.append((await hostile(admin)).status)
+
+        trying = asyncio.create_task(keep_trying(), name="hostile")
+        try:
+            for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+                for document in (one for one in documents() if one["kind"] == kind):
+                    path = f"{PLURALS[kind]}/{document['metadata']['name']}"
+                    gone = {"paramKind": None} if kind == "ValidatingAdmissionPolicy" else {"paramRef": None}
+                    assert (await admin.patch(path, {"spec": {**document["spec"], **gone}})).status == 200
+                await asyncio.sleep(SEEN_S)
+            await admin.delete(f"{CONFIG_MAPS}/cardshare-accounts")
+            await asyncio.sleep(SEEN_S)
+        finally:
+            trying.cancel()
+        assert set(seen) == {403}
+        assert len(seen) > 20

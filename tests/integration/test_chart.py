@@ -9,7 +9,7 @@ import yaml
 from certs.options import EnsureInCluster
 from certs.options import parse as parse_certs
 from controller import config as controller_config
-from core.settings import Settings
+from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
 from tests.support.servers import helm
 from tests.support.servers.kustomized import overlay
@@ -94,6 +94,36 @@ def one(objects, kind, name):
     return found
 
 
+def entries(objects, policy, variable):
+    """The list that a variable of a policy is."""
+    spec = one(objects, "ValidatingAdmissionPolicy", policy)["spec"]
+    (expression,) = [each["expression"] for each in spec["variables"] if each["name"] == variable]
+    return re.findall("'(.*)'", expression)
+
+
+def test_accounts_of_values_are_those_of_policies_conditions_and_settings(render):
+    writer, plugin = "system:serviceaccount:mine:writer-*", "system:serviceaccount:kube-system:another-plugin"
+    accounts = {"trusted": [writer], "plugins": {plugin: ["example.com/a", "example.com/b-*"]}, "phase": ["mender"]}
+    usual = render()
+    found = render({"accounts": accounts, "pluginsOnOtherNodes": "deny", "pluginNodeWrites": "Deny"})
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        assert entries(found, name, "trustedAccounts") == [CONTROLLER_ACCOUNT, writer]
+        assert entries(found, name, "pluginAccounts") == [*entries(usual, name, "pluginAccounts"), plugin]
+    assert entries(found, "pods.cardshare.io", "phaseAccounts")[-1] == "mender"
+    assert entries(found, "pods.cardshare.io", "pluginsOnOtherNodes") == ["deny"]
+    owned = [f"{plugin}=example.com/a", f"{plugin}=example.com/b-*"]
+    assert entries(found, "nodes.cardshare.io", "pluginNodeKeys")[-2:] == owned
+    for name in ("pods.cardshare.io", "nodes.cardshare.io"):
+        (condition,) = one(found, "ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
+        assert f"'{plugin}'" in condition["expression"]
+    bound = one(found, "ValidatingAdmissionPolicyBinding", "nodes.cardshare.io")["spec"]
+    assert bound["validationActions"] == ["Deny", "Audit"]
+    admission = decode_settings(one(found, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]).admission
+    assert sorted(admission.trusted_accounts or ()) == sorted([CONTROLLER_ACCOUNT, writer, *PLUGIN_ACCOUNTS, plugin])
+    assert sorted(admission.plugin_accounts or ()) == sorted([*PLUGIN_ACCOUNTS, plugin])
+    assert admission.plugins_on_other_nodes == "deny"
+
+
 def test_elsewhere_nothing_keeps_the_usual_names(elsewhere):
     # The audience and the names of the policies' and the webhooks' entries are words, and no objects' names.
     known = re.compile(r"cardshare\.io|^cardshare$|^cardshare:|/etc/cardshare|^cardshare-controller$")
@@ -128,17 +158,19 @@ def test_elsewhere_every_name_that_an_object_refers_to_exists(elsewhere):
             assert ("Service", service["name"]) in there
             assert service["namespace"] == "elsewhere"
             assert "elsewhere" in entry["namespaceSelector"]["matchExpressions"][0]["values"]
-        if "paramRef" in spec:
-            assert spec["paramRef"]["namespace"] == "elsewhere"
-            assert ("ConfigMap", spec["paramRef"]["name"]) in there
+        if "policyName" in spec:
+            assert ("ValidatingAdmissionPolicy", spec["policyName"]) in there
 
 
 def test_elsewhere_the_controllers_account_is_trusted_by_webhook_conditions_and_policies_alike(elsewhere):
     account = "system:serviceaccount:elsewhere:shares-controller"
     settings = decode_settings(one(elsewhere, "ConfigMap", "shares-settings")["data"]["cardshare.yaml"])
-    assert settings.admission.trusted_accounts == (account, *PLUGIN_ACCOUNTS)
+    assert sorted(settings.admission.trusted_accounts or ()) == sorted([account, *PLUGIN_ACCOUNTS])
     assert settings.scheduler_names == ("cardshare", "volcano")
-    assert one(elsewhere, "ConfigMap", "shares-accounts")["data"]["trusted-accounts"].split() == [account]
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        assert entries(elsewhere, name, "trustedAccounts") == [account]
+    (locks,) = one(elsewhere, "ValidatingAdmissionPolicy", "locks.nodes.cardshare.io")["spec"]["matchConditions"]
+    assert re.findall("'(.*)'", locks["expression"]) == [account]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         for entry in one(elsewhere, kind, "shares")["webhooks"]:
             for condition in entry.get("matchConditions", ()):
@@ -169,7 +201,8 @@ def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
 
 def test_without_another_scheduler_nobody_else_assigns_cards(render):
     found = render(values={"otherSchedulers": {"hami-scheduler": None}})
-    assert one(found, "ConfigMap", "cardshare-accounts")["data"]["scheduler-accounts"] == ""
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        assert entries(found, name, "schedulerAccounts") == []
     assert decode_settings(one(found, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]) == Settings()
     conditions = [
         condition
@@ -190,6 +223,8 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
         ({"otherSchedulers": {"x": "somebody"}}, "otherSchedulers"),
         ({"settings": {"scheduler_names": ["x"]}}, "settings"),
         ({"name": "Not-A-Name"}, "name"),
+        ({"accounts": {"trusted": ["a', 'b"]}}, "accounts"),
+        ({"pluginNodeWrites": "deny"}, "pluginNodeWrites"),
     ],
 )
 def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):

@@ -186,9 +186,9 @@ def test_what_a_plugin_wrote_is_completed_before_it_is_final_and_not_judged_agai
 # Policies
 
 
-ACCOUNTS = one("ConfigMap", "cardshare-accounts", NAMESPACE)["data"]
-LOCKS = one("ConfigMap", "cardshare-node-locks", NAMESPACE)["data"]
 POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
+# Variables that say who and what, and nothing of how it is judged: what an operator edits.
+NAMED = ("trustedAccounts", "pluginAccounts", "schedulerAccounts", "phaseAccounts", "pluginNodeKeys", "locks")
 
 
 def policy(name: str) -> Json:
@@ -203,33 +203,44 @@ def policy_expressions(name: str) -> dict[str, str]:
     return {key: " ".join(text.split()) for key, text in found.items()}
 
 
+def entries(spec: Json, variable: str) -> list[str]:
+    """The list that a variable of a policy is."""
+    (expression,) = [one["expression"] for one in spec["variables"] if one["name"] == variable]
+    return re.findall(r"'([^']*)'", expression)
+
+
 def protected_words() -> set[str]:
     return {*book().protected, CHIP, "hami.io/", "-devices-to-allocate", "-devices-allocated"}
 
 
 def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
-    trusted, plugins = ACCOUNTS["trusted-accounts"].split(), ACCOUNTS["plugin-accounts"].split()
-    assert sorted([*trusted, *plugins]) == sorted(TRUSTED_ACCOUNTS)
-    assert (trusted, sorted(plugins)) == ([CONTROLLER_ACCOUNT], sorted(PLUGIN_ACCOUNTS))
-    assert ACCOUNTS["plugins-on-other-nodes"] == Settings().admission.plugins_on_other_nodes
-    assert (ACCOUNTS["scheduler-accounts"], Settings().admission.other_schedulers) == ("", {})
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        trusted, plugins = entries(policy(name), "trustedAccounts"), entries(policy(name), "pluginAccounts")
+        assert sorted([*trusted, *plugins]) == sorted(TRUSTED_ACCOUNTS)
+        assert (trusted, sorted(plugins)) == ([CONTROLLER_ACCOUNT], sorted(PLUGIN_ACCOUNTS))
+        assert (policy_expressions(name)["schedulerAccounts"], Settings().admission.other_schedulers) == ("[]", {})
+    assert entries(policy("pods.cardshare.io"), "pluginsOnOtherNodes") == [Settings().admission.plugins_on_other_nodes]
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_names_no_account_itself_and_reads_keys_that_the_parameters_have(name: str):
-    for expression in policy_expressions(name).values():
-        assert not [word for word in words(expression) if word.startswith("system:serviceaccount")]
-        assert set(re.findall(r"params\.\?data\[\?'([^']+)'\]", expression)) <= ACCOUNTS.keys() | LOCKS.keys()
+def test_a_policy_has_no_parameters_and_names_accounts_in_lists_alone(name: str):
+    """An API server that loses its last policy with a ConfigMap as parameter follows none until it starts anew."""
+    assert "paramKind" not in policy(name)
+    for variable, expression in policy_expressions(name).items():
+        assert "params" not in expression
+        named = [word for word in words(expression) if word.startswith("system:serviceaccount")]
+        if variable not in NAMED and named:
+            assert variable in {each["name"] for each in policy(name)["matchConditions"]}
+            assert set(named) in ({CONTROLLER_ACCOUNT}, set(PLUGIN_ACCOUNTS))
     bound = one("ValidatingAdmissionPolicyBinding", name)["spec"]
     # What device plugins write of Nodes is told before it is denied.
     does = "Warn" if name == "nodes.cardshare.io" else "Deny"
     assert (bound["policyName"], bound["validationActions"]) == (name, [does, "Audit"])
-    named = {"name": "cardshare-accounts", "namespace": NAMESPACE, "parameterNotFoundAction": "Allow"}
-    assert bound["paramRef"] == named
+    assert "paramRef" not in bound
 
 
 def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
-    owned = [line.partition("=") for line in ACCOUNTS["plugin-node-keys"].split()]
+    owned = [entry.partition("=") for entry in entries(policy("nodes.cardshare.io"), "pluginNodeKeys")]
     assert {account for account, _, _ in owned} == set(PLUGIN_ACCOUNTS)
     read = {
         vgpu_keys.REGISTER,
@@ -246,16 +257,14 @@ def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
 
 
 def test_the_controller_writes_of_nodes_the_locks_of_the_dialects_and_nothing_else():
-    owned = [line.strip().partition("=") for line in LOCKS["plugin-node-keys"].splitlines()]
-    assert {account for account, _, _ in owned} == {LOCKS["plugin-accounts"].strip()} == {CONTROLLER_ACCOUNT}
+    found = policy("locks.nodes.cardshare.io")
+    (condition,) = found["matchConditions"]
+    assert words(condition["expression"]) == {CONTROLLER_ACCOUNT}
     specs = standard_catalog().specs
     ports: list[object] = [one.port for one in specs]
     locks = {port.lock_key for port in ports if isinstance(port, Locking)}
     locks |= {one.time_lock for one in specs} - {""}
-    assert {key for _, _, key in owned} == locks | {"more than 256"}
-    bound = one("ValidatingAdmissionPolicyBinding", "locks.nodes.cardshare.io")["spec"]
-    assert (bound["policyName"], bound["validationActions"]) == ("nodes.cardshare.io", ["Deny", "Audit"])
-    assert (bound["paramRef"]["name"], bound["paramRef"]["namespace"]) == ("cardshare-node-locks", NAMESPACE)
+    assert set(entries(found, "locks")) == locks
 
 
 def test_policies_protect_exactly_the_keys_that_the_core_protects():
@@ -267,6 +276,9 @@ def test_policies_protect_exactly_the_keys_that_the_core_protects():
 def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
     found = policy_expressions("pods.cardshare.io")
     judged = ("changed", "frozen", "unseen", "ended", "elsewhere")
+    # Conditions have no variables.
+    listed = found["plugin"].replace("variables.pluginAccounts", found["pluginAccounts"])
+    found["elsewhere"] = found["elsewhere"].replace("variables.plugin", listed)
     assert found["touches-what-is-guarded"] == " || ".join(f"({found[each]})" for each in judged)
 
 
@@ -771,7 +783,8 @@ def installed(overlay: str, kind: str, name: str) -> Json:
     below = kustomization["resources"][0].removeprefix("../")
     found = installed(below, kind, name) if below in OVERLAYS else one(kind, name)
     for patch in kustomization["patches"]:
-        if patch.get("target") == {"kind": kind, "name": name}:
+        target = patch.get("target", {"kind": "", "name": ""})
+        if target["kind"] == kind and re.fullmatch(target["name"], name) and "patch" in patch:
             found = patched(found, yaml.safe_load(patch["patch"]))
         if patch.get("path") == "settings.yaml" and name == "cardshare-settings":
             (found,) = yaml.safe_load_all((DEPLOY / "overlays" / overlay / "settings.yaml").read_text())
@@ -797,9 +810,11 @@ def test_an_overlay_says_who_assigns_cards_beside_us_to_webhook_conditions_and_p
     settings = decode_settings(installed(overlay, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"])
     expected = Settings(scheduler_names=tuple(placed), admission=AdmissionSettings(other_schedulers=others))
     assert settings == expected
-    accounts = installed(overlay, "ConfigMap", "cardshare-accounts")["data"]
-    assert dict(line.split("=", 1) for line in accounts["scheduler-accounts"].split()) == others
-    assert {**accounts, "scheduler-accounts": ""} == ACCOUNTS
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        judges = installed(overlay, "ValidatingAdmissionPolicy", name)["spec"]
+        assert dict(entry.split("=", 1) for entry in entries(judges, "schedulerAccounts")) == others
+        judges["variables"][2]["expression"] = "[]"
+        assert judges == policy(name)
     for kind in (MUTATING, VALIDATING):
         found = installed(overlay, kind, "cardshare")["webhooks"]
         (update,) = [each for each in found if each["name"] == "update.pods.cardshare.io"]

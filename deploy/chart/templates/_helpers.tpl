@@ -36,6 +36,20 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
 {{- end }}
 {{- end }}
 
+{{/* CEL: the other schedulers, each with its account. */}}
+{{- define "cardshare.pairs" -}}
+{{- if .Values.otherSchedulers -}}
+|
+        [
+          {{- range $i, $name := keys .Values.otherSchedulers | sortAlpha }}{{ if $i }},{{ end }}
+          '{{ $name }}={{ get $.Values.otherSchedulers $name }}'
+          {{- end }}
+        ]
+{{- else -}}
+"[]"
+{{- end }}
+{{- end }}
+
 {{/* CEL: whoever binds is neither the controller nor a scheduler beside it. */}}
 {{- define "cardshare.schedulers" -}}
 {{- $accounts := append (values .Values.otherSchedulers) (include "cardshare.account" .) | uniq | sortAlpha -}}

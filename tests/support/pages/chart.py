@@ -27,8 +27,8 @@ _FILES: Final = (
     "webhook.yaml",
 )
 _OBJECTS: Final = (
-    r"\bcardshare-(accounts|callers|ca|certs-keeper|certs|controller-tls|controller-volcano|controller|explain|last-good"
-    r"|node-locks|preview|settings|viewer|webhook-tls|webhook)\b"
+    r"\bcardshare-(callers|ca|certs-keeper|certs|controller-tls|controller-volcano|controller|explain|last-good"
+    r"|preview|settings|viewer|webhook-tls|webhook)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\
@@ -47,8 +47,9 @@ def files() -> dict[str, str]:
     rights = template((_DEPLOY / "overlays/volcano-name/rights.yaml").read_text(encoding="utf-8"), labelled=False)
     guard = '{{- if has "volcano" $.Values.schedulerNames }}\n'
     found["templates/rights-volcano.yaml"] = f"{guard}{rights}{{{{- end }}}}\n"
-    accounts = next(yaml.safe_load_all(base["policy.yaml"]))["data"]["plugin-accounts"]
-    return found | {"plugin-accounts.txt": accounts}
+    policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
+    (plugins,) = (each["expression"] for each in policy["variables"] if each["name"] == "pluginAccounts")
+    return found | {"plugin-accounts.txt": "\n".join(re.findall("'(.*)'", plugins)) + "\n"}
 
 
 def template(text: str, *, labelled: bool = True) -> str:
@@ -103,11 +104,30 @@ _REPLACED: Final = (
         r'\1\2\1{{- with include "cardshare.lease" $ }}' r"\n\1- --lease={{ . }}\n\1{{- end }}\n",
     ),
     (
-        r'^  scheduler-accounts: ""\n',
-        "  scheduler-accounts: {{ if $.Values.otherSchedulers }}|\n"
-        "    {{- range $name, $account := $.Values.otherSchedulers }}\n"
-        '    {{ $name }}={{ $account }}\n    {{- end }}\n    {{- else }}""{{ end }}\n',
+        r'^(    - name: schedulerAccounts\n      expression: )"\[\]"\n',
+        r'\1{{ include "cardshare.pairs" $ }}' "\n",
     ),
+    (
+        r"^(    - name: trustedAccounts\n(?:.*\n){3})(        \]\n)",
+        r"\1          {{- range $.Values.accounts.trusted }},\n          '{{ . }}'\n          {{- end }}\n\2",
+    ),
+    # Device plugins: in conditions too, by the lists that hold the one that is told by its beginning.
+    (
+        r"^((?:          'system:.*,\n)*          'system:[^'\n=]*\*',?\n(?:          'system:.*\n)*)(        \])",
+        r"\1          {{- range keys $.Values.accounts.plugins | sortAlpha }},\n"
+        r"          '{{ . }}'\n          {{- end }}\n\2",
+    ),
+    (
+        r"^(    - name: pluginNodeKeys\n(?:.*\n){2}(?:          '.*\n)+)",
+        r"\1          {{- range $account, $keys := $.Values.accounts.plugins }}{{ range $keys }},\n"
+        r"          '{{ $account }}={{ . }}'\n          {{- end }}{{ end }}\n",
+    ),
+    (
+        r"^(    - name: phaseAccounts\n(?:.*\n){2}(?:          '.*\n)+)",
+        r"\1          {{- range $.Values.accounts.phase }},\n          '{{ . }}'\n          {{- end }}\n",
+    ),
+    ("\"'warn'\"", "\"'{{ $.Values.pluginsOnOtherNodes }}'\""),
+    (r"\[Warn, Audit\]", "[{{ $.Values.pluginNodeWrites }}, Audit]"),
     (r"^( *- name: touches-cards(?:-or-nearly-speaks-of-them)?\n)", rf"{_OTHERS}\1"),
     (
         r"( *)!\(request\.userInfo\.username in \[\n *'\{\{ include \"cardshare\.account\" \$ \}\}'\n *\]\)",

@@ -13,6 +13,7 @@ from typing import Final
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
+from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from core.tables import Tables
 from tests.support.pages import chart
@@ -24,7 +25,8 @@ _OF_A_CHIP: Final = ("-devices-to-allocate", "-devices-allocated", "-uuid")
 # Left alone unless an annotation speaks of them.
 _PLAIN_GPU: Final = "nvidia.com/gpu"
 _LIST: Final = re.compile(r"^( *)(.*)\[\n((?: *'[^'\n]*',?\n)+)( *)\]", re.MULTILINE)
-_ACCOUNTS: Final = re.compile(r"^(  plugin-accounts: \|\n)((?:    \S+\n)+)", re.MULTILINE)
+# Lists that no dialect tells, by the variable that holds each.
+_BY_HAND: Final = re.compile(r"- name: (phaseAccounts|pluginNodeKeys)\n *expression: \|\n$")
 
 
 def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
@@ -44,8 +46,10 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
         "protected annotations": protected,
         "annotations that are frozen": preferences - protected,
         "plugins": plugins,
+        "plugins, also by their beginning": frozenset(book.plugins),
         "trusted accounts": plugins | {CONTROLLER_ACCOUNT},
         "the controller": frozenset({CONTROLLER_ACCOUNT}),
+        "locks of nodes": _locks(),
         "ConfigMaps of the configuration": frozenset({OWN_MAP, SCHEDULER_MAP, CHIPS_MAP, device_map(Settings())}),
     }
 
@@ -55,6 +59,8 @@ def written(text: str, book: Rulebook) -> str:
     lists = lists_of(book).values()
 
     def one(found: re.Match[str]) -> str:
+        if _BY_HAND.search(found.string, 0, found.start()):
+            return found[0]
         held = frozenset(re.findall(r"'([^']*)'", found[3]))
         known = max(lists, key=lambda each: len(each & held) / len(each | held))
         if 2 * len(known & held) < len(known | held):
@@ -64,9 +70,16 @@ def written(text: str, book: Rulebook) -> str:
         entries = ",\n".join(f"{indent[0]}'{key}'" for key in sorted(known))
         return f"{found[1]}{found[2]}[\n{entries}\n{found[4]}]"
 
-    text = _LIST.sub(one, text)
-    accounts = "".join(f"    {name}\n" for name in book.plugins)
-    return _ACCOUNTS.sub(lambda found: found[1] + accounts, text)
+    return _LIST.sub(one, text)
+
+
+def _locks() -> frozenset[str]:
+    """The annotations of nodes by which schedulers and device plugins take turns."""
+    specs = standard_catalog().specs
+    ports: list[object] = [one.port for one in specs]
+    return frozenset(
+        {port.lock_key for port in ports if isinstance(port, Locking)} | {one.time_lock for one in specs} - {""}
+    )
 
 
 def main() -> int:

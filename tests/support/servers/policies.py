@@ -20,7 +20,6 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 PLURALS = {
     "ValidatingAdmissionPolicy": f"{REGISTRATION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{REGISTRATION}/validatingadmissionpolicybindings",
-    "ConfigMap": "/api/v1/namespaces/cardshare-system/configmaps",
 }
 NODE_NAME = "authentication.kubernetes.io/node-name"
 ASSIGNMENT = "volcano.sh/vgpu-ids-new"
@@ -83,8 +82,6 @@ def annotated(key: str, value: str | None = "x") -> Json:
 async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
     """The shared server with the policies in force, and without them afterwards."""
     async with connect(realapi.url, realapi.ca_file, realapi.admin_token) as admin:
-        await admin.post("/api/v1/namespaces", {"metadata": {"name": "cardshare-system"}})
-        await keep_parameters_followed(admin)
         for document in documents():
             await admin.made(PLURALS[document["kind"]], document)
         try:
@@ -97,27 +94,6 @@ async def guarded(realapi: RealApi) -> AsyncIterator[RealApi]:
         finally:
             for document in documents():
                 await admin.delete(f"{PLURALS[document['kind']]}/{document['metadata']['name']}")
-
-
-async def keep_parameters_followed(admin: Rest) -> None:
-    """Bind a policy that never matches, for good: the parameters of the next ones are found for that alone.
-
-    An API server gives up the ConfigMaps of policies when none is bound that names one, and until its next start never
-    follows them again (kubernetes/kubernetes#130887).
-    """
-    name = {"metadata": {"name": "keeps-parameters"}}
-    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["limitranges"]}]
-    policy = {
-        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "matchConstraints": {"resourceRules": rules},
-        "matchConditions": [{"name": "never", "expression": "false"}],
-        "validations": [{"expression": "true"}],
-    }
-    where = {"name": "keeps-parameters", "namespace": "cardshare-system", "parameterNotFoundAction": "Allow"}
-    binding = {"policyName": "keeps-parameters", "paramRef": where, "validationActions": ["Deny"]}
-    for kind, spec in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
-        answer = await admin.post(PLURALS[kind], {**name, "spec": spec})
-        assert answer.status in {201, 409}, answer.message
 
 
 async def nodes_are_guarded(api: RealApi, admin: Rest) -> None:

@@ -34,10 +34,10 @@ _REGISTRATIONS: Final = tuple(
 
 _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _POLICIES: Final = tuple(f"{_BINDINGS}/{name}.cardshare.io" for name in ("pods", "bindings"))
-_ACCOUNTS: Final = "/api/v1/namespaces/cardshare-system/configmaps/cardshare-accounts"
+_NODE_POLICY: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/nodes.cardshare.io"
 # What a real plugin tells its kubelet, which writes the Node.
 _ADVERTISED: Final = "".join(
-    f"system:serviceaccount:kube-system:{account}={key}\n"
+    f", 'system:serviceaccount:kube-system:{account}={key}'"
     for account, keys in {
         "volcano-device-plugin": ("volcano.sh/gpu-memory", "volcano.sh/vgpu-*"),
         "hami-ascend": ("huawei.com/Ascend*",),
@@ -105,8 +105,10 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
 
 async def _deny_beyond_their_own(admin: ApiClient) -> None:
     """Device plugins are denied what is not theirs of Nodes; of resources the players tell the server themselves."""
-    own = (await admin.get(_ACCOUNTS))["data"]["plugin-node-keys"]
-    await admin.patch(_ACCOUNTS, {"data": {"plugin-node-keys": f"{own}{_ADVERTISED}"}})
+    variables = (await admin.get(_NODE_POLICY))["spec"]["variables"]
+    (keys,) = (one for one in variables if one["name"] == "pluginNodeKeys")
+    keys["expression"] = f"{keys['expression'].rstrip().removesuffix(']')}{_ADVERTISED}]"
+    await admin.patch(_NODE_POLICY, {"spec": {"variables": variables}})
     await admin.patch(f"{_BINDINGS}/nodes.cardshare.io", {"spec": {"validationActions": ["Deny", "Audit"]}})
 
 

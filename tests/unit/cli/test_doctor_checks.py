@@ -204,7 +204,7 @@ VOLCANO = replace(
         (
             facts(accounts=("system:serviceaccount:volcano-system:volcano-scheduler",)),
             "CS633",
-            "configmap cardshare-system/cardshare-accounts",
+            "validatingadmissionpolicy pods.cardshare.io",
             "whoever makes the namespace volcano-system",
         ),
         (
