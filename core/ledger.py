@@ -14,6 +14,7 @@ from core.catalog import Catalog
 from core.claimed import closed_by_claims
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same
+from core.images import Images
 from core.model import HostPort, Node, NodeName, Pod, PodUid
 from core.node_state import Closed, NodeState, Offers, state_of, state_with, state_without
 from core.nodefit import Amounts, NodeFacts
@@ -114,6 +115,9 @@ class Ledger:
         self.states: dict[NodeName, NodeState] = {}
         # Where its pods are, promised or bound, as far as others ask about that.
         self.topology = Topology()
+        # Who has which images; a fork has those that the cluster has by then.
+        self.images = Images()
+        self._keeps_images = True
         self._entries: dict[NodeName, _Entry] = {}
         self._owner = object()
         self._node_of: dict[PodUid, NodeName] = {}
@@ -463,6 +467,8 @@ class Ledger:
     def set_node(self, node: Node) -> bool:
         """Take *node* as the API server says it; False if nothing that matters here changed."""
         self._certain()
+        if self._keeps_images:
+            self.images.set_node(node.name, node.images)
         empty, complaints, claimed = self._offers(node)
         facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         old = self.states.get(node.name)
@@ -533,6 +539,8 @@ class Ledger:
         if self.states.pop(name, None) is None:
             return False
         self.topology.remove_node(name)
+        if self._keeps_images:
+            self.images.remove_node(name)
         holders = self._own(name).holders
         del self._entries[name]
         if holders:
@@ -571,6 +579,7 @@ class Ledger:
         twin._unsteady = dict(self._unsteady)
         twin._uses = dict(self._uses)
         twin.topology = self.topology.fork()
+        twin.images, twin._keeps_images = self.images, False
         return twin
 
     def state_without(self, name: NodeName, pod: PodUid) -> NodeState:

@@ -43,6 +43,13 @@ class Reach(NamedTuple):
 NO_REACH: Final = Reach()
 
 
+class Image(NamedTuple):
+    """A container image that a node has: all its names, by tags and by digest, and its size."""
+
+    names: tuple[str, ...]
+    size_bytes: int
+
+
 # Protocol, address of the node ("" or 0.0.0.0: all of them), and port.
 HostPort = tuple[str, str, int]
 
@@ -195,6 +202,7 @@ class Pod:
     created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
     as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("resource claim x");
     such a pod waits with that name as its reason.
+    images: what its containers and image volumes need, one for each, as nodes name them.
     init_done: whether every init container that ends has ended well.
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
@@ -228,6 +236,7 @@ class Pod:
     peers: PeerTerms = NO_PEERS
     wishes: Wishes = NO_WISHES
     volumes: PodVolumes = NO_VOLUMES
+    images: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""
     status_message: str = ""
@@ -309,4 +318,5 @@ class Node:
     deleting: bool = False
     created_s: int = 0
     joining: bool = False
+    images: tuple[Image, ...] = ()
     documents: Mapping[str, str] = field(default_factory=dict)

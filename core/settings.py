@@ -158,7 +158,8 @@ class NodeWeights:
     binpack is the weight of the whole, resources what each resource asked for weighs in it. least_requested,
     most_requested and balanced judge cpu and memory as nodeorder does. All 0: nodes are compared by their cards. What
     pods prefer counts beside that, where any does: node_affinity, pod_affinity, pod_topology_spread; taint_toleration
-    is for taints with PreferNoSchedule. nodeorder has the same weights by default.
+    is for taints with PreferNoSchedule; image_locality orders nodes that are as good in all else, whatever it weighs.
+    nodeorder has the same weights by default.
     """
 
     binpack: int = 0
@@ -170,6 +171,7 @@ class NodeWeights:
     pod_affinity: int = 2
     pod_topology_spread: int = 2
     taint_toleration: int = 3
+    image_locality: int = 1
 
     def __bool__(self) -> bool:
         """Whether anything but cards counts for every pod."""

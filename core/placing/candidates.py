@@ -8,7 +8,8 @@ is judged once for a shape at a version of its state (versions, not states, are 
 alive by every shape that was judged on it). A walk that passes over many, because they refuse or are left out,
 remembers how far it came; the next one judges what changed or is left out no more, and goes on from there. Where
 other resources of a node count beside its cards, for a pod that prefers some nodes, and under the policy `pack`, no
-order bounds the score: then a heap per shape is kept. The answer is always that of `core.placing.shape.scan`.
+order bounds the score: then a heap per shape is kept. So is one of the nodes that have images which a pod needs: of
+nodes with the best score the first of these is taken. The answer is always that of `core.placing.shape.scan`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.errors import NodeInvariantError
+from core.images import Liking
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.holes import Grounds
@@ -41,6 +43,10 @@ _INDICES_MAX: Final = 512
 INDEX_BYTES_MAX: Final = 384 * 2**20
 # One of a node takes 120 bytes, about: these 120 MB. Pods that are refused need none to be woken.
 VERDICTS_MAX: Final = 1_000_000
+# For so many sets of images that pods of one shape need, less one, it is known which nodes have them.
+_HEAPS_MAX: Final = 8
+# The tie of a rank that bounds: it comes before all of its score.
+_UNJUDGED: Final = -(1 << 62)
 
 
 class _Verdict(NamedTuple):
@@ -52,11 +58,25 @@ class _Verdict(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """How much is kept: bytes of indices, about, shapes, and verdicts on nodes."""
+    """How much is kept: bytes of indices, about, shapes, and verdicts on nodes, with their places among liked ones."""
 
     index_bytes: int
     shapes: int
     verdicts: int
+
+
+@dataclass(slots=True)
+class _Heap:
+    """The ranks of verdicts as of *cursor* in the change log, outdated ones among them.
+
+    leant, liked: up to where the logs of what else makes nodes better were read. counted: as how many verdicts it does.
+    """
+
+    ranks: list[Rank]
+    cursor: int
+    leant: int
+    liked: int
+    counted: int
 
 
 @dataclass(slots=True)
@@ -66,8 +86,8 @@ class _Memory:
     steps: how it walks the first *made* orders of its family; heads: the same as the beginning of a heap, by optimum.
     While *ends* is set, every entry up to there (by step) is refused or in *open* as of *cursor* in the change log;
     *open* has those that fit and those that were not asked.
-    Where no order bounds the score, *heap* holds the ranks of all verdicts as of *cursor*, outdated ones among them.
-    Where other pods decide how good a node is, *leaning* says how, and was read up to *leant* of its log.
+    heaps: None -> all nodes, where no order bounds the score; else those nodes that some images make better.
+    Where other pods decide how good a node is, *leaning* says how.
     used: when the shape was last asked about, as `core.placing.indices.Indices.asked` counts.
     """
 
@@ -85,10 +105,21 @@ class _Memory:
     ends: dict[int, Bound] | None = None
     open: set[NodeName] = field(default_factory=set)
     passed: int = 0
-    heap: list[Rank] | None = None
+    heaps: dict[Liking | None, _Heap] = field(default_factory=dict)
     leaning: Leaning | None = None
-    leant: int = 0
     used: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many verdicts it has, and places of nodes that some images make better."""
+        return len(self.verdicts) + sum([heap.counted for heap in self.heaps.values()])
+
+    def forget_heaps(self, most: int) -> int:
+        """Forget the heaps that were not asked for longest, until there are *most*; how many verdicts they count."""
+        forgotten = 0
+        while len(self.heaps) > most:
+            forgotten += self.heaps.pop(next(iter(self.heaps))).counted
+        return forgotten
 
     def begin(self, family: Windows | Levels) -> None:
         """Know nothing of the orders of *family* yet."""
@@ -197,8 +228,13 @@ class Candidates:
         memory.used = self._indices.asked
         return memory
 
-    def best(self, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
-        """The best node for *shape* now, without those in *passed_over*; None if no node fits."""
+    def best(
+        self, shape: Shape, passed_over: Set[NodeName] = frozenset(), liking: Liking | None = None
+    ) -> Found | None:
+        """The best node for *shape* now, without those in *passed_over*; None if no node fits.
+
+        liking: what the images that are needed make of nodes that are as good.
+        """
         if shape.peers is not None:
             passed_over = self._ledger.topology.passed_over(shape.peers, passed_over)
         memory = self._memory(shape.alone)
@@ -206,6 +242,8 @@ class Candidates:
         rank = best_of(memory, passed_over)
         if rank is None:
             return None
+        if liking is not None:
+            rank = self._best_liked(memory, passed_over, rank, liking)
         placed = memory.verdicts[rank.name].placed
         if placed is None:
             raise NodeInvariantError(rank.name, "it was ranked for a pod that it refuses")
@@ -306,35 +344,116 @@ class Candidates:
                 best = rank
         return best
 
-    def _best_of_heap(self, memory: _Memory, passed_over: Set[NodeName]) -> Rank | None:
-        """The best rank where no order bounds the score: every node is judged when it changed, and kept in a heap."""
-        stands = memory.index.stands
-        changed = self._ledger.changes_since(memory.cursor) if memory.heap is not None else None
-        preferred = memory.shape.preferred
-        if preferred is not None and preferred.minds_pods:
-            leaning = self._ledger.topology.leaning(preferred)
-            moved = leaning.changes_since(memory.leant) if leaning is memory.leaning else None
-            changed = None if changed is None or moved is None else [*changed, *moved]
-            memory.leaning, memory.leant = leaning, leaning.cursor
-        heap = memory.heap if changed is not None and memory.heap is not None else []
-        for name in stands if changed is None else set(changed):
-            rank = self._rank(memory, name)
-            if rank is not None:
-                heappush(heap, rank)
-        if len(heap) > 4 * len(stands) + 64:
-            heap = list({rank for rank in heap if rank == self._rank(memory, rank.name)})
-            heapify(heap)
-        memory.heap, memory.cursor = heap, self._ledger.cursor
+    def _best_liked(self, memory: _Memory, passed_over: Set[NodeName], best: Rank, liking: Liking) -> Rank:
+        """Of the nodes with the score of *best*, the best of all, the one that images make the best."""
+        level = liking.level(best.name)
+        if level < liking.top:
+            liked = self._best_of_heap(memory, passed_over, liking, best.minus_score)
+            if liked is not None and liked.minus_score == best.minus_score:
+                return liked
+        return best.at(level)
+
+    def _best_of_heap(
+        self,
+        memory: _Memory,
+        passed_over: Set[NodeName],
+        liking: Liking | None = None,
+        worst: float = UNLIMITED,
+    ) -> Rank | None:
+        """The best rank where no order bounds the score: every node is judged when it changed, and kept in a heap.
+
+        With *liking* of those nodes alone, down to the score *worst*: there a node stands by the best that it could be
+        until it comes first.
+        """
+        heap = self._heap(memory, liking)
         aside: list[Rank] = []
         best: Rank | None = None
-        while heap and best is None:
+        while heap and best is None and heap[0].minus_score <= worst:
             rank = heappop(heap)
-            if rank == self._rank(memory, rank.name) and (not aside or aside[-1] != rank):
+            now = self._rank_at(memory, rank.name, liking)
+            if rank.tie_ppm == _UNJUDGED:
+                if now is not None:
+                    heappush(heap, now)
+            elif rank == now and (not aside or aside[-1] != rank):
                 aside.append(rank)
                 best = None if rank.name in passed_over else rank
         for rank in aside:
             heappush(heap, rank)
         return best
+
+    def _heap(self, memory: _Memory, liking: Liking | None) -> list[Rank]:
+        """The heap of all nodes, or of those that are liked, with what changed taken in."""
+        if self._follow_pods(memory):
+            self._verdicts -= memory.forget_heaps(0)
+        known = memory.heaps.pop(liking, None)
+        changed = None if known is None else self._moved(memory, known, liking)
+        heap = [] if known is None or changed is None else known.ranks
+        stands = memory.index.stands
+        if liking is not None and len(heap) > 4 * len(stands) + 64:
+            heap, changed = [], None
+        for name in (stands if liking is None else liking.nodes()) if changed is None else set(changed):
+            rank = self._rank(memory, name) if liking is None else self._optimum(memory, name)
+            if rank is not None:
+                heappush(heap, rank)
+        if liking is None and len(heap) > 4 * len(stands) + 64:
+            heap = list({rank for rank in heap if rank == self._rank(memory, rank.name)})
+            heapify(heap)
+        self._keep_heap(memory, heap, liking, 0 if known is None else known.counted)
+        return heap
+
+    def _optimum(self, memory: _Memory, name: NodeName) -> Rank | None:
+        """A rank that *name* as it is now does not surpass, without judging it; None if it takes none for sure."""
+        stand = memory.index.stands.get(name)
+        if stand is None or not self._may_fit(memory, stand):
+            return None
+        return Rank(self._least(memory, stand), _UNJUDGED, name)
+
+    def _least(self, memory: _Memory, stand: Stand) -> float:
+        """The negated score that a node with *stand* does not surpass; by the figures of `core.placing.orders`."""
+        width, weight = memory.width, self._policy.weight
+        if not self._is_bounded(memory.shape) or (width > 1 and len(stand.several) > 1):
+            return -UNLIMITED
+        if not width:
+            idle = (1 << stand.idle.bit_length()) - 1
+            return -memory.dialect.idle_score(memory.shape.request, idle, self._policy.cards) * weight
+        least = UNLIMITED
+        for kind, cards in (stand.one if width == 1 else stand.several).items():
+            want = self._want(memory, kind)
+            fitting = [] if want is None else [free for free, _ in cards if free >= want.free][:width]
+            if want is not None and len(fitting) == width:
+                least = min(least, -(100.0 * (want.numerator - sum(fitting)) / want.total) * weight)
+        return least
+
+    def _follow_pods(self, memory: _Memory) -> bool:
+        """Read what other pods make of nodes for who minds them; whether what was read before says nothing of it."""
+        preferred = memory.shape.preferred
+        if preferred is None or not preferred.minds_pods:
+            return False
+        leaning, before = self._ledger.topology.leaning(preferred), memory.leaning
+        memory.leaning = leaning
+        return leaning is not before
+
+    def _moved(self, memory: _Memory, known: _Heap, liking: Liking | None) -> list[NodeName] | None:
+        """The nodes that may have come to another place in a heap; None if all may."""
+        changed = self._ledger.changes_since(known.cursor)
+        leant = [] if memory.leaning is None else memory.leaning.changes_since(known.leant)
+        liked = [] if liking is None else liking.changes_since(known.liked)
+        return None if changed is None or leant is None or liked is None else [*changed, *leant, *liked]
+
+    def _keep_heap(self, memory: _Memory, heap: list[Rank], liking: Liking | None, before: int) -> None:
+        """Keep *heap* as of now; *before*: as how many verdicts it counted."""
+        leant = 0 if memory.leaning is None else memory.leaning.cursor
+        liked, counted = (0, 0) if liking is None else (liking.cursor, len(heap))
+        memory.heaps[liking] = _Heap(heap, self._ledger.cursor, leant, liked, counted)
+        self._verdicts += counted - before - memory.forget_heaps(_HEAPS_MAX)
+
+    def _rank_at(self, memory: _Memory, name: NodeName, liking: Liking | None) -> Rank | None:
+        """The same as `_rank`; of nodes that are not liked None, if some are."""
+        if liking is None:
+            return self._rank(memory, name)
+        level = liking.level(name)
+        rank = self._rank(memory, name) if level else None
+        return None if rank is None else rank.at(level)
 
     def _rank(self, memory: _Memory, name: NodeName) -> Rank | None:
         """How good *name* is as it is now; None if it is not admitted, gone, or refuses."""
@@ -468,4 +587,4 @@ class Candidates:
         return min(self._memories, key=lambda one: self._memories[one].used)
 
     def _forget(self, shape: Shape) -> None:
-        self._verdicts -= len(self._memories.pop(shape).verdicts)
+        self._verdicts -= self._memories.pop(shape).size

@@ -10,6 +10,7 @@ from typing import Final
 from core import cardless, nodefit
 from core.catalog import Asked
 from core.errors import InvalidRequestError
+from core.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.placing.candidates import Candidates
@@ -87,6 +88,11 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
     )
 
 
+def liking_of(pod: Pod, ledger: Ledger) -> Liking | None:
+    """What the images that *pod* needs make of nodes that are as good; None where that is nothing, or has no weight."""
+    return ledger.images.liking(pod) if ledger.settings.node_weights.image_locality else None
+
+
 def decide(
     candidates: Candidates, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
 ) -> Placement | None:
@@ -98,11 +104,12 @@ def decide(
     topology = candidates.ledger.topology
     if not topology.is_current(pod, shape.peers):
         shape = shape.beside(topology.peers_of(pod))
+    liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
-        found = candidates.best(preferred, passed_over)
+        found = candidates.best(preferred, passed_over, liking)
         if found is not None:
             return _promise(pod, shape, found)
-    found = candidates.best(shape, passed_over)
+    found = candidates.best(shape, passed_over, liking)
     return None if found is None else _promise(pod, shape, found)
 
 
@@ -110,7 +117,7 @@ def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Pl
     """The same answer by looking at every node; for a fork, where no indices are kept."""
     shape = shape.beside(ledger.topology.peers_of(pod))
     for wished in (*preferred_shapes(ledger, shape), shape):
-        found = scan(ledger, policy, wished)
+        found = scan(ledger, policy, wished, liking=liking_of(pod, ledger))
         if found is not None:
             return _promise(pod, shape, found)
     return None
@@ -124,10 +131,11 @@ def look_around(
     For questions from outside: nothing is ordered, and nothing remembered.
     """
     preferences = (*preferred_shapes(ledger, shape), shape)
+    liking = liking_of(pod, ledger)
     best: list[Found | None] = [None] * len(preferences)
     for state in tuple(ledger.states.values()):
         for number, wished in enumerate(preferences if state.facts.name not in passed_over else ()):
-            best[number] = better(ledger, policy, wished, state, best[number])
+            best[number] = better(ledger, policy, wished, state, best[number], liking=liking)
         yield
     found = next((one for one in best if one is not None), None)
     return None if found is None else _promise(pod, shape, found)

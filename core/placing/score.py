@@ -2,7 +2,8 @@
 
 Scores are upstream's raw device scores times the configured weight, unrounded: upstream rounds before it weighs,
 which makes nodes equal that are not. What the pod prefers of nodes, and of pods there, is added. Equal scores are
-settled by the node's used share (the fullest node first under binpack, else the emptiest), then by name.
+settled by the images that the pod needs and a node has (`core.images`), then by the node's used share (the fullest node
+first under binpack, else the emptiest), then by name.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from core.topology.preferred import Preferred
 
 # The effect of taints that pods had better keep away from.
 _SOFT: Final = "PreferNoSchedule"
+# More than ties of one level can differ by: these are a million at most, of either sign.
+_LEVEL: Final = 4_000_000
 
 
 class Rank(NamedTuple):
@@ -27,6 +30,10 @@ class Rank(NamedTuple):
     minus_score: float
     tie_ppm: int
     name: NodeName
+
+    def at(self, level: int) -> "Rank":
+        """The same of a node of *level* among those of the same score: it comes before all that are of a lower one."""
+        return self._replace(tie_ppm=self.tie_ppm - level * _LEVEL) if level else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Set
 from typing import Any, Final, NamedTuple
 
 from core import nodefit
+from core.images import Liking
 from core.ledger import Ledger
 from core.model import HostPort, NodeConstraints, NodeName
 from core.node_state import NodeState
@@ -144,17 +145,35 @@ def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
     )
 
 
-def scan(ledger: Ledger, policy: NodePolicy, shape: Shape, passed_over: Set[NodeName] = frozenset()) -> Found | None:
+def scan(
+    ledger: Ledger,
+    policy: NodePolicy,
+    shape: Shape,
+    passed_over: Set[NodeName] = frozenset(),
+    *,
+    liking: Liking | None = None,
+) -> Found | None:
     """The best node by looking at every one; what `Candidates.best` always equals. For forks and tests."""
     best: Found | None = None
     for name, state in ledger.states.items():
         if name not in passed_over:
-            best = better(ledger, policy, shape, state, best)
+            best = better(ledger, policy, shape, state, best, liking=liking)
     return best
 
 
-def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, best: Found | None) -> Found | None:
-    """The node of *state*, if it takes *shape* and is better than *best*; else *best*."""
+def better(
+    ledger: Ledger,
+    policy: NodePolicy,
+    shape: Shape,
+    state: NodeState,
+    best: Found | None,
+    *,
+    liking: Liking | None = None,
+) -> Found | None:
+    """The node of *state*, if it takes *shape* and is better than *best*; else *best*.
+
+    liking: what the images that are needed make of nodes that are as good.
+    """
     if nodefit.admits(shape.constraints, state.facts) is not None:
         return best
     if shape.peers is not None and ledger.topology.refuses(shape.peers, state.facts.name):
@@ -165,6 +184,8 @@ def better(ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, b
         return best
     tie_ppm = policy.tie_ppm(dialect.room(state.cards(shape.dialect)).used_ppm)
     rank = leant(ledger, policy, shape, state, ranked(policy, shape, state, placed, tie_ppm))
+    if liking is not None:
+        rank = rank.at(liking.level(state.facts.name))
     return Found(state.facts.name, placed, rank) if best is None or rank < best.rank else best
 
 

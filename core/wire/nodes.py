@@ -2,11 +2,12 @@
 
 import sys
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from core.model import Node, NodeName, Taint
+from core.model import Image, Node, NodeName, Taint
 from core.wire import reading
 from core.wire.objects import Head
 from core.wire.reading import Quantity
@@ -38,10 +39,16 @@ class _Condition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
+class _Image(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    names: tuple[str, ...] | None = None
+    size_bytes: int | None = 0
+
+
 class _Status(msgspec.Struct, frozen=True, gc=False):
     capacity: dict[str, Quantity] | None = None
     allocatable: dict[str, Quantity] | None = None
     conditions: tuple[_Condition, ...] | None = None
+    images: tuple[_Image, ...] | None = None
 
 
 class NodeObject(msgspec.Struct, frozen=True, gc=False):
@@ -75,11 +82,22 @@ def node_of(found: NodeObject) -> Node:
         ready=_ready(status.conditions),
         deleting=meta.deletion_timestamp is not None,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
+        images=_images(status.images) if status.images else (),
     )
 
 
 decode_node: Final = reading.reader("node", NodeObject, node_of)
 node_from_object: Final = reading.converter("node", NodeObject, node_of)
+
+
+def _images(found: tuple[_Image, ...]) -> tuple[Image, ...]:
+    return tuple([_image(one.names, one.size_bytes or 0) for one in found if one.names])
+
+
+@lru_cache(maxsize=1 << 14)
+def _image(names: tuple[str, ...], size_bytes: int) -> Image:
+    """One value for all nodes that have the image: a cluster's nodes have mostly the same."""
+    return Image(tuple([sys.intern(name) for name in names]), size_bytes)
 
 
 def _ready(conditions: tuple[_Condition, ...] | None) -> bool:

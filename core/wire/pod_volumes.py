@@ -31,6 +31,10 @@ class _Iscsi(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     read_only: bool | None = False
 
 
+class _ImageSource(msgspec.Struct, frozen=True, gc=False):
+    reference: str | None = ""
+
+
 class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One volume of a pod, as far as it matters where that runs."""
 
@@ -43,6 +47,7 @@ class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     aws_elastic_block_store: _AwsDisk | None = msgspec.field(default=None, name="awsElasticBlockStore")
     rbd: _Rbd | None = None
     iscsi: _Iscsi | None = None
+    image: _ImageSource | None = None
 
 
 def volumes_of(found: tuple[VolumeObject, ...] | None) -> PodVolumes:

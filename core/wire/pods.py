@@ -56,6 +56,7 @@ class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
+    image: str | None = ""
     resources: _Resources | None = None
     restart_policy: str | None = None
     ports: tuple[_Port, ...] | None = None
@@ -169,6 +170,7 @@ class _Asked(NamedTuple):
     peers: PeerTerms
     wishes: Wishes
     volumes: PodVolumes
+    images: tuple[str, ...]
     unjudged: tuple[str, ...]
 
 
@@ -188,6 +190,7 @@ def _asked(spec: _Spec) -> _Asked:
         peers=peers_of(spec.affinity, spec.topology_spread_constraints),
         wishes=wishes_of(spec.affinity, spec.topology_spread_constraints),
         volumes=volumes_of(spec.volumes),
+        images=_shared_images(_images(spec)),
         unjudged=_unjudged(spec),
     )
 
@@ -239,6 +242,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         peers=asked.peers,
         wishes=asked.wishes,
         volumes=asked.volumes,
+        images=asked.images,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
         status_message=status.message or "",
@@ -390,6 +394,26 @@ def _new_container(
 
 # One value for all containers that are written alike: the pods of a workload repeat them.
 _shared_container: Final = lru_cache(maxsize=1 << 14)(_new_container)
+
+
+def _images(spec: _Spec) -> tuple[str, ...]:
+    """The images that a pod needs, one for each container and image volume."""
+    written = [one.image for one in chain(spec.init_containers or (), spec.containers or ())]
+    written += [one.image.reference for one in spec.volumes or () if one.image is not None]
+    return tuple([_as_on_nodes(name) for name in written if name])
+
+
+def _as_on_nodes(image: str) -> str:
+    """*image* with the tag that it has if none is written. Source: Kubernetes documentation, "Images"."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+def _interned(images: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([sys.intern(one) for one in images])
+
+
+# The pods of a workload need the same.
+_shared_images: Final = lru_cache(maxsize=1 << 12)(_interned)
 
 
 def _unjudged(spec: _Spec) -> tuple[str, ...]:

@@ -145,12 +145,8 @@ class _Reading:
             self.note("plugin binpack: partly honoured: it weighs nothing without arguments")
         if plugin == "nodeorder" and not taken.keys() & _NODEORDER.keys():
             self.note("plugin nodeorder: partly honoured: cpu and memory weigh nothing without arguments")
-        known, rest = self._known(plugin), [key for key in found if key not in taken]
-        for key in rest:
-            if key in _OTHER_WEIGHTS:
-                self.note(f"plugin {plugin}: {key}: has no effect here")
-        unknown = {key: None for key in rest if key not in _OTHER_WEIGHTS}
-        self.checks.note_unknown(unknown, known, f"plugin {escaped(plugin)}: ")
+        unknown = {key: None for key in found if key not in taken}
+        self.checks.note_unknown(unknown, self._known(plugin), f"plugin {escaped(plugin)}: ")
         return taken
 
     def _is_ours(self, plugin: str, key: str) -> bool:
@@ -197,8 +193,6 @@ _DEVICESHARE: Final = (
 _READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "predicates"})
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
 _BINPACK_RESOURCE: Final = "binpack.resources."
-# Which images a node has orders nothing here.
-_OTHER_WEIGHTS: Final = frozenset({"imagelocality.weight"})
 _NODEORDER: Final = {
     "leastrequested.weight": "least_requested",
     "mostrequested.weight": "most_requested",
@@ -210,6 +204,7 @@ _PREFERENCES: Final = {
     "podaffinity.weight": "pod_affinity",
     "podtopologyspread.weight": "pod_topology_spread",
     "tainttoleration.weight": "taint_toleration",
+    "imagelocality.weight": "image_locality",
 }
 
 

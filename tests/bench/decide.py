@@ -3,7 +3,8 @@
 N nodes x 8 cards of three models, about half of the cards in use. With --churn a random holder is released for
 every placement. With --selective half of the shapes select 1 % of the nodes by label, and every tenth shape fits
 nowhere. With --predicates nodes have zones and taints, and of the pods half select a zone and tolerate the taint, a
-tenth keep apart from their like by host, and a tenth are spread over zones. --dialect takes nodes and pods of another
+tenth keep apart from their like by host, and a tenth are spread over zones. With --images every node has 50 of 200
+images, and every pod needs one. --dialect takes nodes and pods of another
 protocol. Seeded: the same figures are asked of the same
 cluster every time.
 """
@@ -18,7 +19,7 @@ from dataclasses import replace
 from controller.garbage import Garbage
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.model import NO_PEERS, Node, PeerTerm, PeerTerms, Pod, PodUid, Requirement, Spread, Taint, Toleration
+from core.model import NO_PEERS, Image, Node, PeerTerm, PeerTerms, Pod, PodUid, Requirement, Spread, Taint, Toleration
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
@@ -30,6 +31,7 @@ from tests.bench.results import Result, peak_rss_mib, quantile
 _ZONE = "topology.kubernetes.io/zone"
 _HOST = "kubernetes.io/hostname"
 _ZONES = 10
+_IMAGES = tuple(Image((f"registry/{number}:1",), (number % 20 + 1) * 2**29) for number in range(200))
 _TAINT = Taint(key="example.com/shared", effect="NoSchedule")
 
 
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--churn", action="store_true", help="one release for every placement")
     parser.add_argument("--selective", action="store_true", help="half of the shapes select 1 %% of the nodes")
     parser.add_argument("--predicates", action="store_true", help="selectors, taints, anti-affinity and spread")
+    parser.add_argument("--images", action="store_true", help="50 of 200 images on each node, of which pods need one")
     parser.add_argument("--decisions", type=int, help="decisions measured (default 20000; without --churn 2 a node)")
     parser.add_argument("--dialect", choices=tuple(FLEETS), default="vgpu", help="whose nodes and pods (default vgpu)")
     parser.add_argument("--seed", type=int, default=1)
@@ -55,11 +58,14 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     fleet = FLEETS[args.dialect]
     ledger = Ledger(standard_catalog(), fleet.tables, settings)
     for number in range(args.nodes):
-        ledger.set_node(_zoned(fleet.node(number), number) if args.predicates else fleet.node(number))
+        node = _zoned(fleet.node(number), number) if args.predicates else fleet.node(number)
+        ledger.set_node(replace(node, images=tuple(chance.sample(_IMAGES, 50))) if args.images else node)
     candidates = Candidates(ledger, node_policy(settings))
     pods = [fleet.pod(number, args, chance) for number in range(args.shapes)]
     if args.predicates:
         pods = [_minding(pod, number) for number, pod in enumerate(pods)]
+    if args.images:
+        pods = [replace(pod, images=chance.choice(_IMAGES).names) for pod in pods]
     shapes = [_shape(pod, ledger) for pod in pods]
     placed = _half_fill(ledger, candidates, pods, shapes, args.nodes, fleet.pods_to_half, chance)
     for pod, shape in zip(pods, shapes, strict=True):
@@ -93,7 +99,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     times.sort()
     params = {
         k: getattr(args, k)
-        for k in ("nodes", "shapes", "policy", "churn", "selective", "predicates", "decisions", "dialect")
+        for k in ("nodes", "shapes", "policy", "churn", "selective", "predicates", "images", "decisions", "dialect")
     }
     for metric, value, unit in (
         ("decisions_per_s", round(args.decisions / elapsed), "1/s"),

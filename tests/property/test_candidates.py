@@ -1,13 +1,14 @@
 """The shared indices answer exactly what looking at every node would."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.ledger import Ledger
-from core.model import Node, NodeConstraints, NodeName, PodUid, Taint
+from core.model import Image, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
@@ -130,3 +131,48 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
             crowd.discard(chance.choice(sorted(crowd)))
         if chance.random() < 0.02:
             crowd.clear()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_of_the_best_nodes_the_one_with_the_images_is_found(seed):
+    """Images come and go, and so do pods and nodes; in all of it the best is that of a scan, which keeps nothing."""
+    chance = random.Random(seed)
+    weights = chance.choice((NodeWeights(), NodeWeights(), NodeWeights(least_requested=1)))
+    rule = NodePolicy(chance.choice((Policy.BINPACK, Policy.SPREAD)), chance.choice((1, 0)), weights)
+    ledger = Ledger(catalog_of(Toy()), Tables(), Settings(node_weights=weights))
+    verdicts_max = chance.choice((30, 10_000))
+    candidates = Candidates(ledger, rule, at_once=2, verdicts_max=verdicts_max)
+    zone = NodeConstraints(selector=(("zone", "x"),))
+    wanted = [
+        Shape(dialect=Toy.name, request=ToyRequest(memory, 0, cards), amounts=(("pods", 1),), constraints=constraints)
+        for memory, cards, constraints in ((4, 1, NodeConstraints()), (3, 2, NodeConstraints()), (4, 1, zone))
+    ]
+    placed: list[PodUid] = []
+    moved = 0
+    for number in range(150):
+        step = chance.random()
+        if number < 12 or step < 0.15:
+            has = tuple(Image((one,), 900 * 2**20) for one in "abc" if chance.random() < 0.4)
+            node = _node(
+                chance.randrange(12),
+                ([("a", 8), (chance.choice(KINDS), 8), ("a", 16)], chance.choice(ZONES), 64, False),
+            )
+            ledger.set_node(replace(node, images=has))
+        elif step < 0.2:
+            ledger.remove_node(NodeName(f"n{chance.randrange(12)}"))
+        elif step < 0.35 and placed:
+            ledger.release(placed.pop(chance.randrange(len(placed))))
+        else:
+            shape = chance.choice(wanted)
+            pod = Pod(uid=PodUid("q"), namespace="d", name="q", images=chance.choice((("a",), ("b",), ("a", "c"))))
+            liking = ledger.images.liking(pod)
+            passed_over = frozenset(NodeName(f"n{chance.randrange(12)}") for _ in range(chance.choice((0, 0, 3))))
+            found = candidates.best(shape, passed_over, liking)
+            assert found == scan(ledger, rule, shape, passed_over, liking=liking)
+            if found is not None:
+                without = candidates.best(shape, passed_over)
+                moved += without is not None and found.node != without.node
+                placed.append(reserve(ledger, f"p{number}", shape, found))
+        memories = candidates._memories.values()
+        assert candidates.remembered.verdicts == sum(one.size for one in memories)
+    assert moved

@@ -14,7 +14,7 @@ import pytest
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
-from core.placing.decide import shape_of
+from core.placing.decide import liking_of, shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
 from core.settings import NodeWeights, Policy, Settings
@@ -50,10 +50,13 @@ class World(test_node_fit.World):
     def named(self, name):
         manifest = clusters.with_wishes(super().named(name), self.chance)
         manifest["metadata"]["uid"] = name
+        manifest["spec"]["containers"][0]["image"] = self.chance.choice(("i", "j", "k"))
         return manifest
 
     def set_node(self, name):
         manifest = clusters.with_soft_taints(clusters.node(name, self.chance), self.chance)
+        there = [one for one in "ij" if self.chance.random() < 0.5]
+        manifest["status"]["images"] = [{"names": [f"{one}:latest"], "sizeBytes": 900 * 2**20} for one in there]
         self.book.nodes[name] = manifest
         self.ledger.set_node(node_from_object(manifest))
 
@@ -81,8 +84,9 @@ class World(test_node_fit.World):
             assert bare is not None
             got = bare.rank.minus_score - found.rank.minus_score
             assert got == pytest.approx(float(Fraction(wanted)), abs=1e-6), (name, manifest, self.book.pods)
-        best = self.candidates.best(shape)
-        assert best == scan(self.ledger, self.rule, shape)
+        liking = liking_of(shown, self.ledger)
+        best = self.candidates.best(shape, liking=liking)
+        assert best == scan(self.ledger, self.rule, shape, liking=liking)
         return shown, shape
 
 

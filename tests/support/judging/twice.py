@@ -7,7 +7,7 @@ from random import Random
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
+from core.placing.decide import decide, liking_of, shape_of, still_fits
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better, scan
 from core.settings import Policy, Settings
@@ -71,7 +71,7 @@ class Twice:
         if shape is None:
             return
         placement = decide(self.candidates, shown, shape)
-        found = scan(self.ledger, self.rule, shape)
+        found = scan(self.ledger, self.rule, shape, liking=liking_of(shown, self.ledger))
         assert (placement is None) == (found is None)
         if placement is None or found is None:
             return

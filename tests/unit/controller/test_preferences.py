@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.model import NodeConstraints, PeerTerm, Requirement, Spread, Taint, Toleration, Wishes
+from core.model import Image, NodeConstraints, PeerTerm, Requirement, Spread, Taint, Toleration, Wishes
 from core.settings import NodeWeights, Policy
 from tests.support.worlds.world import World, node, pod
 
@@ -115,3 +115,35 @@ def test_without_weights_nothing_that_is_preferred_counts():
     world = World(*nodes("a1", taints=(SOFT,)), *nodes("b1"), node_weights=NONE)
     world.adds(pod("p", wishes=in_zone("b")))
     assert world.placed() == {"p": "a1"}
+
+
+APP = (Image(("registry/app:1",), 2 * 2**30),)
+
+
+@pytest.mark.parametrize(("weight", "where"), [(1, "a2"), (0, "a1")])
+def test_of_equally_good_nodes_the_one_that_has_the_image_is_taken(weight, where):
+    world = World(node("a1"), node("a2", images=APP), node("a3"), node_weights=NodeWeights(image_locality=weight))
+    world.adds(pod("p", images=("registry/app:1",)), pod("q", images=("registry/other:1",)))
+    assert world.placed() == {"p": where, "q": where if weight == 0 else "a2"}
+
+
+def test_an_image_that_has_come_counts_from_then_on():
+    world = World(node("a1"), node("a2"), node("a3"), policy=Policy.SPREAD)
+    world.adds(pod("first", images=("registry/app:1",)))
+    assert world.placed() == {"first": "a1"}
+    world.owner.nodes.changed(node("a3", version="2", images=APP))
+    world.adds(pod("p", images=("registry/app:1",)))
+    assert world.placed()["p"] == "a3"
+    world.owner.nodes.changed(node("a2", version="2", images=APP))
+    world.owner.nodes.changed(node("a3", version="3"))
+    world.adds(pod("q", images=("registry/app:1",)))
+    assert world.placed()["q"] == "a2"
+
+
+def test_an_image_outweighs_no_card():
+    world = World(node("a1"), node("a2", images=APP))
+    world.adds(pod("first", memory=5000))
+    assert world.placed() == {"first": "a1"}
+    # binpack: a1 is the fuller one, and scores higher.
+    world.adds(pod("p", images=("registry/app:1",)))
+    assert world.placed()["p"] == "a1"

@@ -354,7 +354,6 @@ def test_actions_and_weights_that_do_nothing_here_are_named():
     )
     assert found.notes == (
         "action 'preempt': has no effect here: pods are evicted for others by the setting `preemption` alone",
-        "plugin nodeorder: imagelocality.weight: has no effect here",
     )
 
 

@@ -1,0 +1,230 @@
+"""Which nodes have which container images, and which of equally good nodes that makes the better one for a pod.
+
+A node is scored as kube-scheduler's plugin ImageLocality does it: by the sizes of the pod's images that it has, each by
+the part of all nodes that have it. Scores only order nodes that are as good in all else, so they are kept as
+levels, which change far more seldom. Of images that no pod has asked for no more is kept than who has them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from core.counts import add
+from core.model import Image, NodeName, Pod
+
+# Below the one an image counts nothing, above the other (for each container) nothing more, in bytes.
+# Source: Kubernetes, pkg/scheduler/framework/plugins/imagelocality.
+_LEAST: Final = 23 * 2**20
+_MOST: Final = 1000 * 2**20
+_FULL: Final = 100
+# So much is kept of what pods need, and so many nodes all told that have some of it, of which each takes about 100
+# bytes: 30 MB.
+_LIKINGS_MAX: Final = 1024
+_STANDING_MAX: Final = 300_000
+# Of so many changed nodes it is told which they were.
+_LOG_MAX: Final = 1 << 12
+
+
+class Wanted(NamedTuple):
+    """The images that a pod needs, one for each container and image volume, and how many containers it has."""
+
+    names: tuple[str, ...]
+    containers: int
+
+
+class _Holders:
+    """The nodes that have one image, and the sizes that they tell of it, in bytes, each by how many tell it."""
+
+    __slots__ = ("nodes", "sizes")
+
+    def __init__(self) -> None:
+        self.nodes: Final[set[NodeName]] = set()
+        self.sizes: Final[dict[int, int]] = {}
+
+
+class Liking:
+    """How much better nodes are for who needs some images: a level for each that has some, 0 for all others.
+
+    Attributes:
+        names: the images, each once.
+        dirty: the nodes on which one of them came or went.
+        matters: whether there are nodes of different levels.
+        top: the highest level that a node has.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_held",
+        "_levels",
+        "_log",
+        "_start",
+        "_total",
+        "dirty",
+        "matters",
+        "names",
+        "top",
+        "wanted",
+    )
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted: Final = wanted
+        self.names: Final = tuple(dict.fromkeys(wanted.names))
+        self.dirty: dict[NodeName, None] = {}
+        self.matters = False
+        self.top = 0
+        # By node which of the images it has, one bit for each; how many nodes have the same; the level of these.
+        self._held: Final[dict[NodeName, int]] = {}
+        self._counts: Final[dict[int, int]] = {}
+        self._levels: dict[int, int] = {}
+        self._total = 0
+        self._log: list[NodeName] = []
+        self._start = 0
+
+    def level(self, name: NodeName) -> int:
+        """How much better node *name* is; no more than the order of levels means anything."""
+        return self._levels.get(self._held.get(name, 0), 0)
+
+    def nodes(self) -> Iterator[NodeName]:
+        """The nodes above level 0."""
+        return (name for name, held in self._held.items() if self._levels[held])
+
+    @property
+    def standing(self) -> int:
+        """How many nodes stand in it."""
+        return len(self._held)
+
+    @property
+    def cursor(self) -> int:
+        """The position behind the last change."""
+        return self._start + len(self._log)
+
+    def changes_since(self, cursor: int) -> list[NodeName] | None:
+        """The nodes that may have come to another level since *cursor*; None if that is too long ago, or all may."""
+        return None if cursor < self._start else self._log[cursor - self._start :]
+
+    def refresh(self, holders: dict[str, _Holders], total: int) -> None:
+        """Take in what changed: who has the images, of *total* nodes."""
+        if not self.dirty and self._total == total:
+            return
+        dirty, self.dirty, self._total = self.dirty, {}, total
+        for name in dirty:
+            self._take(name, holders)
+        levels = self._ranked(holders)
+        if levels != self._levels or len(self._log) > _LOG_MAX:
+            self._start, self._log, self._levels = self.cursor + 1, [], levels
+        else:
+            self._log += dirty
+        without = total > len(self._held)
+        there = {level for held, level in levels.items() if held or without}
+        self.matters, self.top = len(there) > 1, max(there, default=0)
+
+    def _take(self, name: NodeName, holders: dict[str, _Holders]) -> None:
+        held = 0
+        for at, image in enumerate(self.names):
+            one = holders.get(image)
+            if one is not None and name in one.nodes:
+                held |= 1 << at
+        before = self._held.pop(name, 0)
+        if before:
+            add(self._counts, before, -1)
+        if held:
+            self._held[name] = held
+            add(self._counts, held, 1)
+
+    def _ranked(self, holders: dict[str, _Holders]) -> dict[int, int]:
+        """The level of what nodes have: how many lower scores there are."""
+        points = {image: self._points(holders.get(image)) for image in self.names}
+        scores = {held: self._score(held, points) for held in (0, *self._counts)}
+        order = {score: level for level, score in enumerate(sorted(set(scores.values())))}
+        return {held: order[score] for held, score in scores.items()}
+
+    def _points(self, found: _Holders | None) -> int:
+        """What one image is worth where it is: its size, by the part of the nodes that have it."""
+        if found is None:
+            return 0
+        spread = len(found.nodes) / self._total
+        return int(max(found.sizes) * spread)
+
+    def _score(self, held: int, points: dict[str, int]) -> int:
+        there = {image for at, image in enumerate(self.names) if held >> at & 1}
+        summed = sum([points[image] for image in self.wanted.names if image in there])
+        most = _MOST * max(self.wanted.containers, 1)
+        return _FULL * (min(max(summed, _LEAST), most) - _LEAST) // (most - _LEAST)
+
+
+class Images:
+    """The images of all nodes, by their names."""
+
+    def __init__(self, *, standing_max: int = _STANDING_MAX) -> None:
+        """Begin with no nodes; *standing_max*: of so many it is kept what they are to pods that asked."""
+        self._standing_max: Final = standing_max
+        self._of_node: Final[dict[NodeName, tuple[Image, ...]]] = {}
+        self._holders: Final[dict[str, _Holders]] = {}
+        self._likings: Final[dict[Wanted, Liking]] = {}
+        self._asked: Final[dict[str, dict[Liking, None]]] = {}
+
+    def set_node(self, name: NodeName, images: tuple[Image, ...]) -> None:
+        """Node *name* appeared, or has other images."""
+        before = self._of_node.get(name, ())
+        self._of_node[name] = images
+        if before != images:
+            self._replace(name, _sizes(before), _sizes(images))
+
+    def remove_node(self, name: NodeName) -> None:
+        """A node is gone."""
+        self._replace(name, _sizes(self._of_node.pop(name, ())), {})
+
+    def liking(self, pod: Pod) -> Liking | None:
+        """What the images that *pod* needs make of nodes; None where they tell none from another."""
+        if not self._holders or not any(image in self._holders for image in pod.images):
+            return None
+        wanted = Wanted(pod.images, len(pod.containers) + len(pod.init_containers))
+        liking = self._likings.pop(wanted, None) or self._new(wanted)
+        self._likings[wanted] = liking
+        liking.refresh(self._holders, len(self._of_node))
+        return liking if liking.matters else None
+
+    def _new(self, wanted: Wanted) -> Liking:
+        liking = Liking(wanted)
+        for image in liking.names:
+            self._asked.setdefault(image, {})[liking] = None
+            if image in self._holders:
+                liking.dirty.update(dict.fromkeys(self._holders[image].nodes))
+        standing = len(liking.dirty) + sum([one.standing for one in self._likings.values()])
+        while self._likings and (standing > self._standing_max or len(self._likings) >= _LIKINGS_MAX):
+            oldest = self._likings.pop(next(iter(self._likings)))
+            standing -= oldest.standing
+            for image in oldest.names:
+                del self._asked[image][oldest]
+                if not self._asked[image]:
+                    del self._asked[image]
+        return liking
+
+    def _replace(self, name: NodeName, before: dict[str, int], after: dict[str, int]) -> None:
+        for image, size in before.items():
+            if after.get(image) != size:
+                self._changed(image, name, size, -1)
+        for image, size in after.items():
+            if before.get(image) != size:
+                self._changed(image, name, size, 1)
+
+    def _changed(self, image: str, name: NodeName, size: int, by: int) -> None:
+        """*name* has *image* of *size* bytes, or has it no more."""
+        found = self._holders.get(image) or self._holders.setdefault(image, _Holders())
+        add(found.sizes, size, by)
+        if by > 0:
+            found.nodes.add(name)
+        else:
+            found.nodes.discard(name)
+        if not found.nodes:
+            del self._holders[image]
+        for liking in self._asked.get(image, ()):
+            liking.dirty[name] = None
+
+
+def _sizes(images: Iterable[Image]) -> dict[str, int]:
+    """The images of a node by each of their names; of one that is there twice the first."""
+    found: dict[str, int] = {}
+    for image in images:
+        for name in image.names:
+            found.setdefault(name, image.size_bytes)
+    return found
