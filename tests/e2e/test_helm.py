@@ -27,7 +27,7 @@ from tests.support.servers.balancer import balancer
 from tests.support.servers.deployed import deployed
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.helm import CHART
-from tests.support.servers.manifests import NAMESPACE, Runner, kubectl
+from tests.support.servers.manifests import NAMESPACE, Runner
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.restored import everything
 
@@ -171,6 +171,15 @@ async def held(helm, namespace, name):
     return {part: (await helm.admin.get(f"{path}-{part}"))["data"] for part in ("ca", "webhook-tls", "controller-tls")}
 
 
+async def made_anew(helm, namespace, name):
+    """The Secrets are deleted, and made by the daily Job."""
+    for part in ("ca", "webhook-tls", "controller-tls"):
+        await helm.admin.delete(f"/api/v1/namespaces/{namespace}/secrets/{name}-{part}")
+    daily = await helm.admin.get(f"/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}-certs")
+    spec = daily["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert await helm.run("daily", spec, namespace) == 0, helm.said
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("namespace", "name"), [("cardshare-system", "cardshare"), ("elsewhere", "shares")])
 async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, tmp_path, namespace, name):
@@ -198,6 +207,11 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
         # The pair that is served stays, and is trusted still.
         assert await held(helm, namespace, name) == secrets
         assert await trusted(helm, name) == bundles
+        # What certs made anew is helm's as before: it is upgraded, and goes with everything else.
+        await made_anew(helm, namespace, name)
+        remade = await held(helm, namespace, name)
+        assert "REVISION: 3" in await helm("upgrade", release[0], str(tmp_path / "chart"), *release[1:], *values)
+        assert await held(helm, namespace, name) == remade
         for path in own:
             await helm.admin.delete(path, grace_s=0)
         await helm.admin.delete("/api/v1/nodes/n")
@@ -288,11 +302,10 @@ async def test_no_create_is_lost_in_an_upgrade_and_none_is_refused_while_it_is_r
                 await webhook.settled()
             assert (load.lost, load.plain, front.refused) == ([], [], 0)
             assert (webhook.started, webhook.codes) == (5, [0, 0])
-            # As docs/operators/install.md has it: nobody asks any more before nobody answers.
+            # Nobody asks any more before nobody answers.
             completed = len(load.completed)
             async with load.running(CREATES):
-                kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
-                await kubectl(helm.api, "delete", kinds, "cardshare")
+                await asyncio.sleep(1)
                 await helm("uninstall", "release", *release)
                 await webhook.settled()
             assert load.lost == []

@@ -33,7 +33,16 @@ def renderer():
 
 @pytest.fixture(scope="module")
 def render(renderer):
-    return renderer.render
+    """What is installed of some values."""
+
+    def installed(*args, **named):
+        return [each for each in renderer.render(*args, **named) if hook_of(each) != "pre-delete"]
+
+    return installed
+
+
+def hook_of(each):
+    return each["metadata"].get("annotations", {}).get("helm.sh/hook", "")
 
 
 def by_key(objects):
@@ -197,6 +206,18 @@ def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
     assert "--preview-url=https://shares-controller.elsewhere.svc:8444" in args("Deployment", "shares-webhook")
     (doctor,) = one(elsewhere, "Pod", "shares-doctor")["spec"]["containers"]
     assert doctor["args"] == ["doctor", "--namespace=elsewhere", "--name=shares"]
+
+
+def test_at_its_removal_the_webhook_configurations_go_first_and_empty_ones_of_their_names_do_not_stay(renderer):
+    found = renderer.render({"name": "shares"}, namespace="elsewhere")
+    removed = {(each["kind"], each["metadata"]["name"]) for each in found if hook_of(each) == "pre-delete"}
+    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    assert removed == {(kind, "shares") for kind in kinds}
+    for each in found:
+        if hook_of(each) == "pre-delete":
+            assert each["webhooks"] == []
+            policy = each["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+            assert policy == "before-hook-creation,hook-succeeded"
 
 
 def test_without_another_scheduler_nobody_else_assigns_cards(render):
