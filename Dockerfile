@@ -6,20 +6,25 @@ ARG BASE=python:3.11-slim
 ARG CORE=compiled
 
 FROM ${BASE} AS packages
-COPY requirements.lock /
+# 1: no index is asked for packages; deploy/wheels has all of them, and they are held to the same hashes.
+ARG PIP_NO_INDEX=0
+COPY deploy/wheels /packages
+COPY requirements.lock /packages/
 RUN python -m venv --without-pip /venv \
  && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
-      --only-binary :all: -r /requirements.lock
+      --only-binary :all: --find-links /packages -r /packages/requirements.lock
 
 FROM packages AS core-interpreted
 COPY core /app/core
 
 FROM core-interpreted AS core-compiled
-COPY requirements-compile.lock /
+ARG PIP_NO_INDEX=0
+COPY requirements-compile.lock /packages/
 COPY scripts/building/compile_core.py /scripts/building/
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
- && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
-      --only-binary :all: -r /requirements-compile.lock \
+# A base that has gcc, such as python:3.11, needs nothing from Debian.
+RUN command -v gcc || (apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev)
+RUN python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
+      --only-binary :all: --find-links /packages -r /packages/requirements-compile.lock \
  && /venv/bin/python /scripts/building/compile_core.py --in-place /app
 
 FROM core-${CORE} AS core

@@ -874,7 +874,7 @@ def test_the_image_has_core_compiled_unless_it_is_built_with_another_word():
     stages = dict(re.findall(r"^FROM (\S+) AS (core-\w+)$", text, re.MULTILINE))
     assert stages == {"packages": "core-interpreted", "core-interpreted": "core-compiled"}
     compiling = text.partition(" AS core-compiled\n")[2].partition("\nFROM ")[0]
-    assert "-r /requirements-compile.lock" in compiling
+    assert "-r /packages/requirements-compile.lock" in compiling
     assert "--require-hashes" in compiling
     assert compiling.rstrip().endswith(" /scripts/building/compile_core.py --in-place /app")
     last = text.rpartition("\nFROM ")[2]
