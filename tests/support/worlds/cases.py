@@ -335,11 +335,11 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
         "unit/controller/reporting/test_events::a_flood_is_written_slowly_and_warnings_outlast_news",
     ),
     84: (
-        "unit/test_manifests::a_pod_runs_restricted_on_a_read_only_root",
+        "unit/manifests/test_workloads::a_pod_runs_restricted_on_a_read_only_root",
         "e2e/test_deploy::the_pods_of_all_workloads_are_admitted_under_the_restricted_standard",
     ),
     85: (
-        "unit/test_manifests::an_account_has_the_rights_that_are_used_and_no_others",
+        "unit/manifests/test_rights::an_account_has_the_rights_that_are_used_and_no_others",
         "e2e/test_rights::every_right_is_used_and_nothing_beyond_them",
     ),
 }

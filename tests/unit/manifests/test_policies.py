@@ -1,0 +1,116 @@
+"""What the policies of deploy/ protect, whom they trust, and that they cost little."""
+
+import pytest
+
+from core import hami_lock, names
+from core.admission.rulebook import MOVED
+from core.catalog import standard_catalog
+from core.dialects.ascend_hami import keys as hami_keys
+from core.dialects.mindcluster import keys as chip_keys
+from core.dialects.vgpu import keys as vgpu_keys
+from core.port.optional import Locking
+from core.settings import CONTROLLER_ACCOUNT, Settings
+from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
+from tests.support.pages.shipped import CHIP, LOOP, OBJECTS, book, entries, one, policy, words
+
+POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
+# Variables that say who and what, and nothing of how it is judged: what an operator edits.
+NAMED = ("trustedAccounts", "pluginAccounts", "schedulerAccounts", "phaseAccounts", "pluginNodeKeys", "locks")
+
+
+def policy_expressions(name: str) -> dict[str, str]:
+    """Every expression of a policy, on one line."""
+    spec = policy(name)
+    found = {each["name"]: each["expression"] for each in (*spec["matchConditions"], *spec.get("variables", ()))}
+    found |= {f"validation {i}": each["expression"] for i, each in enumerate(spec["validations"])}
+    return {key: " ".join(text.split()) for key, text in found.items()}
+
+
+def protected_words() -> set[str]:
+    return {*book().protected, CHIP, "hami.io/", "-devices-to-allocate", "-devices-allocated"}
+
+
+def test_the_accounts_of_the_policies_are_those_that_the_settings_trust():
+    for name in ("pods.cardshare.io", "bindings.cardshare.io"):
+        trusted, plugins = entries(policy(name), "trustedAccounts"), entries(policy(name), "pluginAccounts")
+        assert sorted([*trusted, *plugins]) == sorted(TRUSTED_ACCOUNTS)
+        assert (trusted, sorted(plugins)) == ([CONTROLLER_ACCOUNT], sorted(PLUGIN_ACCOUNTS))
+        assert (policy_expressions(name)["schedulerAccounts"], Settings().admission.other_schedulers) == ("[]", {})
+    assert entries(policy("pods.cardshare.io"), "pluginsOnOtherNodes") == [Settings().admission.plugins_on_other_nodes]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_has_no_parameters_and_names_accounts_in_lists_alone(name: str):
+    """An API server that loses its last policy with a ConfigMap as parameter follows none until it starts anew."""
+    assert "paramKind" not in policy(name)
+    for variable, expression in policy_expressions(name).items():
+        assert "params" not in expression
+        named = [word for word in words(expression) if word.startswith("system:serviceaccount")]
+        if variable not in NAMED and named:
+            assert variable in {each["name"] for each in policy(name)["matchConditions"]}
+            assert set(named) in ({CONTROLLER_ACCOUNT}, set(PLUGIN_ACCOUNTS))
+    bound = one("ValidatingAdmissionPolicyBinding", name)["spec"]
+    # What device plugins write of Nodes is told before it is denied.
+    does = "Warn" if name == "nodes.cardshare.io" else "Deny"
+    assert (bound["policyName"], bound["validationActions"]) == (name, [does, "Audit"])
+    assert "paramRef" not in bound
+
+
+def test_every_device_plugin_owns_what_the_core_reads_of_its_nodes():
+    owned = [entry.partition("=") for entry in entries(policy("nodes.cardshare.io"), "pluginNodeKeys")]
+    assert {account for account, _, _ in owned} == set(PLUGIN_ACCOUNTS)
+    read = {
+        vgpu_keys.REGISTER,
+        vgpu_keys.HANDSHAKE,
+        names.GPU_UNHEALTHY,
+        hami_keys.NODE_SOFT,
+        hami_lock.LOCK,
+        hami_keys.register("*"),
+        chip_keys.BASE_DEVICES,
+        chip_keys.SERVER_TYPE,
+        chip_keys.CHIP_NAME,
+    }
+    assert read <= {key for _, _, key in owned}
+
+
+def test_the_controller_writes_of_nodes_the_locks_of_the_dialects_and_nothing_else():
+    found = policy("locks.nodes.cardshare.io")
+    (condition,) = found["matchConditions"]
+    assert words(condition["expression"]) == {CONTROLLER_ACCOUNT}
+    specs = standard_catalog().specs
+    ports: list[object] = [one.port for one in specs]
+    locks = {port.lock_key for port in ports if isinstance(port, Locking)}
+    locks |= {one.time_lock for one in specs} - {""}
+    assert set(entries(found, "locks")) == locks
+
+
+def test_policies_protect_exactly_the_keys_that_the_core_protects():
+    pods, bindings = policy_expressions("pods.cardshare.io"), policy_expressions("bindings.cardshare.io")
+    assert words(pods["changed"]) == protected_words()
+    assert words(bindings["carries-an-assignment"]) == protected_words()
+
+
+def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
+    found = policy_expressions("pods.cardshare.io")
+    judged = ("changed", "frozen", "unseen", "ended", "elsewhere")
+    # Conditions have no variables.
+    listed = found["plugin"].replace("variables.pluginAccounts", found["pluginAccounts"])
+    found["elsewhere"] = found["elsewhere"].replace("variables.plugin", listed)
+    assert found["touches-what-is-guarded"] == " || ".join(f"({found[each]})" for each in judged)
+
+
+def test_a_policy_keeps_what_a_bound_pod_says_of_its_cards_by_the_keys_that_the_core_freezes():
+    frozen = words(policy_expressions("pods.cardshare.io")["frozen"]) - {"status", ""}
+    assert frozen == {*book().preferences, *MOVED} - book().protected
+
+
+def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():
+    plain = {name for name in book().resources if not name.startswith(CHIP)}
+    assert words(policy_expressions("pods.cardshare.io")["cards"]) == {*plain, *book().protected, CHIP, ""}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_loops_over_nothing_of_an_object_before_its_size_was_asked(name: str):
+    for text in policy_expressions(name).values():
+        for found in LOOP.finditer(text):
+            assert f"{found[1]}.size() " in text[: found.start()], (found[1], text)
