@@ -114,13 +114,14 @@ class NodeConstraints:
     """All of a pod that decides by a node's labels and taints alone; shared by every shape that has the same.
 
     affinity: required node affinity, an OR of ANDs; None = not asked, () = no term, which matches nothing. volumes: one
-    such OR for each thing that the pod's volumes ask of its node.
+    such OR for each thing that the pod's volumes ask of its node. features: those that a node has to declare.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     affinity: Alternatives | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[Alternatives, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 class PeerTerm(NamedTuple):
@@ -202,7 +203,8 @@ class Pod:
     created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
     as a whole, or else its limit. unjudged names what the pod asks that no rule here decides yet ("resource claim x");
     such a pod waits with that name as its reason.
-    images: what its containers and image volumes need, one for each, as nodes name them.
+    images: what its containers and image volumes need, one for each, as nodes name them. features: what its node has to
+    declare that it can do.
     init_done: whether every init container that ends has ended well.
     runtime_class is read of pods under review alone.
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
@@ -237,6 +239,7 @@ class Pod:
     wishes: Wishes = NO_WISHES
     volumes: PodVolumes = NO_VOLUMES
     images: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     status_reason: str = ""
     status_message: str = ""
@@ -302,7 +305,8 @@ class Node:
     """A node as the API server tells it; capacity and allocatable as written, by resource name.
 
     documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text. created_s is Unix
-    seconds. joining: it came so lately that its device plugin may not have registered its cards yet.
+    seconds. joining: it came so lately that its device plugin may not have registered its cards yet. features: those
+    that its kubelet declares.
     """
 
     name: NodeName
@@ -319,4 +323,5 @@ class Node:
     created_s: int = 0
     joining: bool = False
     images: tuple[Image, ...] = ()
+    features: tuple[str, ...] = ()
     documents: Mapping[str, str] = field(default_factory=dict)

@@ -31,6 +31,8 @@ NOT_READY: Final = "not ready"
 CORDONED: Final = "unschedulable (cordoned)"
 # Why it does so by its labels, beside what the pod itself asks of these.
 VOLUME_AFFINITY: Final = "node affinity of a volume of the pod"
+# What a node cannot do, or does not say that it can.
+UNDECLARED: Final = "no declared feature"
 HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 # Kubernetes writes these for a node that is not ready; the condition is judged itself, so that a pod which
@@ -63,6 +65,7 @@ class NodeFacts:
     """All of a node but its cards: labels, taints, and allocatable (cpu in thousandths, the rest whole).
 
     leaving: what marks it as about to be removed, "" where nothing does. joining: it came lately, and has no cards yet.
+    features: those that its kubelet declares.
     """
 
     name: NodeName
@@ -74,6 +77,7 @@ class NodeFacts:
     allocatable: Mapping[str, int]
     leaving: str = ""
     joining: bool = False
+    features: tuple[str, ...] = ()
 
 
 def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
@@ -88,6 +92,7 @@ def facts_of(node: Node, *, has_cards: bool = True) -> NodeFacts:
         allocatable=dict(_readable(node.allocatable)),
         leaving=_leaving(node),
         joining=node.joining and not has_cards,
+        features=node.features,
     )
 
 
@@ -226,7 +231,7 @@ def bars(tolerations: tuple[Toleration, ...], facts: NodeFacts) -> Iterator[str]
 
 
 def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
-    """Why the node's labels are not those that the pod asks for, or None."""
+    """Why the node's labels, or what it declares, are not those that the pod asks for, or None."""
     for key, value in constraints.selector:
         if facts.labels.get(key) != value:
             return f"node selector {key}={value}"
@@ -234,6 +239,9 @@ def mismatch(constraints: NodeConstraints, facts: NodeFacts) -> str | None:
         return "required node affinity"
     if not all(is_any(one, facts) for one in constraints.volumes):
         return VOLUME_AFFINITY
+    for feature in constraints.features:
+        if feature not in facts.features:
+            return f"{UNDECLARED} {feature}"
     return None
 
 

@@ -34,6 +34,8 @@ class Storage:
         # By driver, on how many nodes it has a limit; and volumes by class.
         self.limited: Final[dict[str, int]] = {}
         self.by_class: Final[dict[str, dict[str, None]]] = {}
+        # Volumes by driver and handle: several may be one to their driver.
+        self.by_handle: Final[dict[tuple[str, str], dict[str, None]]] = {}
         # Volumes that are promised to a claim, by name, until the API server says so.
         self.promised: Final[dict[str, str]] = {}
 
@@ -63,8 +65,9 @@ class Storage:
         if before is not None and before._replace(version=volume.version) == volume:
             return
         if before is not None:
-            self._leave_class(before)
+            self._leave(before)
         self.by_class.setdefault(volume.storage_class, {})[volume.name] = None
+        self.by_handle.setdefault((volume.driver, volume.handle), {})[volume.name] = None
         if self.promised.get(volume.name) == volume.claim:
             del self.promised[volume.name]
         self._volume_changed(volume)
@@ -74,17 +77,28 @@ class Storage:
         before = self.volumes.pop(name, None)
         self.promised.pop(name, None)
         if before is not None:
-            self._leave_class(before)
+            self._leave(before)
             self._volume_changed(before)
 
-    def _leave_class(self, volume: Volume) -> None:
+    def _leave(self, volume: Volume) -> None:
         there = self.by_class[volume.storage_class]
         there.pop(volume.name, None)
         if not there:
             del self.by_class[volume.storage_class]
+        alike = self.by_handle[volume.driver, volume.handle]
+        del alike[volume.name]
+        if not alike:
+            del self.by_handle[volume.driver, volume.handle]
+
+    def is_shared(self, driver: str, handle: str) -> bool:
+        """Whether several volumes are one to their driver."""
+        return bool(driver) and len(self.by_handle.get((driver, handle), ())) > 1
 
     def _volume_changed(self, volume: Volume) -> None:
         self.changed[StorageKind.VOLUMES, volume.name] = None
+        if volume.driver:
+            for name in self.by_handle.get((volume.driver, volume.handle), ()):
+                self.changed[StorageKind.VOLUMES, name] = None
         if not volume.claim_uid:
             # Any claim of its class may be bound to it.
             self.changed[StorageKind.CLASSES, volume.storage_class] = None
@@ -183,7 +197,7 @@ class Storage:
     def handles_attached(self, node: NodeName, driver: str) -> set[str]:
         """What *driver* has attached to *node*, or is to, whether or not a pod uses it."""
         found = (self.volumes.get(one.volume) for one in self.attached.get(node, {}).values() if one.driver == driver)
-        return {volume.handle for volume in found if volume is not None and volume.driver == driver}
+        return {volume.handle for volume in found if volume is not None and volume.driver}
 
     def attached_by(self, key: str) -> tuple[str, str]:
         """The driver that attaches the volume of a claim, and its handle; ("", "") if none is known."""

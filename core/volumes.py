@@ -302,11 +302,11 @@ class Volumes:
         unused: dict[str, int] = {}
         shared: dict[str, list[str]] = {}
         for key in claims_of(pod):
-            driver, _ = self.storage.attached_by(key)
+            driver, handle = self.storage.attached_by(key)
             if driver not in self.storage.limited:
                 continue
             unused.setdefault(driver, 0)
-            if self._in_use(key, placed):
+            if self._in_use(key, placed) or self.storage.is_shared(driver, handle):
                 shared.setdefault(driver, []).append(key)
             else:
                 unused[driver] += 1

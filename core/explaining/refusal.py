@@ -98,7 +98,7 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     facts = state.facts
     mismatch = nodefit.mismatch(shape.constraints, facts)
     if mismatch is not None:
-        if mismatch == nodefit.VOLUME_AFFINITY:
+        if mismatch == nodefit.VOLUME_AFFINITY or mismatch.startswith(nodefit.UNDECLARED):
             return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
         selector = shape.constraints.selector if state.cards(shape.dialect) else ()
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)

@@ -59,7 +59,9 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
     needs = ledger.topology.needs_of(pod)
     if isinstance(needs, Wait):
         return needs
-    constraints = replace(pod.constraints, volumes=needs.nodes) if needs.nodes else pod.constraints
+    constraints = pod.constraints
+    if needs.nodes or pod.features:
+        constraints = replace(constraints, volumes=needs.nodes, features=pod.features)
     ports, peers = nodefit.ports_of(pod), ledger.topology.peers_of(pod)
     preferred = preferred_of(pod, ledger.settings.node_weights)
     if asked is None:

@@ -49,6 +49,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
     allocatable: dict[str, Quantity] | None = None
     conditions: tuple[_Condition, ...] | None = None
     images: tuple[_Image, ...] | None = None
+    declared_features: tuple[str, ...] | None = msgspec.field(default=None, name="declaredFeatures")
 
 
 class NodeObject(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +84,7 @@ def node_of(found: NodeObject) -> Node:
         deleting=meta.deletion_timestamp is not None,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         images=_images(status.images) if status.images else (),
+        features=tuple([sys.intern(one) for one in status.declared_features or ()]),
     )
 
 

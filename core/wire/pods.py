@@ -5,7 +5,7 @@ Only the fields that placing and admission need are read. What a pod asks that n
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -54,11 +54,21 @@ class _Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     host_ip: str | None = msgspec.field(default="", name="hostIP")
 
 
+class _RestartRule(msgspec.Struct, frozen=True, gc=False):
+    action: str = ""
+
+
+class _Mount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    bind_mount_options: tuple[str, ...] | None = None
+
+
 class _Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     image: str | None = ""
     resources: _Resources | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[_RestartRule, ...] | None = None
+    volume_mounts: tuple[_Mount, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 
 
@@ -74,6 +84,8 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[_Container, ...] | None = None
     init_containers: tuple[_Container, ...] | None = None
     node_name: str | None = ""
+    host_network: bool | None = False
+    host_users: bool | None = True
     scheduler_name: str | None = None
     priority: int | None = 0
     preemption_policy: str | None = None
@@ -150,6 +162,7 @@ _SCHEDULED: Final = "PodScheduled"
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 _NEVER: Final = "Never"
+_RESTART_ALL: Final = "RestartAllContainers"
 _NO_CONTAINER: Final = _ContainerStatus()
 
 
@@ -171,6 +184,7 @@ class _Asked(NamedTuple):
     wishes: Wishes
     volumes: PodVolumes
     images: tuple[str, ...]
+    features: tuple[str, ...]
     unjudged: tuple[str, ...]
 
 
@@ -191,6 +205,7 @@ def _asked(spec: _Spec) -> _Asked:
         wishes=wishes_of(spec.affinity, spec.topology_spread_constraints),
         volumes=volumes_of(spec.volumes),
         images=_shared_images(_images(spec)),
+        features=tuple(_features(spec)),
         unjudged=_unjudged(spec),
     )
 
@@ -243,6 +258,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         wishes=asked.wishes,
         volumes=asked.volumes,
         images=asked.images,
+        features=asked.features,
         unjudged=asked.unjudged,
         status_reason=sys.intern(status.reason or ""),
         status_message=status.message or "",
@@ -414,6 +430,17 @@ def _interned(images: tuple[str, ...]) -> tuple[str, ...]:
 
 # The pods of a workload need the same.
 _shared_images: Final = lru_cache(maxsize=1 << 12)(_interned)
+
+
+def _features(spec: _Spec) -> Iterator[str]:
+    """What a node has to declare for such a pod. Source: Kubernetes, component-helpers/nodedeclaredfeatures (v1.37)."""
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if any(rule.action == _RESTART_ALL for one in containers for rule in one.restart_policy_rules or ()):
+        yield "RestartAllContainersOnContainerExits"
+    if spec.host_network and spec.host_users is False:
+        yield "UserNamespacesHostNetworkSupport"
+    if any(mount.bind_mount_options for one in containers for mount in one.volume_mounts or ()):
+        yield "VolumeBindMountOptions"
 
 
 def _unjudged(spec: _Spec) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ class World(Twice):
         if chance.random() < 0.3:
             meta["labels"] = {chance.choice(tuple(ZONES)): chance.choice(("1", "2", "1__2"))}
         if chance.random() < 0.7:
-            spec["csi"] = {"driver": chance.choice(DRIVERS), "volumeHandle": f"h-{name}"}
+            # Some volumes are one to their driver.
+            handle = f"h-{name}" if chance.random() < 0.7 else f"h-{chance.choice('pq')}"
+            spec["csi"] = {"driver": chance.choice(DRIVERS), "volumeHandle": handle}
         manifest = {"metadata": meta, "spec": spec, "status": {"phase": "Bound"}}
         self.book.volumes[name] = manifest
         self.storage.set_volume(volume_from_object(manifest))

@@ -29,8 +29,10 @@ from core.placing.score import NodePolicy
 from core.placing.shape import Shape, better
 from core.settings import Policy, Settings
 from core.tables import Tables
+from core.waiting import Wait
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object
+from core.wire.storage import attachment_from_object, claim_from_object, csi_node_from_object, volume_from_object
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy
 from tests.support.judging import clusters
@@ -58,6 +60,15 @@ class Difference(NamedTuple):
     pod: Any
     nodes: Any
     pods: Any
+    storage: Any
+
+
+class There(NamedTuple):
+    """What the API server shows: nodes by name, pods that have one, and what there is of storage, by its kind."""
+
+    nodes: dict[str, Any]
+    pods: list[Any]
+    storage: dict[str, list[Any]]
 
 
 class Verdict(NamedTuple):
@@ -84,9 +95,11 @@ class Agreement:
         self._made = 0
 
     async def prepare(self) -> None:
-        """Make the namespaces that pods are in."""
+        """Make the namespaces that pods are in, and claims for these."""
         for name, labels in clusters.NAMESPACES.items():
             await self._rest.made("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        for path, manifest in clusters.storage(self._chance):
+            await self._rest.made(path, manifest)
 
     async def rounds(self, verdicts: int) -> AsyncIterator[Difference]:
         """Judge until there are so many verdicts; what was not agreed on."""
@@ -98,31 +111,37 @@ class Agreement:
         names = [f"n{number}" for number in range(_NODES)]
         for name in names:
             await self._rest.made("/api/v1/nodes", self._node(name))
+        for path, manifest in clusters.attached(names, self._chance):
+            await self._rest.made(path, manifest)
         for _ in range(_THERE):
             await self._add_there(self._chance.choice(names))
-        nodes, pods = await self._there()
+        there = await self._there()
         for _ in range(_WAITING):
             manifest = self._pod()
             for name in names:
-                difference = await self._judge(manifest, name, nodes, pods)
+                difference = await self._judge(manifest, name, there)
                 if difference is not None:
                     yield difference
         for namespace in clusters.NAMESPACES:
             await self._rest.delete(f"/api/v1/namespaces/{namespace}/pods", {"gracePeriodSeconds": 0})
         for name in names:
             await self._rest.delete(f"/api/v1/nodes/{name}")
+        for kind in ("csinodes", "volumeattachments"):
+            await self._rest.delete(f"{clusters.STORAGE}/{kind}")
 
     def _node(self, name: str) -> dict[str, Any]:
         manifest = clusters.node(name, self._chance)
         allocatable = manifest["status"]["allocatable"]
         allocatable |= {f"{_ONLY}{name}": "1000", "cpu": "6", "memory": "6Gi"}
         manifest["status"]["capacity"] = allocatable
+        if self._chance.random() < 0.6:
+            manifest["status"]["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
         return manifest
 
     def _pod(self) -> dict[str, Any]:
         self._made += 1
         chance = self._chance
-        manifest = clusters.pod(f"p{self._made}", chance)
+        manifest = clusters.with_features(clusters.with_claims(clusters.pod(f"p{self._made}", chance), chance), chance)
         spec = manifest["spec"]
         spec["schedulerName"] = "default-scheduler"
         (container,) = spec["containers"]
@@ -146,11 +165,10 @@ class Agreement:
         if self._chance.random() < 0.15:
             await self._rest.delete(f"{path}/{manifest['metadata']['name']}", {"gracePeriodSeconds": 600})
 
-    async def _judge(
-        self, manifest: dict[str, Any], node: str, nodes: dict[str, Any], pods: list[Any]
-    ) -> Difference | None:
+    async def _judge(self, manifest: dict[str, Any], node: str, there: There) -> Difference | None:
         verdict = await self._ask(manifest, node)
-        ours = _ours(nodes, pods, verdict.pod, node)
+        nodes, pods = there.nodes, there.pods
+        ours = _ours(there, verdict.pod, node)
         if ours != verdict.taken:
             # What went just before may not have reached kube-scheduler yet.
             await asyncio.sleep(_SETTLE_S)
@@ -164,7 +182,7 @@ class Agreement:
         if ours == (not book) and verdict.taken == (not as_it_errs.refusals(verdict.pod, nodes[node])):
             self.explained["namespaceSelector"] += 1
             return None
-        return Difference(ours, verdict.told, book, nodes[node], verdict.pod, nodes, pods)
+        return Difference(ours, verdict.told, book, nodes[node], verdict.pod, nodes, pods, there.storage)
 
     async def _ask(self, manifest: dict[str, Any], node: str) -> Verdict:
         asked = copy.deepcopy(manifest)
@@ -195,28 +213,54 @@ class Agreement:
             await asyncio.sleep(0.004)
         raise TimeoutError(f"kube-scheduler says nothing of {stored}")
 
-    async def _there(self) -> tuple[dict[str, Any], list[Any]]:
-        nodes = (await self._rest.get("/api/v1/nodes")).body["items"]
-        pods = (await self._rest.get("/api/v1/pods")).body["items"]
-        return {one["metadata"]["name"]: one for one in nodes}, [one for one in pods if one["spec"].get("nodeName")]
+    async def _there(self) -> There:
+        nodes = await self._listed("/api/v1/nodes")
+        pods = await self._listed("/api/v1/pods")
+        storage = {
+            kind: await self._listed(f"/api/v1/{kind}") for kind in ("persistentvolumes", "persistentvolumeclaims")
+        }
+        for kind in ("csinodes", "volumeattachments"):
+            storage[kind] = await self._listed(f"{clusters.STORAGE}/{kind}")
+        pods = [one for one in pods if one["spec"].get("nodeName")]
+        return There({one["metadata"]["name"]: one for one in nodes}, pods, storage)
+
+    async def _listed(self, path: str) -> list[Any]:
+        found: list[Any] = (await self._rest.get(path)).body["items"]
+        return found
 
 
 def _pods(manifest: dict[str, Any]) -> str:
     return f"/api/v1/namespaces/{manifest['metadata']['namespace']}/pods"
 
 
-def _ours(nodes: dict[str, Any], pods: list[Any], asked: Any, node: str) -> bool:
+def _ours(there: There, asked: Any, node: str) -> bool:
     """Whether the ledger takes a pod on a node, from what the API server shows."""
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     ledger.topology.set_namespaces(clusters.NAMESPACES)
-    for one in nodes.values():
+    _know_storage(ledger, there.storage)
+    for one in there.nodes.values():
         ledger.set_node(node_from_object(one))
-    for one in pods:
+    for one in there.pods:
         ledger.count(pod_from_object(one))
     shape = shape_of(pod_from_object(asked), ledger)
+    if isinstance(shape, Wait):
+        return False
     if not isinstance(shape, Shape):
         raise TypeError(f"{asked} is no shape: {shape}")
     return better(ledger, _POLICY, shape, ledger.states[NodeName(node)], None) is not None
+
+
+def _know_storage(ledger: Ledger, found: dict[str, list[Any]]) -> None:
+    volumes = ledger.topology.volumes
+    volumes.storage.unread.clear()
+    for one in found["persistentvolumes"]:
+        volumes.storage.set_volume(volume_from_object(one))
+    for one in found["persistentvolumeclaims"]:
+        volumes.storage.set_claim(claim_from_object(one))
+    for one in found["csinodes"]:
+        volumes.set_limits(csi_node_from_object(one))
+    for one in found["volumeattachments"]:
+        volumes.set_attachment(attachment_from_object(one))
 
 
 def _book(nodes: dict[str, Any], pods: list[Any]) -> Cluster:

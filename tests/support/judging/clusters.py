@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -10,6 +11,9 @@ from tests.support.judging.by_the_book import PREFERRED, REQUIRED
 NAMESPACES = {"a": {"team": "x"}, "b": {"team": "y"}, "c": {}}
 _APPS = ("web", "db", "job")
 _KEYS = ("zone", "rack", "kubernetes.io/hostname")
+STORAGE = "/apis/storage.k8s.io/v1"
+CLAIMS = 6
+DRIVERS = ("one.csi", "two.csi")
 
 
 def node(name: str, chance: Random) -> dict[str, Any]:
@@ -57,6 +61,64 @@ def pod(name: str, chance: Random) -> dict[str, Any]:
             port["hostIP"] = chance.choice(("10.0.0.1", "10.0.0.2"))
         spec["containers"][0]["ports"] = [port]
     return {"metadata": {"name": name, "namespace": chance.choice("aab"), "labels": pod_labels(chance)}, "spec": spec}
+
+
+def with_claims(manifest: dict[str, Any], chance: Random) -> dict[str, Any]:
+    """*manifest*, and now and then some of the claims of `storage`."""
+    if chance.random() < 0.35:
+        manifest["spec"]["volumes"] = [
+            {"name": f"x{number}", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+            for number in chance.sample(range(CLAIMS), chance.choice((1, 1, 2, 3)))
+        ]
+    return manifest
+
+
+def with_features(manifest: dict[str, Any], chance: Random) -> dict[str, Any]:
+    """*manifest* of a pod, and now and then a rule that not every kubelet knows."""
+    if chance.random() < 0.1:
+        action = chance.choice(("Restart", "RestartAllContainers", "RestartAllContainers"))
+        rule = {"action": action, "exitCodes": {"operator": "In", "values": [42]}}
+        manifest["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    return manifest
+
+
+def storage(chance: Random) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Claims of each namespace and the volumes that they are bound to, each with the path that makes it."""
+    for namespace in NAMESPACES:
+        for number in range(CLAIMS):
+            volume, claim = f"{namespace}-v{number}", f"c{number}"
+            mode = "ReadWriteOncePod" if chance.random() < 0.15 else "ReadWriteMany"
+            both = {"accessModes": [mode], "storageClassName": "none"}
+            spec = {**both, "capacity": {"storage": "1Gi"}, "claimRef": {"namespace": namespace, "name": claim}}
+            # Some volumes are the same to their driver.
+            handle = f"h{chance.randint(0, 2)}" if chance.random() < 0.3 else f"h-{volume}"
+            spec["csi"] = {"driver": chance.choice(DRIVERS), "volumeHandle": handle}
+            if chance.random() < 0.2:
+                near = {"key": "zone", "operator": "In", "values": chance.sample("123", 2)}
+                spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [near]}]}}
+            yield "/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec}
+            bound = {"name": claim, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+            asked = {**both, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}}
+            yield f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", {"metadata": bound, "spec": asked}
+
+
+def attached(nodes: Sequence[str], chance: Random) -> Iterator[tuple[str, dict[str, Any]]]:
+    """How many volumes *nodes* attach, and which are attached whoever uses them, each with the path that makes it."""
+    for name in nodes:
+        drivers: list[dict[str, Any]] = [
+            {"name": driver, "nodeID": name} for driver in DRIVERS if chance.random() < 0.9
+        ]
+        for driver in drivers:
+            if chance.random() < 0.8:
+                driver["allocatable"] = {"count": chance.randint(1, 5)}
+        yield f"{STORAGE}/csinodes", {"metadata": {"name": name}, "spec": {"drivers": drivers}}
+    for number in range(chance.randint(0, 5)):
+        spec: dict[str, Any] = {"attacher": chance.choice(DRIVERS), "nodeName": chance.choice(nodes)}
+        volume = f"{chance.choice('ab')}-v{chance.randrange(CLAIMS)}"
+        yield (
+            f"{STORAGE}/volumeattachments",
+            {"metadata": {"name": f"at-{number}"}, "spec": {**spec, "source": {"persistentVolumeName": volume}}},
+        )
 
 
 def with_wishes(manifest: dict[str, Any], chance: Random) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class StorageCluster(Cluster):
             if (one["nodeName"], one["attacher"]) == (node, driver) and "persistentVolumeName" in one["source"]
         ]
         volumes = [self.volumes[name]["spec"].get("csi", {}) for name in names if name in self.volumes]
-        return {one["volumeHandle"] for one in volumes if one.get("driver") == driver}
+        return {one["volumeHandle"] for one in volumes if one}
 
     def _disk_conflicts(self, pod: Object, node: Object) -> bool:
         others = [one for other, where in self.there() if where is node for one in other["spec"].get("volumes", ())]

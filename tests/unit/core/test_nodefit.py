@@ -165,6 +165,8 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
             None,
             id="terms are alternatives",
         ),
+        pytest.param({"features": ("F",)}, {"features": ("E", "F")}, None, id="a feature that the node declares"),
+        pytest.param({"features": ("F",)}, {"features": ("E",)}, "no declared feature F", id="one that it does not"),
     ],
 )
 def test_static_rules_admit_or_say_why_not(constraints, node, answer):
