@@ -1,4 +1,4 @@
-"""Fetches what the commands show: nodes, pods, events, and the device plugins' configuration."""
+"""Fetches what the commands show: nodes, pods, events, resource claims, and the device plugins' configuration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from cli.claims import read_claims
 from cli.configuration import fetch_parts
 from core.catalog import Catalog, standard_catalog
 from core.configuration import Configuration, merge
@@ -82,7 +83,7 @@ async def empty_holdings(transport: Transport) -> Holdings:
 
 
 async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
-    """List nodes and bound pods and count who holds what.
+    """List nodes, bound pods and resource claims, and count who holds what.
 
     Args:
         transport: to the API server.
@@ -98,10 +99,11 @@ async def fetch_holdings(transport: Transport, selector: str = "") -> Holdings:
         ledger.set_node(node)
     for pod in (await list_all(transport, PODS, page_decoder(decode_pod), selectors=BOUND)).items:
         ledger.count(pod)
+    notes = (*holdings.notes, *await read_claims(transport, ledger))
     if selector:
-        return holdings
+        return Holdings(ledger=ledger, notes=notes)
     strays = (f"pod {pod} is bound to node {node}, which does not exist" for node, pod in ledger.stray_pods())
-    return Holdings(ledger=ledger, notes=(*holdings.notes, *strays))
+    return Holdings(ledger=ledger, notes=(*notes, *strays))
 
 
 def selecting(selector: str) -> dict[str, str]:

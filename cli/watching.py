@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NoReturn, TypeVar
 
+from cli.claims import following
 from cli.cluster import BOUND, NODES, PODS, selecting
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
+from core.resource_claims import ResourceClaim, ResourceSlice
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
 from kube.objects import EventKind
@@ -16,6 +18,8 @@ from kube.reflector import Reflector
 from kube.transport import Transport
 
 _T = TypeVar("_T")
+# What may be followed.
+_Reflecting = Reflector[Node] | Reflector[Pod] | Reflector[ResourceClaim] | Reflector[ResourceSlice]
 
 # A pod that is bound, and what its device plugin writes of it, are one change to whoever watches.
 _GATHER_S: Final = 0.5
@@ -84,8 +88,10 @@ async def changes(
     nodes = Reflector(transport, NODES, decode=decode_node, sink=_Nodes(ledger, changed), selectors=selecting(selector))
     pods = Reflector(transport, PODS, decode=decode_pod, sink=_Pods(ledger, changed), selectors=BOUND)
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(one.run()) for one in (nodes, pods)]
-        running.append(tasks.create_task(_told((nodes, pods), complain)))
+        # Resource claims need not be served, nor need whoever looks be let see them.
+        uses = following(transport, ledger, changed.set)
+        running = [tasks.create_task(one.run()) for one in (nodes, pods, *uses)]
+        running.append(tasks.create_task(_told((nodes, pods, *uses), complain)))
         try:
             await nodes.synced.wait()
             await pods.synced.wait()
@@ -104,7 +110,7 @@ async def changes(
                 one.cancel()
 
 
-async def _told(reflectors: Sequence[Reflector[Node] | Reflector[Pod]], complain: Callable[[str], None]) -> NoReturn:
+async def _told(reflectors: Sequence[_Reflecting], complain: Callable[[str], None]) -> NoReturn:
     said = ""
     while True:
         state = next((one.state for one in reflectors if one.state), "")

@@ -54,6 +54,8 @@ def _fill_nodes(process: Process) -> None:
         metrics.nodes_resting.labels(dialect).set(len(rests.resting(dialect)))
     for dialect, count in owner.nodes.flaps.counts(dialects).items():
         metrics.cards_unsteady.labels(dialect).set(count)
+    for dialect, count in owner.ledger.claimed_cards().items():
+        metrics.cards_claimed.labels(dialect).set(count)
     metrics.nodes_avoided.set(sum(1 for _ in rests.avoidances()))
 
 

@@ -89,6 +89,9 @@ class Metrics:
         self.cards_unsteady: Final = self._gauge(
             "cards_unsteady", "Cards that take nothing new because they become unhealthy again and again.", ("dialect",)
         )
+        self.cards_claimed: Final = self._gauge(
+            "cards_claimed", "Cards that take nothing new because pods use them through resource claims.", ("dialect",)
+        )
         self.nodes_resting: Final = self._gauge(
             "nodes_resting", "Nodes that rest after a pod was turned away, or a plugin came back.", ("dialect",)
         )

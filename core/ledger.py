@@ -138,6 +138,8 @@ class Ledger:
         self._unsteady: dict[NodeName, Mapping[DialectName, frozenset[str]]] = {}
         # What pods use through resource claims, by node, whether that exists or not.
         self._uses: dict[NodeName, tuple[Use, ...]] = {}
+        # How many cards of a node these close, by dialect.
+        self._claimed: dict[NodeName, dict[DialectName, int]] = {}
         self._version = 0
         self._trial: Trial | None = None
 
@@ -518,13 +520,27 @@ class Ledger:
         """What pods use of a node through resource claims."""
         return self._uses.get(name, ())
 
+    def claimed_cards(self) -> dict[DialectName, int]:
+        """How many cards take nothing new because of resource claims, by dialect."""
+        found = dict.fromkeys(self.catalog.dialects, 0)
+        for counts in self._claimed.values():
+            for name, count in counts.items():
+                found[name] += count
+        return found
+
     def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...], Closed]:
         """The cards of *node* with nothing in use, what is wrong with it, and what resource claims close as a whole."""
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
         unsteady, uses = self._unsteady.get(node.name), self._uses.get(node.name)
+        self._claimed.pop(node.name, None)
         if not (unsteady or uses):
             return offers, complaints, {}
         closed = closed_by_claims(uses or (), offers, self.catalog)
+        if uses:
+            self._claimed[node.name] = {
+                name: len(cards) if name in closed.dialects else len(closed.cards.get(name, ()))
+                for name, cards in offers.items()
+            }
         for which, healing in self.catalog.healing.items():
             faults = {name: Fault(Reason.UNSTEADY, UNSTEADY) for name in (unsteady or {}).get(which, ())}
             faults |= {card: Fault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
@@ -536,6 +552,7 @@ class Ledger:
         """Forget *name*; its pods stay known as strays until they are gone too."""
         self._certain()
         self._unsteady.pop(name, None)
+        self._claimed.pop(name, None)
         if self.states.pop(name, None) is None:
             return False
         self.topology.remove_node(name)

@@ -1,7 +1,13 @@
 """Cards that pods of others use by dynamic resource allocation: nothing new goes there until their claims are gone."""
 
+import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import yaml
+
+from cli.__main__ import run
+from cli.options import parse
 from tests.support.worlds.controller_rig import pod, share
 
 API = "/apis/resource.k8s.io/v1"
@@ -78,3 +84,81 @@ async def test_a_device_that_no_slice_tells_of_closes_its_node_and_the_reason_na
         # Its driver says which card that is; the node's other card serves.
         await world.client.create(SLICES, devices("t4-a", first, second))
         assert first in (await world.phase("a"))["metadata"]["annotations"][IDS]
+
+
+async def as_account(world, kubeconfig, account):
+    """A kubeconfig of a service account of namespace default."""
+    token = await world.token(account, "default")
+    made = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))
+    made["users"] = [{"name": one["name"], "user": {"token": token}} for one in made["users"]]
+    path = world.folder / account
+    await asyncio.to_thread(path.write_text, yaml.safe_dump(made))
+    return str(path)
+
+
+async def get(kubeconfig, *words):
+    return await run(parse(["get", "t4-a", *words, "--kubeconfig", kubeconfig], {}), {})
+
+
+async def test_who_looks_at_cards_sees_which_are_claimed_and_by_whom(rig, capsys):
+    async with rig(nodes=NODES) as world, allocating(world) as allocate:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        first, second = cards(world)
+        await world.client.create(SLICES, devices("t4-a", first, second))
+        assert await get(kubeconfig) == 0
+        assert "claim" not in capsys.readouterr().out
+        await allocate("train", "t4-a", "gpu-0")
+        assert await get(kubeconfig) == 0
+        line = next(one for one in capsys.readouterr().out.splitlines() if first in one)
+        assert "resource claim default/train" in line
+        # What nobody can match closes the node, which is told below the table.
+        await allocate("infer", "t4-a", "gpu-7")
+        assert await get(kubeconfig) == 0
+        assert "takes no new pods of vgpu: resource claim default/infer has" in capsys.readouterr().out
+
+
+async def test_who_watches_cards_sees_a_claim_come_and_go(rig, capsys):
+    async with rig(nodes=NODES) as world, allocating(world) as allocate:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        first, second = cards(world)
+        await world.client.create(SLICES, devices("t4-a", first, second))
+        watching = asyncio.create_task(get(kubeconfig, "--watch"))
+        said = ""
+
+        async def seen(*texts):
+            nonlocal said
+            said += capsys.readouterr().out
+            return all(text in said for text in texts)
+
+        try:
+            await world.until(lambda: seen(first, second))
+            await allocate("train", "t4-a", "gpu-0")
+            await world.until(lambda: seen("resource claim default/train"))
+            said = ""
+            await world.client.delete(f"{CLAIMS}/train", grace_s=0)
+            await world.until(lambda: seen(first))
+            assert "claim" not in said
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def test_who_may_not_read_claims_is_told_so(rig, capsys):
+    async with rig(nodes=NODES) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        role = "/apis/rbac.authorization.k8s.io/v1"
+        rules = [{"apiGroups": [""], "resources": ["nodes", "pods", "configmaps"], "verbs": ["get", "list"]}]
+        await world.client.create(f"{role}/clusterroles", {"metadata": {"name": "looks-on"}, "rules": rules})
+        binding = {
+            "metadata": {"name": "looks-on"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks-on"},
+            "subjects": [{"kind": "ServiceAccount", "name": "guest", "namespace": "default"}],
+        }
+        await world.client.create(f"{role}/clusterrolebindings", binding)
+        try:
+            assert await get(await as_account(world, kubeconfig, "guest")) == 0
+            told = capsys.readouterr()
+            assert "resource claims are not read" in told.out + told.err
+        finally:
+            for kind in ("clusterrolebindings", "clusterroles"):
+                await world.client.delete(f"{role}/{kind}/looks-on")

@@ -193,6 +193,27 @@ def test_a_card_that_is_claimed_stays_so_while_its_node_is_read_anew_or_away():
     assert faults() == [Reason.CLAIMED, None]
 
 
+def test_cards_that_claims_close_are_counted():
+    world = World(node("n1", cards=2), node("n2", cards=2))
+
+    def counted():
+        return {name: count for name, count in world.ledger.claimed_cards().items() if count}
+
+    world.owner.uses.slices.put(devices("n1-0", "n1-1"))
+    assert counted() == {}
+    world.owner.uses.claims.put(claim())
+    assert counted() == {VGPU: 1}
+    # No slice tells which cards these are: it may be any.
+    world.owner.uses.slices.drop(devices("n1-0", "n1-1"))
+    assert counted() == {VGPU: 2}
+    world.owner.nodes.gone(NodeName("n1"))
+    assert counted() == {}
+    world.owner.nodes.changed(node("n1", cards=2, version="9"))
+    assert counted() == {VGPU: 2}
+    world.owner.uses.claims.drop(claim())
+    assert counted() == {}
+
+
 def test_a_part_of_a_card_is_its_parents():
     found = resource_slice_from_object(
         {
