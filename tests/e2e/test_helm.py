@@ -20,14 +20,15 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from sandbox.client import ApiClient
+from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo.processes import Processes
 from tests.support.servers import go_tools
 from tests.support.servers.balancer import balancer
+from tests.support.servers.cert_manager import cert_manager
 from tests.support.servers.deployed import deployed
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.helm import CHART
-from tests.support.servers.manifests import NAMESPACE, Runner
+from tests.support.servers.manifests import NAMESPACE, Runner, kubectl
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.restored import everything
 
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 REGISTERED = "volcano.sh/node-vgpu-register"
 CARDS = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+SECRETS = ("ca", "webhook-tls", "controller-tls")
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": CARDS}}]}}
 
 
@@ -168,7 +170,7 @@ async def trusted(helm, name):
 async def held(helm, namespace, name):
     """What the Secrets of certificates hold."""
     path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
-    return {part: (await helm.admin.get(f"{path}-{part}"))["data"] for part in ("ca", "webhook-tls", "controller-tls")}
+    return {part: (await helm.admin.get(f"{path}-{part}"))["data"] for part in SECRETS}
 
 
 async def made_anew(helm, namespace, name):
@@ -219,6 +221,45 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     left = await everything(helm.admin)
     assert {path for path in left if path not in before and "/events/" not in path} == set()
     await helm.admin.create("/api/v1/namespaces/default/pods", POD, {"dryRun": "All"})
+
+
+async def hold_what_cert_manager_made(helm, namespace, name):
+    """Wait until both pairs are by the authority that is there, and the API server trusts it."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(ApiStatusError, KeyError):
+                secrets = await held(helm, namespace, name)
+                authority = secrets["ca"]["tls.crt"]
+                by_it = {secrets[part]["ca.crt"] for part in SECRETS} == {authority}
+                bundles = [b64decode(bundle or "") for bundle in await trusted(helm, name)]
+                if by_it and all(b64decode(authority) in bundle for bundle in bundles):
+                    return
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_upgrade", [False, True], ids=["installed", "upgraded"])
+async def test_with_cert_manager_it_is_tested_and_leaves_nothing_but_the_secrets_of_that(helm, is_upgrade):
+    namespace, name = "elsewhere", "shares"
+    await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    await helm.admin.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    release = ("release", str(CHART), "-n", namespace, "--set", f"name={name},image.repository=host/cardshare")
+    async with cert_manager(helm.api), helm.hooks(namespace):
+        before = await everything(helm.admin)
+        if is_upgrade:
+            await helm("install", *release)
+        await helm("upgrade", "--install", *release, "--set", "certificates.issuer=cert-manager")
+        await hold_what_cert_manager_made(helm, namespace, name)
+        own = await make_ready(helm, namespace, name)
+        assert "Phase:          Succeeded" in await helm("test", "release", "-n", namespace)
+        for path in own:
+            await helm.admin.delete(path, grace_s=0)
+        await helm.admin.delete("/api/v1/nodes/n")
+        await helm("uninstall", "release", "-n", namespace)
+        left = {path for path in await everything(helm.admin) if path not in before and "/events/" not in path}
+        assert left == {f"/api/v1/namespaces/{namespace}/secrets/{name}-{part}" for part in SECRETS}
+        theirs, _ = await kubectl(helm.api, "get", "issuers,certificates", "-A", "-o", "name")
+        assert theirs == ""
 
 
 CLIENTS = 6

@@ -20,6 +20,7 @@ VALUES = {
     "default": {},
     "volcano-name": {"schedulerNames": ["cardshare", "volcano"], "trustNamespaces": ["kube-system", "volcano-system"]},
     "beside-volcano": {"otherSchedulers": VOLCANO, "trustNamespaces": ["kube-system", "volcano-system"]},
+    "cert-manager": {"certificates": {"issuer": "cert-manager"}},
 }
 
 
@@ -220,6 +221,30 @@ def test_at_its_removal_the_webhook_configurations_go_first_and_empty_ones_of_th
             assert policy == "before-hook-creation,hook-succeeded"
 
 
+def test_elsewhere_cert_manager_makes_what_is_mounted_and_trusted(render):
+    found = render(values={"name": "shares", "certificates": {"issuer": "cert-manager"}}, namespace="elsewhere")
+    secrets = {each["spec"]["secretName"]: each["spec"] for each in found if each["kind"] == "Certificate"}
+    for component in ("webhook", "controller"):
+        volumes = one(found, "Deployment", f"shares-{component}")["spec"]["template"]["spec"]["volumes"]
+        (mounted,) = [each["secret"]["secretName"] for each in volumes if "secret" in each]
+        assert secrets[mounted]["dnsNames"] == [f"shares-{component}.elsewhere.svc"]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        where = {"cert-manager.io/inject-ca-from": "elsewhere/shares-webhook-tls"}
+        assert one(found, kind, "shares")["metadata"]["annotations"] == where
+
+
+def test_an_issuer_of_the_operators_signs_both_pairs_and_there_is_no_other(render):
+    ours = {"name": "company", "kind": "ClusterIssuer"}
+    found = render(values={"certificates": {"issuer": "cert-manager", "issuerRef": ours}})
+    assert "Issuer" not in {each["kind"] for each in found}
+    certificates = [each for each in found if each["kind"] == "Certificate"]
+    assert {each["metadata"]["name"] for each in certificates} == {
+        "cardshare-webhook-tls",
+        "cardshare-controller-tls",
+    }
+    assert [each["spec"]["issuerRef"] for each in certificates] == [ours, ours]
+
+
 def test_without_another_scheduler_nobody_else_assigns_cards(render):
     found = render(values={"otherSchedulers": {"hami-scheduler": None}})
     for name in ("pods.cardshare.io", "bindings.cardshare.io"):
@@ -246,6 +271,9 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
         ({"name": "Not-A-Name"}, "name"),
         ({"accounts": {"trusted": ["a', 'b"]}}, "accounts"),
         ({"pluginNodeWrites": "deny"}, "pluginNodeWrites"),
+        ({"certificates": {"issuer": "somebody"}}, "issuer"),
+        ({"certificates": {"issuerRef": {"name": "company"}}}, "certificates"),
+        ({"certificates": {"issuer": "cert-manager", "issuerRef": {"kind": "Issuer"}}}, "issuerRef"),
     ],
 )
 def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):

@@ -28,7 +28,7 @@ _FILES: Final = (
 )
 _OBJECTS: Final = (
     r"\bcardshare-(callers|ca|certs-keeper|certs|controller-tls|controller-volcano|controller|explain|last-good"
-    r"|preview|settings|viewer|webhook-tls|webhook)\b"
+    r"|preview|selfsigned|settings|viewer|webhook-tls|webhook)\b"
 )
 _LABEL: Final = "    app.kubernetes.io/name: cardshare\n"
 _OTHERS: Final = """\
@@ -40,13 +40,25 @@ _OTHERS: Final = """\
 """
 
 
+# What there is of our own certificates, and who has to be trusted where they are cert-manager's.
+_OWN: Final = re.compile(r"^  name: cardshare-(certs|certs-keeper|ca|webhook-tls|controller-tls)$", re.MULTILINE)
+_REGISTRATION: Final = re.compile(r"^kind: (?:Mutating|Validating)WebhookConfiguration\nmetadata:\n", re.MULTILINE)
+_TRUST: Final = "  annotations:\n    cert-manager.io/inject-ca-from: cardshare-system/cardshare-webhook-tls\n"
+_ISSUER: Final = re.compile(r"(?<=  issuerRef:\n)(?:    .*\n)+")
+_ISSUER_REF: Final = "    {{- toYaml $.Values.certificates.issuerRef | nindent 4 }}\n"
+_IS_OWN: Final = 'eq $.Values.certificates.issuer "own"'
+_IS_CERT_MANAGERS: Final = 'eq $.Values.certificates.issuer "cert-manager"'
+_HAS_NO_ISSUER: Final = "not $.Values.certificates.issuerRef"
+
+
 def files() -> dict[str, str]:
-    """Every file of the chart that follows from the base, by its path there."""
+    """Every file of the chart that follows from the base and from the component for cert-manager, by its path there."""
     base = {name: (_DEPLOY / "base" / name).read_text(encoding="utf-8") for name in _FILES}
     found = {f"templates/{name}": template(text) for name, text in base.items()}
+    others = (_DEPLOY / "components/cert-manager/certificates.yaml").read_text(encoding="utf-8")
+    found["templates/certificates-cert-manager.yaml"] = _if(_IS_CERT_MANAGERS, _by_cert_manager(others))
     rights = template((_DEPLOY / "overlays/volcano-name/rights.yaml").read_text(encoding="utf-8"), labelled=False)
-    guard = '{{- if has "volcano" $.Values.schedulerNames }}\n'
-    found["templates/rights-volcano.yaml"] = f"{guard}{rights}{{{{- end }}}}\n"
+    found["templates/rights-volcano.yaml"] = _if('has "volcano" $.Values.schedulerNames', rights)
     policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
     (plugins,) = (each["expression"] for each in policy["variables"] if each["name"] == "pluginAccounts")
     return found | {"plugin-accounts.txt": "\n".join(re.findall("'(.*)'", plugins)) + "\n"}
@@ -56,10 +68,31 @@ def template(text: str, *, labelled: bool = True) -> str:
     """The template of one file; *labelled*: with the label that the base's kustomization gives every object."""
     assert "{{" not in text
     parts = text.split("\n---\n")
-    text = "\n---\n".join(map(_labelled, parts)) if labelled else text
+    text = "\n---\n".join(map(_guarded, map(_labelled, parts))) if labelled else text
     for replaced, by in _REPLACED:
         text = re.sub(replaced, by, text, flags=re.MULTILINE)
-    return text
+    return f"{text.rstrip()}\n"
+
+
+def _if(condition: str, text: str, otherwise: str = "") -> str:
+    """*text* where the condition holds, and else *otherwise*; whole lines."""
+    alternative = f"{{{{- else }}}}\n{otherwise}" if otherwise else ""
+    return f"{{{{- if {condition} }}}}\n{text}{alternative}{{{{- end }}}}\n"
+
+
+def _guarded(document: str) -> str:
+    """*document*: only where it is needed for certificates of our own; which cert-manager's injector finds else."""
+    if _OWN.search(document) and "cert-manager.io/" not in document:
+        return _if(_IS_OWN, f"{document.rstrip()}\n").rstrip()
+    return _REGISTRATION.sub(lambda found: found[0] + _if(_IS_CERT_MANAGERS, _TRUST), document)
+
+
+def _by_cert_manager(text: str) -> str:
+    """What cert-manager makes certificates by: an authority unless there is an Issuer, and pairs, two in the end."""
+    *authority, webhook, controller = template(text).rstrip().split("\n---\n")
+    pairs = "\n---\n".join((webhook, controller)) + "\n"
+    signed = _ISSUER.sub(lambda found: _if(_HAS_NO_ISSUER, found[0], _ISSUER_REF), pairs)
+    return _if(_HAS_NO_ISSUER, "\n---\n".join(authority) + "\n") + "---\n" + signed
 
 
 def _labelled(document: str) -> str:

@@ -1,7 +1,7 @@
-"""Finds or builds helm and promtool, each from a Go module of its own in `tests/tools/`.
+"""Finds or builds helm, promtool and cert-manager, each from a Go module of its own in `tests/tools/`.
 
-Who names one is obeyed (`CARDSHARE_HELM`, `CARDSHARE_PROMTOOL`, then the `PATH`). To build one takes minutes, so that
-it is done only when it is asked for, once, into the cache in which the API server is kept:
+Who names one is obeyed (`CARDSHARE_HELM`, `CARDSHARE_PROMTOOL`, `CARDSHARE_CERT_MANAGER`, then the `PATH`). To build
+one takes minutes, so that it is done only when it is asked for, once, into the cache in which the API server is kept:
 
     PYTHONPATH=. .venv/bin/python -m tests.support.servers.go_tools
 """
@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,12 +30,16 @@ class BuildFailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One program: what names it, the package that it is built from, and the variables that its build sets."""
+    """One program: what names it, the package that it is built from, and the variables that its build sets.
+
+    crds: module and folder of the kinds that it serves, which are laid into a folder `crds` beside it.
+    """
 
     name: str
     variable: str
     package: str
-    stamps: Mapping[str, str]
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    crds: tuple[str, str] | None = None
 
     @property
     def module(self) -> Path:
@@ -57,7 +61,13 @@ PROMTOOL: Final = Tool(
     name="promtool",
     variable="CARDSHARE_PROMTOOL",
     package="github.com/prometheus/prometheus/cmd/promtool",
-    stamps={},
+)
+# Its commands are modules of their own, which no proxy has: the main package is ours.
+CERT_MANAGER: Final = Tool(
+    name="cert-manager",
+    variable="CARDSHARE_CERT_MANAGER",
+    package=".",
+    crds=("github.com/cert-manager/cert-manager", "deploy/crds"),
 )
 
 
@@ -86,15 +96,11 @@ def build(tool: Tool, environ: Mapping[str, str]) -> Path:
     command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o", str(part)]
     env = {**environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     try:
-        subprocess.run(
-            [*command, tool.package],
-            cwd=tool.module,
-            env=env,
-            check=True,
-            timeout=_BUILD_WITHIN_S,
-            capture_output=True,
-            text=True,
-        )
+        _go([*command, tool.package], tool, env)
+        if tool.crds is not None:
+            module, folder = tool.crds
+            sources = _go(["go", "list", "-m", "-mod=readonly", "-f", "{{.Dir}}", module], tool, env)
+            shutil.copytree(Path(sources.strip()) / folder, path.with_name("crds"), dirs_exist_ok=True)
     except OSError as e:
         raise BuildFailedError(f"Go is not here; name {tool.name} with {tool.variable}") from e
     except subprocess.TimeoutExpired as e:
@@ -105,20 +111,27 @@ def build(tool: Tool, environ: Mapping[str, str]) -> Path:
     return path
 
 
+def _go(command: Sequence[str], tool: Tool, env: Mapping[str, str]) -> str:
+    """What the command says, run in the module of *tool*."""
+    return subprocess.run(
+        command, cwd=tool.module, env=env, check=True, timeout=_BUILD_WITHIN_S, capture_output=True, text=True
+    ).stdout
+
+
 def _cached(tool: Tool, environ: Mapping[str, str]) -> Path:
     own = environ.get("CARDSHARE_CACHE")
     shared = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((tool.module / name).read_bytes())
+    for source in sorted(tool.module.iterdir()):
+        digest.update(source.read_bytes())
     digest.update(repr((platform.system(), platform.machine(), sorted(tool.stamps.items()))).encode())
     return (Path(own) if own else shared / "cardshare") / tool.name / digest.hexdigest() / tool.name
 
 
 def main() -> int:
-    """Build both, and say where they are and how long it took."""
+    """Build all, and say where they are and how long it took."""
     code = 0
-    for tool in (HELM, PROMTOOL):
+    for tool in (HELM, PROMTOOL, CERT_MANAGER):
         begun_s = time.monotonic()
         try:
             path = build(tool, os.environ)

@@ -21,13 +21,19 @@ def overlay(name: str) -> list[Json]:
 
 
 def _built(folder: Path) -> list[Json]:
+    return _added(folder, [])
+
+
+def _added(folder: Path, found: list[Json]) -> list[Json]:
+    """*found*, which a component changes, and what the folder adds."""
     said = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-    unknown = said.keys() - {"apiVersion", "kind", "resources", "patches", "labels", "images"}
+    unknown = said.keys() - {"apiVersion", "kind", "resources", "components", "patches", "labels", "images"}
     assert not unknown, f"{folder}: {unknown} is not read here"
-    found: list[Json] = []
     for name in said["resources"]:
         path = folder / name
         found += _built(path.resolve()) if path.is_dir() else yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    for name in said.get("components", ()):
+        found = _added((folder / name).resolve(), found)
     for pairs in said.get("labels", ()):
         for document in found:
             document["metadata"].setdefault("labels", {}).update(pairs["pairs"])
@@ -49,11 +55,17 @@ def _patch(documents: list[Json], patch: Json, folder: Path) -> None:
     chosen = [
         one
         for one in documents
-        if one["kind"] == target["kind"] and re.fullmatch(target["name"], one["metadata"]["name"])
+        if re.fullmatch(target.get("kind", ".*"), one["kind"]) and re.fullmatch(target["name"], one["metadata"]["name"])
     ]
     assert chosen, f"{folder}: {target} names nothing"
     for document in chosen:
-        _operate(document, given)
+        if isinstance(given, list):
+            _operate(document, given)
+        elif given.get("$patch") == "delete":
+            documents.remove(document)
+        else:
+            assert given["metadata"].keys() == {"name", "annotations"}, "no other merge is read here"
+            document["metadata"].setdefault("annotations", {}).update(given["metadata"]["annotations"])
 
 
 def _key(document: Json) -> tuple[str, str]:

@@ -61,12 +61,25 @@ class Installed:
     certificates: str
 
 
+class OwnCertificates:
+    """Certificates as cardshare makes them, by its Job; others are made by what has the same two methods."""
+
+    def here(self, documents: Sequence[Json]) -> Sequence[Json]:
+        """*documents* as they are applied."""
+        return documents
+
+    async def made(self, runner: Runner, documents: Sequence[Json]) -> str:
+        """Wait until the certificates are there: what was said of them."""
+        return await runner.finish("certs", find(documents, "Job", "cardshare-certs"), CERTS_MORE)
+
+
 @asynccontextmanager
 async def installed_stage(
     api: RealApi,
     folder: Path,
     *,
     overlay: str = "volcano-name",
+    certificates: OwnCertificates | None = None,
     nodes: Sequence[Mapping[str, Any]] = NODES,
     players: Sequence[str] = (),
 ) -> AsyncIterator[Installed]:
@@ -76,6 +89,7 @@ async def installed_stage(
         api: the server.
         folder: for kubeconfigs and keys, which are not for keeping.
         overlay: of deploy/overlays; the examples speak of pods of Volcano's scheduler.
+        certificates: who makes them, cardshare unless it is said.
         nodes: what nodes there are, as in a node file.
         players: further flags of the players.
     """
@@ -86,9 +100,10 @@ async def installed_stage(
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
         records = await _play(processes, api, folder, nodes, players)
         reviews = free_port()
-        documents = reached_at(await built(api, overlay), reviews)
+        certificates = certificates or OwnCertificates()
+        documents = tuple(certificates.here(reached_at(await built(api, overlay), reviews)))
         applied, complaints = await kubectl(api, "apply", "-f", "-", text=text_of(documents))
-        certificates = await runner.finish("certs", find(documents, "Job", "cardshare-certs"), CERTS_MORE)
+        said = await certificates.made(runner, documents)
         product = await start_product(runner, documents, reviews)
         await make_person(admin)
         token = await api.token_for(PERSON, "default")
@@ -109,7 +124,7 @@ async def installed_stage(
             documents=documents,
             applied=applied,
             complaints=complaints,
-            certificates=certificates,
+            certificates=said,
         )
 
 

@@ -1,4 +1,4 @@
-"""Where helm and promtool come from."""
+"""Where helm, promtool and cert-manager come from."""
 
 import re
 
@@ -22,6 +22,13 @@ def test_without_go_it_says_what_to_name(tmp_path):
 def test_its_module_has_the_package_that_is_built(tool):
     assert f"tool {tool.package}\n" in (tool.module / "go.mod").read_text(encoding="utf-8")
     assert (tool.module / "go.sum").stat().st_size
+
+
+def test_cert_manager_is_the_module_by_a_main_package_of_ours():
+    assert go_tools.CERT_MANAGER.crds is not None
+    module, _ = go_tools.CERT_MANAGER.crds
+    assert f"\t{module} v" in (go_tools.CERT_MANAGER.module / "go.mod").read_text(encoding="utf-8")
+    assert f'"{module}/pkg/controller"' in (go_tools.CERT_MANAGER.module / "main.go").read_text(encoding="utf-8")
 
 
 def test_helm_renders_for_the_kubernetes_that_tests_run_on():
