@@ -158,7 +158,8 @@ def evenly(pod: Pod, constraints: Iterable[Spread]) -> Iterator[Evenly]:
     for one in constraints:
         more = [Requirement(key=k, operator="In", values=(pod.labels[k],)) for k in one.label_keys if k in pod.labels]
         selector = None if one.selector is None else tuple(dict.fromkeys((*one.selector, *more)))
-        who = Who(frozenset((pod.namespace,)), selector)
+        # An empty selector means nobody to kube-scheduler, in spread constraints alone (plugins/podtopologyspread).
+        who = Who(frozenset((pod.namespace,)), selector or None)
         yield Evenly(
             who=who,
             key=one.topology_key,

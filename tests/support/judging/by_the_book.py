@@ -142,11 +142,12 @@ class Cluster:
 
     @staticmethod
     def _counts(one: Object, pod: Object, other: Object) -> bool:
-        """Whether *other* is one of those that the constraint *one* of *pod* spreads."""
+        """Whether *other* is one of those that *one* of *pod* spreads, of whom an empty selector means none."""
         more = {name: labels(pod)[name] for name in one.get("matchLabelKeys", ()) if name in labels(pod)}
         same = other["metadata"]["namespace"] == pod["metadata"]["namespace"]
         alike = all(labels(other).get(k) == v for k, v in more.items())
-        return same and alike and meets(labels(other), one.get("labelSelector"))
+        asked = bool(more) or any((one.get("labelSelector") or {}).values())
+        return asked and same and alike and meets(labels(other), one.get("labelSelector"))
 
     def _domains(self, one: Object, asked: Sequence[Object], pod: Object) -> dict[str, int]:
         """The domains of the constraint *one*, which is one of *asked*, and how many of the pods each has."""

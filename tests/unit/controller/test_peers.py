@@ -117,6 +117,15 @@ def test_pods_are_spread_over_zones():
     assert world.placed()["p5"][0] == "a"
 
 
+def test_an_empty_selector_spreads_nobody():
+    world = World(*nodes("a1", "b1"))
+    world.adds(there("web", "a1", {"app": "web"}))
+    spread = PeerTerms(spread=(Spread(topology_key=ZONE, selector=()),))
+    # Of two in zone a and none in zone b a third would be too many.
+    world.adds(*[pod(f"p{number}", labels={"app": "web"}, peers=spread) for number in range(3)])
+    assert set(world.placed().values()) == {"a1"}
+
+
 @pytest.mark.parametrize(("members", "placed"), [(2, 2), (3, 0)])
 def test_members_of_a_gang_mind_those_that_are_placed_with_them(members, placed):
     world = World(*nodes("a1", "a2"))
