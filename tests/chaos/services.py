@@ -7,7 +7,7 @@ webhooks through a balancer, as through their Service.
 import asyncio
 import re
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -143,16 +143,19 @@ class Service:
             self._samples.setdefault(life, []).append(sample)
 
     def grown(self) -> list[tuple[Sample, Sample]]:
-        """Of each life that lasted, what it held when it was warm, and in the end."""
+        """Of each life that lasted, the most that it held when it was warm, and the least in the end.
+
+        What is under way then, calls and pods being handed over, comes and goes; what leaks stays.
+        """
         lasted = [some for some in self._samples.values() if len(some) >= _LASTED]
-        return [(_most(some[_COLD:_WARM]), _most(some[-_LAST:])) for some in lasted]
+        return [(_of(max, some[_COLD:_WARM]), _of(min, some[-_LAST:])) for some in lasted]
 
 
-def _most(samples: Sequence[Sample]) -> Sample:
+def _of(which: Callable[[Iterable[float]], float], samples: Sequence[Sample]) -> Sample:
     return Sample(
-        rss_mib=max(one.rss_mib for one in samples),
-        files=max(one.files for one in samples),
-        tasks=max(one.tasks for one in samples),
+        rss_mib=which(one.rss_mib for one in samples),
+        files=int(which(one.files for one in samples)),
+        tasks=int(which(one.tasks for one in samples)),
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -79,3 +79,34 @@ async def test_what_a_process_takes_until_it_is_ready_is_no_growth(tmp_path):
             task.cancel()
     ((warm, end),) = one.grown()
     assert (warm.tasks, end.tasks) == (44, 44)
+
+
+class Busy(Slow):
+    """One with much under way every now and then, and more and more of it if it leaks."""
+
+    leaks: ClassVar[int] = 0
+
+    async def get(self, path):
+        status, _ = await super().get(path)
+        now_s = asyncio.get_running_loop().time()
+        under_way = 40 if now_s > READY_AFTER_S + 60.0 and int(now_s / 2) % 3 else 0
+        return status, f"cardshare_tasks {44 + under_way + self.leaks * int(now_s)}.0\n"
+
+
+class Leaking(Busy):
+    """One that forgets a task a second."""
+
+    leaks = 1
+
+
+@pytest.mark.parametrize(("kind", "grows"), [(Busy, False), (Leaking, True)])
+@pytest.mark.looptime
+async def test_what_comes_and_goes_is_no_growth_and_what_stays_is(tmp_path, kind, grows):
+    one = service(tmp_path, None, kind=kind)
+    async with asyncio.TaskGroup() as tasks:
+        work = [tasks.create_task(one.keep()), tasks.create_task(one.measure())]
+        await asyncio.sleep(READY_AFTER_S + 120.0)
+        for task in work:
+            task.cancel()
+    ((warm, end),) = one.grown()
+    assert (end.tasks > warm.tasks + 32) is grows
