@@ -52,6 +52,7 @@ ONLY_HERE: Final[Mapping[str, str]] = {
     "test_kube_transport": _FAILS_ON_DEMAND,
     "test_kube_watches": _FAILS_ON_DEMAND,
     "test_listening": _NEVER_ASKS,
+    "test_offline_image": _NO_SERVER,
     "test_ports": _HOSTILE,
     "test_processes": _NO_SERVER,
     "test_promises": "e2e/test_double_is_honest puts the same promises to both servers",
