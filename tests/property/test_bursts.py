@@ -63,7 +63,8 @@ def test_nobody_waits_longer_than_the_bound_while_idle_nodes_are_there(memories,
     serves_s=st.sampled_from((0.1, 1.0, 3.0)),
 )
 def test_a_policy_that_does_not_pack_knows_no_such_bound(policy, memories, serves_s):
-    nodes = fleet(4)
+    # A card for each: spread over fewer, small ones may leave no card with room for a large one.
+    nodes = fleet(4, cards=10)
     pods = [pod(f"p{at:04d}", memory=memory) for at, memory in enumerate(memories)]
     paces = {one.name: serves_s for one in nodes}
     one, other = (play(nodes, pods, paces, policy=policy, turn_wait_max_s=bound_s) for bound_s in (2.0, 600.0))
