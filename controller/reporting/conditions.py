@@ -112,7 +112,8 @@ class Conditions:
         self._wall: Final = wall
         self._pace: Final = _Pace(clock)
         self._filled: Final = asyncio.Event()
-        # Pods that were told nothing yet, and others; those to look at again, and when.
+        # Pods that were told nothing yet, and others: each is in one of both at most, and in none while it is written.
+        # Those to look at again, and when.
         self._first: Final[dict[PodUid, None]] = {}
         self._again: Final[dict[PodUid, None]] = {}
         self._later: Final[dict[PodUid, float]] = {}
@@ -130,7 +131,11 @@ class Conditions:
             self._writing[uid] = True
         elif uid not in self._failures or uid not in self._later:  # what cannot be written keeps its distance
             entry = self._owner.life.get(uid)
-            (self._first if entry is not None and entry.told is None else self._again)[uid] = None
+            line, other = self._first, self._again
+            if entry is None or entry.told is not None:
+                line, other = other, line
+            other.pop(uid, None)
+            line[uid] = None
             self._filled.set()
 
     async def run(self) -> None:
@@ -146,15 +151,16 @@ class Conditions:
             if uid is None:
                 await self._wait()
                 continue
-            looked += 1
-            if looked % _SLICE == 0:
-                await asyncio.sleep(0)
+            # No await up to here: from the line a pod comes to those that are written, or is done with.
             if self._is_news(uid):
                 self._writing[uid] = False
                 await self._pace.turn()
                 await self._tell(uid)
                 if self._writing.pop(uid):
                     self.put(uid)
+            looked += 1
+            if looked % _SLICE == 0:
+                await asyncio.sleep(0)
 
     def _take(self) -> PodUid | None:
         now_s = self._clock()

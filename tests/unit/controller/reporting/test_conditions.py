@@ -1,14 +1,18 @@
 """How often conditions are written, and how rarely where they cannot be, or change again and again."""
 
+import asyncio
+
 import pytest
 import structlog
 
 from controller.grouping.groups import MIN_MEMBER
-from controller.reporting.conditions import FAILING_MAX_S, PER_S
+from controller.reporting.conditions import FAILING_MAX_S, PER_S, Conditions, Saying, Why
 from core.groups import GroupKind
+from core.model import PodUid
+from core.waiting import Cause, Wait
 from kube.errors import ApiForbiddenError
 from tests.support.servers.fake_calls import conflict
-from tests.support.worlds.telling import running
+from tests.support.worlds.telling import Rig, running
 from tests.support.worlds.world import node, pod
 
 pytestmark = pytest.mark.looptime
@@ -109,6 +113,55 @@ async def test_a_pod_that_changes_while_it_is_told_is_told_what_is_true_then():
         await rig.passes(20)
         assert "cordoned" in told_text(rig, "p")
         assert patches(rig) <= 4
+
+
+async def test_a_pod_that_is_told_something_while_it_stands_in_line_is_written_once_and_looked_at_again():
+    async with running() as rig:
+        rig.calls.delay_s = 10.0
+        # As many as are written at once: who comes next stands in line.
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(4)])
+        await rig.passes(2)
+        uid = rig.world.shows(pod("p", memory=5000)).uid
+        await rig.passes(2)
+        rig.world.owner.told(uid, "told with its Binding", None, "", "")
+        rig.world.owner.planner.unreported[uid] = None
+        await rig.passes(8)
+        written = [path for path, _ in rig.calls.of("patch") if "/p/" in path]
+        assert len(written) == 1
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(30)
+        assert "cordoned" in told_text(rig, "p")
+        assert len([path for path, _ in rig.calls.of("patch") if "/p/" in path]) == 2
+
+
+async def test_a_pod_that_is_put_in_line_while_it_is_looked_at_is_written_once():
+    rig = Rig(node("n1", memory=1000))
+    rig.calls.delay_s = 10.0
+    uid = rig.world.shows(pod("p", memory=5000)).uid
+    wait = Wait(Cause.UNSCHEDULABLE, "nothing is free")
+    conditions = Conditions(
+        rig.world.owner,
+        rig.calls,
+        rig.inbox,
+        rig.recorder,
+        rig.metrics,
+        what=lambda _: Saying(wait, Why(wait)),
+        clock=rig.now_s,
+        wall=rig.now_s,
+    )
+    rig.world.owner.told(uid, "something else", None, "", "")
+    # So many that others have their turn when it is this pod's.
+    for i in range(255):
+        conditions.put(PodUid(f"gone-{i}"))
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(conditions.run())
+        for _ in range(20):
+            conditions.put(uid)
+            await asyncio.sleep(0)
+        assert patches(rig) == 1
+        await rig.passes(15)
+        assert told_text(rig, "p").endswith("nothing is free")
+        writing.cancel()
 
 
 async def test_a_pod_that_goes_while_it_is_to_be_told_is_told_nothing_more():
