@@ -5,6 +5,7 @@ Which webhooks are called for what, and in which order, is `admission`'s.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import ssl
@@ -22,6 +23,8 @@ Json = dict[str, Any]
 # An annotation of a Service that tells where it is served from, since no proxy routes cluster addresses here.
 ADDRESS_ANNOTATION: Final = "sandbox.cardshare.io/address"
 _MAX_ANSWER_BYTES: Final = 16 * 2**20
+# What is answered 429 or 5xx with Retry-After is sent so often again (client-go, rest/with_retry.go).
+_RETRIES: Final = 10
 _DECODER: Final = msgspec.json.Decoder()
 
 
@@ -80,33 +83,45 @@ class Caller:
         Raises:
             CallError: no connection, too slow, or an answer that is none.
         """
-        if self._opened is None:
-            raise RuntimeError("the caller of webhooks was not opened")
         timeout_s = int(webhook.get("timeoutSeconds") or 10)
         config = webhook["clientConfig"]
         target = self._target(config)
         context = self._context(str(config.get("caBundle") or ""))
+        url, text = f"{target.url}?timeout={timeout_s}s", msgspec.json.encode(review)
         try:
+            async with asyncio.timeout(timeout_s):
+                status, body = await self._answered(url, text, ssl=context, server_hostname=target.server_name)
+        except TimeoutError as e:
+            raise CallError(f'Post "{url}": context deadline exceeded') from e
+        except (aiohttp.ClientError, OSError) as e:
+            raise CallError(f'Post "{url}": {e}') from e
+        if status != 200:
+            raise CallError(f"the server rejected our request for an unknown reason: {status}")
+        return _read(body, review["request"]["uid"])
+
+    async def _answered(self, url: str, text: bytes, **tls: Any) -> tuple[int, bytes]:
+        """The status and body of the answer, after all waits that the webhook asks for."""
+        if self._opened is None:
+            raise RuntimeError("the caller of webhooks was not opened")
+        tries = 0
+        while True:
             async with self._opened.post(
-                f"{target.url}?timeout={timeout_s}s",
-                data=sendable(msgspec.json.encode(review)),
+                url,
+                data=sendable(text),
                 headers={"Content-Type": "application/json"},
-                ssl=context,
-                server_hostname=target.server_name,
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                timeout=aiohttp.ClientTimeout(total=None),
                 allow_redirects=False,
+                **tls,
             ) as response:
                 body = await response.content.read(_MAX_ANSWER_BYTES)
                 while not response.content.at_eof() and len(body) < _MAX_ANSWER_BYTES:
                     body += await response.content.read(_MAX_ANSWER_BYTES)
-                status = response.status
-        except TimeoutError as e:
-            raise CallError(f'Post "{target.url}?timeout={timeout_s}s": context deadline exceeded') from e
-        except (aiohttp.ClientError, OSError) as e:
-            raise CallError(f'Post "{target.url}?timeout={timeout_s}s": {e}') from e
-        if status != 200:
-            raise CallError(f"the server rejected our request for an unknown reason: {status}")
-        return _read(body, review["request"]["uid"])
+            wait_s = response.headers.get("Retry-After", "")
+            waits = (response.status == 429 or response.status >= 500) and wait_s.isascii() and wait_s.isdecimal()
+            if not waits or tries == _RETRIES:
+                return response.status, body
+            tries += 1
+            await asyncio.sleep(int(wait_s))
 
     def _target(self, config: Mapping[str, Any]) -> Target:
         if config.get("url"):

@@ -1,5 +1,6 @@
 """Promises of admission webhooks: what they see, and what becomes of their answers."""
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -91,6 +92,46 @@ async def answers_of_webhooks_are_taken_as_measured(world: World) -> Rows:
                     denied = answer.message if "denied the request" in answer.message else ""
                     patched = answer.status < 400 and "patched" in answer.body["metadata"]["labels"]
                     rows.append([act, policy, answer.status, answer.body.get("reason"), failed, denied, patched])
+    return rows
+
+
+def _refused_first(times: int, status: int, **headers: str) -> Respond:
+    """Answers *times* with *status* and *headers*, then as it should."""
+    left = [times]
+
+    def respond(review: Json) -> Json | web.Response:
+        left[0] -= 1
+        return web.Response(status=status, headers=headers) if left[0] >= 0 else answer_of(review)
+
+    return respond
+
+
+@promise
+async def a_call_that_is_answered_with_a_time_to_wait_is_sent_again(world: World) -> Rows:
+    rows: Rows = []
+    again = {"Retry-After": "0"}
+    acts: Mapping[str, Respond] = {
+        "429": _refused_first(1, 429, **again),
+        "503": _refused_first(1, 503, **again),
+        "408": _refused_first(1, 408, **again),
+        "no-time": _refused_first(1, 429),
+        "a-date": _refused_first(1, 429, **{"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+        "10-times": _refused_first(10, 429, **again),
+        "11-times": _refused_first(11, 429, **again),
+        "in-time": _refused_first(1, 429, **{"Retry-After": "1"}),
+        "too-late": _refused_first(1, 429, **{"Retry-After": "9"}),
+    }
+    async with serving(world, acts) as hook:
+        entries = [
+            hook.entry(act, act, world, objectSelector={"matchLabels": {ACT: act}}, timeoutSeconds=3) for act in acts
+        ]
+        async with registered(world, hook, entries):
+            for act in acts:
+                began_s = asyncio.get_running_loop().time()
+                answer = await world.rest.post(f"{world.pods}?dryRun=All", pod("p", labels={ACT: act}))
+                took_s = asyncio.get_running_loop().time() - began_s
+                asked = sum(seen == act for seen, _, _ in hook.reviews)
+                rows.append([act, answer.status, answer.body.get("reason"), asked, 0.9 < took_s < 2.5])
     return rows
 
 
