@@ -27,6 +27,15 @@ _HEAD_S: Final = 10.0
 _LINGER_S: Final = 5.0
 _BRIEFLY_S: Final = 0.2
 _WRITE_S: Final = 30.0
+# Said on a connection before it is ended, for a call may be on its way, and HTTP/1.1 has no way to warn a client.
+# client-go, by which the API server calls webhooks, takes it for the answer to that call, and sends the call again,
+# with its body, on another connection (k8s.io/client-go/rest/with_retry.go). Without it the call fails with EOF, for
+# Go's client repeats no POST (net/http, `shouldRetryRequest`). Where no call is on its way, it closes the connection.
+_ASK_AGAIN: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
+# For so long such a call is taken in, so that it meets no reset before the answer arrives.
+_FAREWELL_S: Final = 1.0
 _HEAD_END: Final = b"\r\n\r\n"
 _CLOSE: Final = b"\r\nconnection: close" + _HEAD_END
 _DIRECT: Final = ("GET", "POST")
@@ -41,6 +50,7 @@ class Place(Protocol):
     config: Config
     state: ServerState
     draining: bool
+    asks_again: bool
     max_body_bytes: int
 
     def head(self, reply: Reply) -> bytes:
@@ -302,7 +312,7 @@ class Guarded(HttpToolsProtocol):
             )
         self._linger()
 
-    def _linger(self) -> None:
+    def _linger(self, seconds: float = _LINGER_S) -> None:
         """End the connection so that the answer arrives: who is still sending would meet a reset before it."""
         self._give_up()
         if self._saw_eof:
@@ -311,7 +321,7 @@ class Guarded(HttpToolsProtocol):
         if self._out.lingers:
             self._out.inner.write_eof()
         self.flow.resume_reading()
-        self._timer = self.loop.call_later(_LINGER_S, self.end)
+        self._timer = self.loop.call_later(seconds, self.end)
 
     def _give_up(self) -> None:
         """Take nothing more."""
@@ -332,11 +342,44 @@ class Guarded(HttpToolsProtocol):
             return
         if not self.has_begun:
             if age_s > keepalive_s:
-                self.end()
+                self._part()
         elif self.flow.write_paused and age_s > _WRITE_S:
             self.abort()
         elif age_s > _HEAD_S and not self._is_in_body and not self._is_answering:
             self._refuse(408, "the call did not arrive in time")
+
+    def retire(self) -> None:
+        """Answer the call that is under way, if there is one, and end."""
+        if self.transport is None:
+            self.abort()
+        elif self._is_answering or self._is_in_body:
+            self.cycle.keep_alive = False
+        else:
+            self._part()
+
+    def _part(self) -> None:
+        """End, with no call under way; who may be sending one is told to send it again."""
+        if self._place.asks_again and not self._is_over and not self._out.is_closing():
+            self._out.inner.write(_ASK_AGAIN)
+            self._linger(_FAREWELL_S)
+        else:
+            self.end()
+
+    def give_way(self) -> None:
+        """End as soon as may be, whatever is under way; who called, or may be calling, is told to call again."""
+        if self.transport is None or not self._place.asks_again or self._is_over or self._out.is_closing():
+            self.abort()
+            return
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self._out.inner.write(_ASK_AGAIN)
+        if cycle is not None:
+            # Nothing else is answered.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._give_up()
+        # A loop writes what it was given before it comes to this.
+        self.loop.call_soon(self.abort)
 
     def end(self) -> None:
         """Close after what was written."""

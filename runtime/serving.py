@@ -61,6 +61,7 @@ class HttpListener:
         deadline_s: Callable[[bytes], float] = lambda query: BODY_S,
         why_not: Callable[[Mapping[str, Any]], str] = lambda certificate: "",
         keepalive_s: float = KEEPALIVE_S,
+        asks_again: bool = False,
     ) -> None:
         """Prepare.
 
@@ -73,6 +74,9 @@ class HttpListener:
             deadline_s: how long a body may take to arrive, by the call's query.
             why_not: why the owner of a TLS certificate may not call, or "".
             keepalive_s: how long a connection may idle.
+            asks_again: whether callers send a call again that is answered 429, and none of which the connection ends
+                without an answer. They get that answer on each idle connection before it is ended, for a call may be on
+                its way. Not for probes and scrapes: their clients repeat a GET after an end, and not after 429.
         """
         self.name = name
         self.connections: OrderedDict[Guarded, None] = OrderedDict()
@@ -80,6 +84,7 @@ class HttpListener:
         self.failed_handshakes = 0
         self.refused: Counter[int] = Counter()
         self.draining = False
+        self.asks_again = asks_again
         self.max_body_bytes = max_body_bytes
         self.deadline_s = deadline_s
         self.why_not = why_not
@@ -147,12 +152,7 @@ class HttpListener:
             self._socket.close()
             self._socket = None
         for one in tuple(self.connections):
-            if one.transport is None:
-                one.abort()
-            elif one.has_begun:
-                one.shutdown()
-            else:
-                one.end()
+            one.retire()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while self.connections:
@@ -191,7 +191,7 @@ class HttpListener:
             one = next((one for one in self.connections if not one.has_begun), None) or next(iter(self.connections))
             self.dropped_connections += 1
             self.lost(one)
-            one.abort()
+            one.give_way()
 
     async def _serve(self, one: Guarded, found: socket.socket) -> None:
         try:

@@ -90,6 +90,7 @@ class Webhook:
             max_connections=_connections(options.max_connections),
             deadline_s=body_deadline_s,
             why_not=names.why_not,
+            asks_again=True,
         )
         self._metrics.registry.register(ServingFigures((self._plain, self._reviews)))
 

@@ -3,11 +3,12 @@
 import asyncio
 import base64
 import os
+import signal
 
 import pytest
 
 from tests.support.servers.balancer import balancer
-from tests.support.servers.creating import creating
+from tests.support.servers.creating import creating, pod
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.rest import JSON_PATCH, Rest
 from tests.support.servers.rollout import Rollout
@@ -70,4 +71,34 @@ async def test_no_create_is_lost_in_a_rolling_restart_and_a_change_of_authority(
         assert creates.lost == []
         assert len(creates.made) >= CREATES
         assert codes == [0] * 4
+        assert front.refused == 0
+
+
+async def test_a_create_whose_call_is_on_its_way_to_a_webhook_that_ends_is_made_by_another(
+    realapi: RealApi, admin: Rest, namespace: str, tmp_path
+):
+    pods, name = f"/api/v1/namespaces/{namespace}/pods", f"{CONFIGURATIONS}/rollout-{namespace}"
+    async with balancer() as front:
+        rollout = Rollout(realapi.children, tmp_path, front)
+        old = await rollout.start_one()
+        await admin.made(CONFIGURATIONS, configuration(namespace, front.port, rollout.authority.cert_pem))
+        try:
+            await asyncio.sleep(SETTLE_S)
+            # The API server keeps the connection of this call for the next.
+            assert (await admin.post(pods, pod("before"))).status == 201
+            new = await rollout.start_one()
+            front.hold_back()
+            creating = asyncio.create_task(admin.post(pods, pod("after")), name="create")
+            async with asyncio.timeout(5):
+                while not front.held_back:  # noqa: ASYNC110 (nobody tells of it)
+                    await asyncio.sleep(0.01)
+            os.kill(old.child.pid, signal.SIGTERM)
+            created = await creating
+            front.let_go()
+            codes = [await asyncio.to_thread(realapi.children.stop, one.child, 20.0) for one in (old, new)]
+        finally:
+            await admin.delete(name)
+        assert (created.status, created.message) == (201, "")
+        assert "volcano.sh/vgpu-number" in created.body["spec"]["containers"][0]["resources"]["limits"]
+        assert codes == [0, 0]
         assert front.refused == 0

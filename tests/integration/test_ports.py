@@ -259,6 +259,28 @@ async def test_with_one_connection_more_the_one_that_is_idle_longest_goes(serve)
         assert (await answer(first[0]))[0] == 200, "who was used last stays"
 
 
+async def test_who_makes_room_is_told_to_ask_again_where_calls_may_be_on_their_way(serve):
+    served = await serve(asks_again=True)
+    served.echo.go_on.clear()
+    async with contextlib.AsyncExitStack() as stack:
+        idle = await stack.enter_async_context(served.connection())
+        busy = [await stack.enter_async_context(served.connection()) for _ in range(7)]
+        await until(lambda: len(served.port.connections) == 8)
+        for at, (_, writer) in enumerate(busy):
+            writer.write(call(b"x" * 100))
+            await until(lambda at=at: served.echo.begun == at + 1)
+        busy.append(await stack.enter_async_context(served.connection()))
+        await is_told_to_ask_again(idle[0])
+        busy[-1][1].write(call())
+        await until(lambda: served.echo.begun == 8)
+        # All have a call under way, which is not answered otherwise either.
+        await stack.enter_async_context(served.connection())
+        await is_told_to_ask_again(busy[0][0])
+        assert served.port.dropped_connections == 2
+        served.echo.go_on.set()
+        assert [(await answer(reader))[0] for reader, _ in busy[1:]] == [200] * 7
+
+
 async def test_silent_ones_do_not_keep_others_out(serve):
     served = await serve()
     silent = [await asyncio.open_connection("127.0.0.1", served.address.port) for _ in range(30)]
@@ -270,6 +292,16 @@ async def test_silent_ones_do_not_keep_others_out(serve):
     finally:
         for _, writer in silent:
             writer.close()
+
+
+async def test_who_idles_too_long_is_told_to_ask_again_where_calls_may_be_on_their_way(serve):
+    served = await serve(keepalive_s=1.0, asks_again=True)
+    async with served.connection() as (silent, _), served.connection() as (reader, writer):
+        writer.write(call())
+        assert (await answer(reader))[0] == 200
+        for one in (silent, reader):
+            await is_told_to_ask_again(one)
+    await until(lambda: len(served.port.connections) == 0)
 
 
 async def test_idle_connections_are_ended_in_time_whether_they_ever_asked_or_not(serve):
@@ -333,6 +365,75 @@ async def test_a_stop_waits_for_the_call_that_is_under_way(serve):
         assert await answer(reader) == (200, b"3\n")
         assert await reader.read() == b""
         writer.close()
+        await stopping
+
+
+async def is_told_to_ask_again(reader):
+    """Reads the answer on which client-go sends a call again, and that nothing follows it."""
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode().lower().split("\r\n")
+    assert head[0] == "http/1.1 429 too many requests"
+    assert set(head[1:-2]) == {"retry-after: 1", "content-length: 0", "connection: close"}
+    with contextlib.suppress(OSError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", call(b"abc"), b"\r\n", b"POST / HT", call(b"abc") + b"POST / HTTP/1.1\r\nHost: x\r\n"],
+    ids=["nothing", "a call", "a blank line", "half a head", "a call and half a head"],
+)
+async def test_a_stop_tells_whose_call_may_be_on_its_way_to_ask_again(serve, sent):
+    served = await serve(asks_again=True)
+    async with served.connection() as (reader, writer):
+        writer.write(sent)
+        if sent.startswith(call(b"abc")):
+            assert await answer(reader) == (200, b"3\n")
+        if not sent.endswith(b"abc"):
+            await until(lambda: served.port.busy == bool(sent))
+        await until(lambda: len(served.port.connections) == 1)
+        stopping = asyncio.create_task(served.port.stop(10.0), name="stop")
+        await is_told_to_ask_again(reader)
+        writer.close()
+        await stopping
+    assert served.port.refused == {}
+
+
+async def test_a_call_that_comes_while_its_connection_ends_meets_no_reset_before_it_is_told_to_ask_again(serve):
+    served = await serve(asks_again=True)
+    async with served.connection() as (reader, writer):
+        writer.write(call(b"abc"))
+        assert await answer(reader) == (200, b"3\n")
+        stopping = asyncio.create_task(served.port.stop(10.0), name="stop")
+        await asyncio.sleep(0.05)
+        writer.write(call(length=10**6))
+        for _ in range(10):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        await is_told_to_ask_again(reader)
+        writer.close()
+        await stopping
+    assert served.echo.begun == 1
+
+
+async def test_a_stop_answers_the_calls_that_are_under_way_and_those_alone(serve):
+    served = await serve(asks_again=True)
+    served.echo.go_on.clear()
+    async with served.connection() as answered, served.connection() as half, served.connection() as idle:
+        answered[1].write(call(b"abc"))
+        half[1].write(call(length=3) + b"a")
+        await until(lambda: served.port.busy == 2)
+        stopping = asyncio.create_task(served.port.stop(10.0), name="stop")
+        await is_told_to_ask_again(idle[0])
+        served.echo.go_on.set()
+        half[1].write(b"bc")
+        for reader, writer in (answered, half):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"connection: close" in head
+            assert await reader.read() == b"3\n"
+            writer.close()
+        idle[1].close()
         await stopping
 
 

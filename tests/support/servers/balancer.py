@@ -21,16 +21,22 @@ class Backend:
 
 
 class Balancer:
-    """Passes bytes on; a connection that stands stays with its backend until one of both ends it."""
+    """Passes bytes on; a connection that stands stays with its backend until one of both ends it.
+
+    held_back: pieces that clients sent since `hold_back`, on connections that stood then.
+    """
 
     def __init__(self) -> None:
         self.port = 0
         self.connections = 0
         self.refused = 0
+        self.held_back = 0
         self._backends: list[Backend] = []
         self._ready: list[Backend] = []
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        # Of each connection that stands: set while what its client sends is passed on.
+        self._gates: set[asyncio.Event] = set()
 
     def add(self, backend: Backend) -> None:
         """Probe *backend* from now on."""
@@ -45,6 +51,16 @@ class Balancer:
     def is_ready(self, backend: Backend) -> bool:
         """Whether new connections go there."""
         return backend in self._ready
+
+    def hold_back(self) -> None:
+        """Have what clients send on the connections that stand be on its way until `let_go`."""
+        for gate in self._gates:
+            gate.clear()
+
+    def let_go(self) -> None:
+        """Pass on what was held back, and what comes."""
+        for gate in self._gates:
+            gate.set()
 
     async def probe(self) -> None:
         """Ask all of them again and again."""
@@ -64,6 +80,9 @@ class Balancer:
         assert task is not None
         self._tasks.add(task)
         writers = [writer]
+        gate = asyncio.Event()
+        gate.set()
+        self._gates.add(gate)
         try:
             if not self._ready:
                 self.refused += 1
@@ -73,16 +92,23 @@ class Balancer:
             theirs = await asyncio.open_connection("127.0.0.1", backend.port)
             writers.append(theirs[1])
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pass_on(reader, theirs[1]))
-                tasks.create_task(_pass_on(theirs[0], writer))
+                tasks.create_task(_pass_on(self._through(gate, reader), theirs[1]))
+                tasks.create_task(_pass_on(_pieces(theirs[0]), writer))
         except OSError:
             self.refused += 1
         except asyncio.CancelledError:
             return  # only `end` cancels it; the streams would call that a fault
         finally:
             self._tasks.discard(task)
+            self._gates.discard(gate)
             for one in writers:
                 one.close()
+
+    async def _through(self, gate: asyncio.Event, source: asyncio.StreamReader) -> AsyncIterator[bytes]:
+        async for piece in _pieces(source):
+            self.held_back += not gate.is_set()
+            await gate.wait()
+            yield piece
 
     async def end(self) -> None:
         """End the connections that stand."""
@@ -91,9 +117,14 @@ class Balancer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+async def _pieces(source: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while piece := await source.read(_PIECE):
+        yield piece
+
+
+async def _pass_on(pieces: AsyncIterator[bytes], to: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while piece := await source.read(_PIECE):
+        async for piece in pieces:
             to.write(piece)
             await to.drain()
     to.close()

@@ -37,7 +37,7 @@ class Creating:
         """Create one after the other until all is over."""
         while not self._over.is_set():
             number = next(self._numbers)
-            async with session.post(pods, json=_pod(number)) as answer:
+            async with session.post(pods, json=pod(f"p-{number}", number)) as answer:
                 body = await answer.json()
             if (
                 answer.status == 201
@@ -53,10 +53,10 @@ class Creating:
         self._over.set()
 
 
-def _pod(number: int) -> dict[str, object]:
+def pod(name: str, number: int = 0) -> dict[str, object]:
     limits = {"volcano.sh/vgpu-memory": str(1000 + number)}
     container = {"name": "main", "image": "example.test/none", "resources": {"limits": limits}}
-    return {"metadata": {"name": f"p-{number}"}, "spec": {"containers": [container]}}
+    return {"metadata": {"name": name}, "spec": {"containers": [container]}}
 
 
 @asynccontextmanager

@@ -303,6 +303,8 @@ PLAYED: Final[Mapping[int, tuple[str, ...]]] = {
     71: (
         "integration/test_webhook_rollout::no_call_is_lost_in_a_rolling_restart_and_a_change_of_authority",
         "e2e/test_rollout::no_create_is_lost_in_a_rolling_restart_and_a_change_of_authority",
+        "e2e/test_rollout::a_create_whose_call_is_on_its_way_to_a_webhook_that_ends_is_made_by_another",
+        f"{_PORTS}::a_stop_tells_whose_call_may_be_on_its_way_to_ask_again",
     ),
     72: (
         "integration/test_webhook_away::pods_without_cards_are_created_and_those_with_cards_are_not",
