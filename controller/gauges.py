@@ -20,8 +20,8 @@ def fill(process: Process) -> None:
     metrics.stray_pods.set(len(owner.ledger.stray_pods()))
     metrics.tasks.set(len(asyncio.all_tasks()))
     remembered = planner.search.candidates.remembered
-    metrics.index_bytes.set(remembered.index_bytes)
-    metrics.verdicts.set(remembered.verdicts)
+    metrics.vector_bytes.set(remembered.size_bytes)
+    metrics.shapes.set(remembered.shapes)
     packing.show(metrics, planner.search.learning)
     metrics.leading.set(process.leads)
     metrics.name_given_up.set(bool(process.given_up))

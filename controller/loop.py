@@ -18,7 +18,7 @@ _log: Final = structlog.get_logger()
 
 # The loop is given back after this long, so that watches and answers are read meanwhile.
 _SLICE_S: Final = 0.01
-# How often a standby brings its indices up to date, and how soon a leader looks again that may not decide now.
+# How often a standby reads the nodes that changed, and how soon a leader looks again that may not decide now.
 _KEEP_UP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.1
 _NEVER: Final = float("inf")

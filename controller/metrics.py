@@ -38,11 +38,12 @@ class Metrics:
             "loop_lag_seconds", "By how much the event loop was late.", (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
         )
         self.loop_lag_max_s: Final = self._gauge("loop_lag_max_seconds", "The longest the event loop was ever late.")
-        self.index_bytes: Final = self._gauge(
-            "index_bytes", "Memory of the indices by which the best node is found, about; 384 MiB at most."
+        self.vector_bytes: Final = self._gauge(
+            "vector_bytes",
+            "Memory of what is kept of all nodes to find the best one; 384 MiB at most, if columns alone take less.",
         )
-        self.verdicts: Final = self._gauge(
-            "verdicts", "What is remembered of shapes on nodes; beyond a million the shapes asked for longest ago go."
+        self.shapes: Final = self._gauge(
+            "shapes", "Shapes of pods of which it is known how good each node is; 4,096 at most."
         )
         self.packing_pods: Final = self._gauge(
             "packing_pods", "Pods that had asked when the tables of policy pack were last made; 0 under other policies."

@@ -8,6 +8,7 @@ levels, which change far more seldom. Of images that no pod has asked for no mor
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from core.change_log import ChangeLog
 from core.counts import add
 from core.model import Image, NodeName, Pod
 
@@ -47,6 +48,7 @@ class Liking:
     Attributes:
         names: the images, each once.
         dirty: the nodes on which one of them came or went.
+        log: the nodes that may have come to another level.
         matters: whether there are nodes of different levels.
         top: the highest level that a node has.
     """
@@ -55,10 +57,9 @@ class Liking:
         "_counts",
         "_held",
         "_levels",
-        "_log",
-        "_start",
         "_total",
         "dirty",
+        "log",
         "matters",
         "names",
         "top",
@@ -76,8 +77,7 @@ class Liking:
         self._counts: Final[dict[int, int]] = {}
         self._levels: dict[int, int] = {}
         self._total = 0
-        self._log: list[NodeName] = []
-        self._start = 0
+        self.log: Final = ChangeLog(_LOG_MAX)
 
     def level(self, name: NodeName) -> int:
         """How much better node *name* is; no more than the order of levels means anything."""
@@ -92,15 +92,6 @@ class Liking:
         """How many nodes stand in it."""
         return len(self._held)
 
-    @property
-    def cursor(self) -> int:
-        """The position behind the last change."""
-        return self._start + len(self._log)
-
-    def changes_since(self, cursor: int) -> list[NodeName] | None:
-        """The nodes that may have come to another level since *cursor*; None if that is too long ago, or all may."""
-        return None if cursor < self._start else self._log[cursor - self._start :]
-
     def refresh(self, holders: dict[str, _Holders], total: int) -> None:
         """Take in what changed: who has the images, of *total* nodes."""
         if not self.dirty and self._total == total:
@@ -109,10 +100,11 @@ class Liking:
         for name in dirty:
             self._take(name, holders)
         levels = self._ranked(holders)
-        if levels != self._levels or len(self._log) > _LOG_MAX:
-            self._start, self._log, self._levels = self.cursor + 1, [], levels
+        if levels == self._levels:
+            self.log.extend(dirty)
         else:
-            self._log += dirty
+            self._levels = levels
+            self.log.forget()
         without = total > len(self._held)
         there = {level for held, level in levels.items() if held or without}
         self.matters, self.top = len(there) > 1, max(there, default=0)

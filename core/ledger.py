@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from core import nodefit
 from core.catalog import Catalog
+from core.change_log import ChangeLog
 from core.claimed import closed_by_claims
 from core.errors import InvariantError, NodeInvariantError
 from core.holding import Holding, Reader, asked_resources, asks_the_same
@@ -27,7 +28,7 @@ from core.tables import Tables
 from core.topology.counting import Topology
 from core.topology.peers import Seat
 
-# A log longer than this is cut in half; a reader that is behind the cut reads everything anew.
+# How many changes of nodes are remembered for readers.
 _LOG_MAX: Final = 1 << 17
 # How many nodes are judged anew between two pauses of `Ledger.configure`.
 _SLICE: Final = 8
@@ -130,8 +131,7 @@ class Ledger:
         self._stray: dict[NodeName, dict[PodUid, Holding]] = {}
         # Pods on no node yet that count where another scheduler has made room for them.
         self.nominated: Final[set[PodUid]] = set()
-        self._log: list[NodeName] = []
-        self._log_start = 0
+        self._log = ChangeLog(_LOG_MAX)
         # The nodes that may take now what they refused before; a promise does not count. The reader takes them out.
         self.opened: Final[dict[NodeName, None]] = {}
         # Cards that take nothing new although they are well.
@@ -177,13 +177,11 @@ class Ledger:
     @property
     def cursor(self) -> int:
         """The position behind the last change."""
-        return self._log_start + len(self._log)
+        return self._log.cursor
 
     def changes_since(self, cursor: int) -> list[NodeName] | None:
         """The nodes changed since *cursor*, oldest first, repeats included; None if that is too long ago."""
-        if cursor < self._log_start:
-            return None
-        return self._log[cursor - self._log_start :]
+        return self._log.since(cursor)
 
     def node_of(self, pod: PodUid) -> NodeName | None:
         """The node on which *pod* holds something, reserved or bound."""
@@ -562,7 +560,7 @@ class Ledger:
         del self._entries[name]
         if holders:
             self._stray[name] = holders
-        self._changed(name)
+        self._log.add(name)
         return True
 
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
@@ -676,14 +674,7 @@ class Ledger:
         self.states[name] = state
         if opens:
             self.opened[name] = None
-        self._changed(name)
-
-    def _changed(self, name: NodeName) -> None:
-        self._log.append(name)
-        if len(self._log) > _LOG_MAX:
-            cut = len(self._log) // 2
-            del self._log[:cut]
-            self._log_start += cut
+        self._log.add(name)
 
 
 def _set(known: dict[PodUid, _T], uid: PodUid, value: _T | None) -> None:

@@ -22,7 +22,7 @@ from core.placing.shape import Found, Shape, takes
 from core.settings import Settings
 from core.tables import Tables
 
-# What the API server's admission gives to every pod that does not tolerate it by itself; indices are apart by what
+# What the API server's admission gives to every pod that does not tolerate it by itself; masks are apart by what
 # pods tolerate. Source: Kubernetes documentation, admission controllers, DefaultTolerationSeconds.
 _PLAIN: Final = NodeConstraints(
     tolerations=tuple(
@@ -103,7 +103,7 @@ class Search:
         self._prepared.difference_update(shapes)
 
     def prime(self) -> Iterator[None]:
-        """Have the indices of pods without constraints of their own made, before the first of these pods.
+        """Read the cluster for pods without constraints of their own, before the first of these pods.
 
         Where the cluster is not listed yet, they are kept up change by change (`keep_up`).
         """
@@ -125,7 +125,7 @@ class Search:
                 self.best(shape)
 
     def keep_up(self) -> None:
-        """Bring the indices up to date while little has changed."""
+        """Bring what is kept of nodes up to date while little has changed."""
         for shape in self._primed:
             if not self.learns or self.candidates.is_prepared(shape):
                 self.best(shape)

@@ -116,7 +116,7 @@ def decide(
 
 
 def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:
-    """The same answer by looking at every node; for a fork, where no indices are kept."""
+    """The same answer by looking at every node; for a fork, of which nothing is kept by row."""
     shape = shape.beside(ledger.topology.peers_of(pod))
     for wished in (*preferred_shapes(ledger, shape), shape):
         found = scan(ledger, policy, wished, liking=liking_of(pod, ledger))

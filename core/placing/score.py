@@ -48,11 +48,6 @@ class NodePolicy:
     others: NodeWeights = field(default_factory=NodeWeights)
     tables: Tables | None = None
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether what is free on a node's cards bounds how good it is."""
-        return not self.others and self.tables is None
-
     def rank(self, score: float, tie_ppm: int, name: NodeName) -> Rank:
         """Where a node stands whose placement scored *score*."""
         return Rank(-score * self.weight, tie_ppm, name)
@@ -92,6 +87,19 @@ def leaning_of_node(
         soft = [taint for taint in facts.taints if taint.effect == _SOFT and not nodefit.tolerates(tolerations, taint)]
         found -= weights.taint_toleration * FULL * len(soft)
     return found
+
+
+def most_of_others(policy: NodePolicy, preferred: Preferred | None) -> float:
+    """By how much a node may at most be better than its cards make it, for a pod that has *preferred*.
+
+    What `resource_score`, `leaning_of_node` and what pods there are to it could add, rounded up.
+    """
+    weights = policy.others
+    of_resources = (weights.binpack, weights.least_requested, weights.most_requested, weights.balanced)
+    most = sum([abs(one) for one in of_resources])
+    if preferred is not None:
+        most += abs(weights.node_affinity) + abs(weights.pod_affinity)
+    return most * FULL * (1 + 1e-9)
 
 
 def rounded(score: float) -> int:

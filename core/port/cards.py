@@ -25,14 +25,15 @@ class Held(Generic[AssignmentT]):
 
 
 class Room(NamedTuple):
-    """A card that could still take something, as the shared indices see it.
+    """A card that could still take something, as the columns have it (`core.placing.columns`).
 
     A card of which one container may get several shares has as many of them. kind: cards of one kind answer alike to
     selectors and have one total, so that *free* alone bounds their score. free: the largest amount one more share could
     have, in the dialect's unit; spare: what is left of the second dimension (percent of cores; constant where a
     protocol has none). narrow: a kind within *kind*, of which `want` tells more, where what a share takes depends on
-    more than *free*; such cards have *free* in common. None where *kind* says all. *kind* is asked where a request may
-    get cards of several such kinds.
+    more than *free*; such cards have *free* in common. None where *kind* says all, else `want` is asked with it alone.
+    A request for several cards of one *kind* scores no more than if all of them were of the best of their narrow ones,
+    which is that with the largest `Want.numerator`; nodes are bounded by that.
     """
 
     kind: Hashable
@@ -50,7 +51,7 @@ class NodeRoom(NamedTuple):
 
 
 class Want(NamedTuple):
-    """What a request asks of cards of one kind, as far as an index can tell; never more than is truly needed.
+    """What a request asks of cards of one kind, as far as kinds can tell; never more than is truly needed.
 
     Each card needs at least *free* and *spare*. A placement on cards of this kind whose free amounts sum to f before
     it scores at most ``100.0 * (numerator - f) / total``; where one container asks, the score is

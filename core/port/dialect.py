@@ -78,7 +78,7 @@ class Bounds(Protocol[CardT_contra, RequestT_contra]):
     """How good a node could be at best, so that not every node has to be looked at."""
 
     def room(self, cards: Sequence[CardT_contra]) -> NodeRoom:
-        """What the shared indices need to know of a node's cards."""
+        """What bounds need to know of a node's cards."""
         ...
 
     def width(self, request: RequestT_contra) -> int:
@@ -94,7 +94,10 @@ class Bounds(Protocol[CardT_contra, RequestT_contra]):
         ...
 
     def idle_score(self, request: RequestT_contra, idle: int, policy: Policy) -> float:
-        """With `bounded` False: the highest score that a node with *idle* idle cards can reach."""
+        """With `bounded` False: the highest score that a node with exactly *idle* idle cards can reach.
+
+        Asked once for each number from 0 up, also for such that no node has.
+        """
         ...
 
 

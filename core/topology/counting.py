@@ -255,10 +255,16 @@ class Topology:
         self._kept_off[key] = pod.labels, found
         return found
 
-    def passed_over(self, peers: Peers, others: Set[NodeName]) -> Set[NodeName]:
-        """*others*, and the nodes that a pod with *peers* may not be on now."""
-        blocked = self._view(peers).blocked.keys()
-        return blocked | others if others else blocked
+    def view(self, peers: Peers) -> View:
+        """On which nodes a pod with *peers* may not be now; the same object for as long as it is kept up."""
+        view = self._views.pop(peers, None)
+        if view is None:
+            return self._new_view(peers)
+        # The last is the one that was asked last.
+        self._views[peers] = view
+        if view.dirty:
+            self._refresh(view)
+        return view
 
     def refuses(self, peers: Peers | None, name: NodeName, leaving_out: PodUid | None = None) -> bool:
         """Whether a pod with *peers* may not be on the node *name*; *leaving_out*: as if that pod were on no node."""
@@ -266,10 +272,10 @@ class Topology:
             return False
         seat = self.seat(leaving_out) if leaving_out is not None else None
         if leaving_out is None or seat is None:
-            return name in self._view(peers).blocked
+            return name in self.view(peers).blocked
         self.drop(leaving_out)
         try:
-            return name in self._view(peers).blocked
+            return name in self.view(peers).blocked
         finally:
             self.restore(leaving_out, seat)
 
@@ -278,12 +284,12 @@ class Topology:
         facts = self._facts.get(name)
         if peers is None or facts is None:
             return ()
-        view = self._view(peers)
+        view = self.view(peers)
         return tuple(dict.fromkeys(part.why(facts) for part in view.parts if name in part.refused))
 
     def refuses_new(self, peers: Peers | None, labels: Labels) -> bool:
         """Whether a pod with *peers* might not be on a new node with *labels* and a name of its own."""
-        return peers is not None and any(part.refuses_new(labels) for part in self._view(peers).parts)
+        return peers is not None and any(part.refuses_new(labels) for part in self.view(peers).parts)
 
     def leaning(self, preferred: Preferred) -> Leaning:
         """What *preferred* makes of all nodes now; the same object for as long as it is kept up."""
@@ -330,16 +336,6 @@ class Topology:
                 del self._rules[rule]
 
     # ------------------------------------------------------------------ keeping
-
-    def _view(self, peers: Peers) -> View:
-        view = self._views.pop(peers, None)
-        if view is None:
-            return self._new_view(peers)
-        # The last is the one that was asked last.
-        self._views[peers] = view
-        if view.dirty:
-            self._refresh(view)
-        return view
 
     def _new_view(self, peers: Peers) -> View:
         standing = sum([view.standing for view in self._views.values()])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from core.change_log import ChangeLog
 from core.model import NodeName
 from core.nodefit import NodeFacts
 from core.settings import NodeWeights
@@ -42,9 +43,9 @@ class _Crowd(Spreading):
 
 
 class Leaning(Follower):
-    """What one `Preferred` makes of all nodes, and a log of those of which that changed."""
+    """What one `Preferred` makes of all nodes; log: those that have come to be better or worse."""
 
-    __slots__ = ("_log", "_near", "_spread", "_start", "_total", "parts")
+    __slots__ = ("_near", "_spread", "_total", "log", "parts")
 
     def __init__(self, preferred: Preferred, counter_of: Callable[[Who, bool], Counter]) -> None:
         """Begin with nothing; *counter_of*: counts pods, if True without those that are being deleted."""
@@ -55,22 +56,12 @@ class Leaning(Follower):
         self._spread: Final = [_Crowd(counter_of(one.who, True), one, keys, constraints) for one in preferred.spread]
         self._total: Final = sum([abs(weight) for weight, _ in self._near]) or 1
         self.parts: Final[tuple[_Beside | _Crowd, ...]] = (*[part for _, part in self._near], *self._spread)
-        self._log: list[NodeName] = []
-        self._start = 0
+        self.log: Final = ChangeLog(_LOG_MAX)
 
     @property
     def standing(self) -> int:
         """How many nodes stand in it, once for each of its parts."""
         return sum([part.standing for part in self.parts])
-
-    @property
-    def cursor(self) -> int:
-        """The position behind the last change."""
-        return self._start + len(self._log)
-
-    def changes_since(self, cursor: int) -> list[NodeName] | None:
-        """The nodes that have come to be better or worse since *cursor*; None if that is too long ago."""
-        return None if cursor < self._start else self._log[cursor - self._start :]
 
     def refresh(self, facts: Mapping[NodeName, NodeFacts], domains: Domains) -> None:
         """Take in what changed on the nodes that are dirty."""
@@ -81,10 +72,7 @@ class Leaning(Follower):
                 part.take(name, facts.get(name))
             for key, value in part.changed() or ():
                 changed.update(domains[key].get(value, {}))
-        self._log += changed
-        if len(self._log) > _LOG_MAX:
-            self._start += len(self._log)
-            self._log = []
+        self.log.extend(changed)
 
     def points(self, weights: NodeWeights, labels: Labels) -> float:
         """How good a node with *labels* is: of affinity to pods the part of the weights that speaks for it, of 100.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from core import nodefit
+from core.change_log import ChangeLog
 from core.counts import add
 from core.model import NodeConstraints, NodeName
 from core.nodefit import NodeFacts
@@ -14,6 +15,8 @@ from core.topology.peers import Evenly, Labels, Peers, Rule, Who
 from core.volumes import Obstacle, Uses, Volumes
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
+# Of so many changed nodes it is told which they were.
+_LOG_MAX: Final = 1 << 12
 Domain = tuple[str, str]
 
 
@@ -276,10 +279,10 @@ class View(Follower):
     """What one `Peers` asks of all nodes: which of them it refuses, and by how many of its parts.
 
     opened, shut: those that came to be let in, or refused, since the last time
-    that somebody asked for it.
+    that somebody asked for it. log: the same, for readers who each know how far they have read.
     """
 
-    __slots__ = ("blocked", "opened", "parts", "shut")
+    __slots__ = ("blocked", "log", "opened", "parts", "shut")
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         super().__init__()
@@ -287,6 +290,7 @@ class View(Follower):
         self.blocked: Final[dict[NodeName, int]] = {}
         self.opened: Final[set[NodeName]] = set()
         self.shut: Final[set[NodeName]] = set()
+        self.log: Final = ChangeLog(_LOG_MAX)
 
     @property
     def standing(self) -> int:
@@ -309,8 +313,8 @@ class View(Follower):
             del self.blocked[name]
             self._note(name, self.shut, self.opened)
 
-    @staticmethod
-    def _note(name: NodeName, before: set[NodeName], now: set[NodeName]) -> None:
+    def _note(self, name: NodeName, before: set[NodeName], now: set[NodeName]) -> None:
+        self.log.add(name)
         if name in before:
             before.discard(name)
         else:

@@ -6,7 +6,7 @@ an API server: what the planner keeps is its own, whatever it is fed by.
 
   peak_rss_mib, rss_mib         at the highest, and in the end
   before_rss_mib                with nodes and bound pods alone
-  index_mib, verdicts           what is remembered in the end, as the controller counts it
+  vector_mib, kept_shapes       what is remembered in the end, as the controller counts it
   cpu_ms_per_shape              until all are refused
   release_cpu_ms                a pod ends on one node: until every shape has been asked about that node
   again_cpu_s                   in the `refused_retry_s` after that: all are asked again, and nothing else happens
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         ("peak_rss_mib", peak_rss_mib(), "MiB"),
         ("rss_mib", _rss_mib(), "MiB"),
         ("before_rss_mib", before_mib, "MiB"),
-        ("index_mib", round(kept.index_bytes / 2**20, 1), "MiB"),
-        ("verdicts", kept.verdicts, ""),
+        ("vector_mib", round(kept.size_bytes / 2**20, 1), "MiB"),
+        ("kept_shapes", kept.shapes, ""),
         ("cpu_ms_per_shape", round(cpu_s / args.shapes * 1000, 2), "ms"),
         ("release_cpu_ms", round(release_s / _RELEASES * 1000, 2), "ms"),
         ("again_cpu_s", round(again_s, 2), "s"),

@@ -352,10 +352,10 @@ def test_a_kubeconfig_that_cannot_be_right_ends_with_2_unless_no_inventory_is_wa
     assert allowed(webhook.call(review()))
 
 
-def test_the_process_loads_no_client_library():
+def test_the_process_loads_no_client_library_and_no_numpy():
     code = (
         "import sys, webhook.__main__; "
-        "print([name for name in ('kubernetes_asyncio', 'jsonpatch') if name in sys.modules])"
+        "print([name for name in ('kubernetes_asyncio', 'jsonpatch', 'numpy') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
     assert ran.stdout == "[]\n"

@@ -143,7 +143,7 @@ def test_the_best_candidate_is_the_best_of_all_nodes(policy, weight, seed):
     for number in range(chance.randint(1, 8)):
         ledger.set_node(_random_node(chance, number, *like))
     rule = NodePolicy(policy, weight)
-    candidates = Candidates(ledger, rule, long_walk=0, keep_below=1000)
+    candidates = Candidates(ledger, rule)
     shapes = [shape for _ in range(8) if (shape := _shape(_random_pod(chance, *like), tables)) is not None]
     placed: list[PodUid] = []
     for number in range(60):

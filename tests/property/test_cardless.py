@@ -1,4 +1,4 @@
-"""Pods without cards: the best node is found by the same indices as for others, and every resource is counted once."""
+"""Pods without cards: the best node is found as for others, and every resource is counted once."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def pod(name, what):
 def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight, others, first, some):
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     rule = NodePolicy(policy, weight, others)
-    candidates = Candidates(ledger, rule, long_walk=3)
+    candidates = Candidates(ledger, rule)
     there = dict(enumerate(first))
     # What each pod takes, and where, by this test's own count.
     held: dict[PodUid, tuple[int, tuple[int, int, int]]] = {}

@@ -1,4 +1,4 @@
-"""Nodes of HAMi's plugin, of all kinds: what the indices answer, what is promised, and why there is nothing."""
+"""Nodes of HAMi's plugin, of all kinds: what the search answers, what is promised, and why there is nothing."""
 
 import json
 import random

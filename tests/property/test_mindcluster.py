@@ -134,12 +134,12 @@ def _dvpp_allows(order) -> bool:
         max_size=40,
     ),
 )
-def test_the_shared_indices_answer_what_looking_at_every_node_would(weight, nodes, steps):
+def test_the_search_answers_what_looking_at_every_node_would(weight, nodes, steps):
     ledger = Ledger(catalog_of(DIALECT), Tables(), SETTINGS)
     for at, (chips, per_chip, ill) in enumerate(nodes):
         ledger.set_node(npu_node(chips, name=f"n{at}", per_chip=per_chip, unhealthy=(0,) if ill else ()))
     policy = NodePolicy(Policy.BINPACK, weight)
-    candidates = Candidates(ledger, policy, long_walk=1, keep_below=10**6)
+    candidates = Candidates(ledger, policy)
     here: dict[str, tuple[str, str, int]] = {}
     for at, (step, (cores, level), dvpp, pick) in enumerate(steps):
         if step == "p":

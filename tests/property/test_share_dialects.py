@@ -161,7 +161,7 @@ def test_more_room_never_refuses_what_less_room_placed(data, found, policy):
 
 @settings(max_examples=200)
 @given(st.data(), st.lists(nodes, min_size=1, max_size=10), policies, st.sampled_from((1, 0)))
-def test_the_indices_find_what_a_scan_finds(data, some_nodes, policy, weight):
+def test_the_search_finds_what_a_scan_finds(data, some_nodes, policy, weight):
     ledger = Ledger(CATALOG, RULED, Settings())
     for number, (_, node) in enumerate(some_nodes):
         ledger.set_node(replace(node, name=NodeName(f"n{number}"), allocatable={"pods": "9"} | dict(node.allocatable)))

@@ -113,19 +113,6 @@ def test_a_trial_is_all_or_nothing(nodes, some):
             assert candidates.best(shape) == scan(ledger, RULE, shape) == scan(twin, RULE, shape)
 
 
-def test_verdicts_of_before_a_trial_stand_after_it():
-    ledger = ledger_of(4)
-    candidates = Candidates(ledger, RULE)
-    asked, other = SHAPES[0], SHAPES[2]
-    candidates.best(asked)
-    candidates.best(other)
-    with ledger.trial():
-        act(ledger, candidates, [("reserve", number, 0) for number in range(5, 9)])
-    judged = candidates.judged
-    candidates.best(other)
-    assert candidates.judged == judged
-
-
 def break_off(ledger):
     with ledger.trial() as trial:
         ledger.release(PodUid("p0"))

@@ -1,4 +1,4 @@
-"""The shared indices answer exactly what looking at every node would, on the cluster that the benchmark asks."""
+"""The search answers exactly what looking at every node would, on the cluster that the benchmark asks."""
 
 import argparse
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_the_best_candidate_is_the_best_of_all_nodes(protocol, policy, selective
     for number in range(chance.randint(1, 6)):
         ledger.set_node(_reported(fleet.node(number), chance))
     rule = NodePolicy(policy, 1)
-    candidates = Candidates(ledger, rule, long_walk=chance.choice((0, 48)), keep_below=1000)
+    candidates = Candidates(ledger, rule)
     asking = argparse.Namespace(selective=selective)
     shapes = [shape_of(fleet.pod(number, asking, chance), ledger) for number in range(8)]
     placed: list[PodUid] = []

@@ -1,4 +1,4 @@
-"""The shared indices answer for whole GPUs exactly what looking at every node would."""
+"""The search answers for whole GPUs exactly what looking at every node would."""
 
 from typing import Any
 
@@ -47,14 +47,14 @@ def _pod(name: str, gpus: int, key: str, types: str, node_name: str = "") -> Pod
         max_size=40,
     ),
 )
-def test_indices_and_scan_agree_and_no_node_gives_more_than_it_has(policy, weight, nodes, steps):
+def test_search_and_scan_agree_and_no_node_gives_more_than_it_has(policy, weight, nodes, steps):
     ledger = Ledger(catalog_of(DIALECT), Tables(), Settings(policy=policy))
     for at, (product, gpus) in enumerate(nodes):
         labels = {"nvidia.com/gpu.product": product} if product else {}
         allocatable = {"nvidia.com/gpu": str(gpus), "pods": "110"}
         ledger.set_node(Node(name=NodeName(f"n{at}"), labels=labels, allocatable=allocatable))
     node_policy = NodePolicy(policy, weight)
-    candidates = Candidates(ledger, node_policy, long_walk=1, keep_below=10**6)
+    candidates = Candidates(ledger, node_policy)
     here: list[PodUid] = []
     for at, (step, gpus, key, types, pick) in enumerate(steps):
         if step == "r":

@@ -107,7 +107,7 @@ class AscendHami(
         return usage.give_back(cards, assignment)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What the shared indices need to know of a node's chips."""
+        """What bounds need to know of a node's chips."""
         return usage.room(cards)
 
     def width(self, request: Request) -> int:

@@ -237,7 +237,7 @@ def _slot(cards: list[Card], charge: Charge) -> int:
 
 
 def room(cards: Sequence[Card]) -> NodeRoom:
-    """What the shared indices need: cards that can take nothing more have no room."""
+    """What bounds need: cards that can take nothing more have no room."""
     idle = used = total = 0
     rooms: list[Room] = []
     # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.

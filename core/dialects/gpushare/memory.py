@@ -65,7 +65,7 @@ class GpuMemory(Mode):
         return relaxed(request, amount) if reason is Reason.MEMORY else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What the shared indices need to know of a node's cards."""
+        """What bounds need to know of a node's cards."""
         idle = used = total = 0
         rooms: list[Room] = []
         for _, kind, memory, fault, used_memory, pods in cards:

@@ -56,7 +56,7 @@ class GpuNumber(Mode):
         return relaxed(request, amount) if reason is Reason.CARD_COUNT else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What the shared indices need: an idle card is one unit of room."""
+        """What bounds need: an idle card is one unit of room."""
         rooms = tuple(Room(card.kind, 1, 0) for card in cards if card.fault is None and not card.pods)
         busy = sum(card.pods > 0 for card in cards)
         return NodeRoom(len(rooms), busy * 1_000_000 // len(cards) if cards else 0, rooms)

@@ -302,7 +302,7 @@ def _slot(cards: list[Card], charge: Charge) -> int:
 
 
 def room(cards: Sequence[Card]) -> NodeRoom:
-    """What the shared indices need: cards that can take nothing more have no room, those that are cut several.
+    """What bounds need: cards that can take nothing more have no room, those that are cut several.
 
     One container may get as many instances of one card as have a place beside each other.
     """

@@ -157,7 +157,7 @@ class Vgpu(
         return usage.give_back(cards, assignment)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        """What the shared indices need to know of a node's cards."""
+        """What bounds need to know of a node's cards."""
         return usage.room(cards)
 
     def width(self, request: Request) -> int:

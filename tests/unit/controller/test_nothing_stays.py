@@ -12,6 +12,9 @@ LIVES = 900
 BOUNDED = {
     "Owner.ledger._log": "changes of nodes, 131,072 of them, for whoever reads them late",
     "candidates._memories": "shapes, 4,096 of them within a budget of bytes",
+    "candidates._marks": "what other pods and images make of nodes, 256 sets of them",
+    "candidates._rows": "rows of nodes, of those that are gone as many as there are, and 256",
+    ".log._names": "nodes that other pods or images made another thing of, 16,384 of them",
 }
 
 

@@ -108,6 +108,6 @@ def test_levels_are_in_the_order_of_kube_schedulers_scores_whatever_comes_and_go
             assert liking.top == max(levels.values())
             assert set(liking.nodes()) == {node for node, level in levels.items() if level}
             before, cursor, known = read.get(at, (liking, -1, {}))
-            if before is liking and (changed := liking.changes_since(cursor)) is not None:
+            if before is liking and (changed := liking.log.since(cursor)) is not None:
                 assert {node for node in nodes if known.get(node, 0) != levels[node]} <= set(changed)
-            read[at] = liking, liking.cursor, levels
+            read[at] = liking, liking.log.cursor, levels

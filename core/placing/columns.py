@@ -1,0 +1,195 @@
+"""What the search reads of nodes, in columns: per dialect a table of what is free, per set of constraints a mask.
+
+Each has a row per node (`core.placing.rows`), and is brought up to date node by node: a whole cluster takes longer than
+a loop may stand still, so whoever has a loop to keep running has it done in slices.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+import numpy as np
+
+from core import nodefit
+from core.change_log import ChangeLog
+from core.model import NodeConstraints, NodeName
+from core.node_state import NodeState
+from core.placing.rows import PLACE_BITS, Flags, Ints, Rows, grown
+from core.port.cards import NodeRoom
+from core.port.dialect import AnyJudging
+from core.settings import DialectName
+
+# What is free of a card that is not there.
+NO_CARD: Final = -1
+# Where `Columns.cells` has what.
+KIND: Final = 0
+IDLE: Final = 1
+FREE: Final = 2
+
+
+class Table:
+    """What is kept of nodes; behind: those that changed since they were last read."""
+
+    def __init__(self, rows: Rows, states: Mapping[NodeName, NodeState]) -> None:
+        self.rows: Final = rows
+        self.states: Final = states
+        self.behind: Final[dict[NodeName, None]] = dict.fromkeys(states)
+
+    def catch_up(self, most: int | None = None) -> None:
+        """Read *most* of the nodes that changed; None: all."""
+        for _ in range(len(self.behind) if most is None else min(most, len(self.behind))):
+            name = self.behind.popitem()[0]
+            row = self.rows.of.get(name)
+            if row is not None:
+                self.read(row, self.states.get(name))
+        if not self.behind:
+            self.behind.clear()  # what is taken out one by one leaves its room behind
+
+    def read(self, row: int, state: NodeState | None) -> None:
+        """Take in the node of *row* as it is; None: it is gone."""
+        raise NotImplementedError
+
+
+class Columns(Table):
+    """What is free on all nodes in one dialect, a row per node: see `core.port.cards.Room`.
+
+    Attributes:
+        cells: by row the number of the node's kind (the narrower if it has two), how many of its cards are idle, what
+            is free of each of *width* rooms, `NO_CARD` where there is none, and what of each can be spared.
+        width: how many rooms a row has.
+        kind: by row and room the number of its kind, where there are nodes with rooms of several, however narrow;
+            mixed: the rows of which it is the wider kind that differs.
+        seats: what settles equal scores, the smallest first: the tie, then the place among the names.
+        kinds: by number. most_idle: so many cards are idle on a node at most.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        states: Mapping[NodeName, NodeState],
+        dialect: DialectName | None,
+        judging: AnyJudging,
+        tie_ppm: Callable[[int], int],
+    ) -> None:
+        """Begin with *states* to be read; *tie_ppm*: settles equal scores by the used share."""
+        super().__init__(rows, states)
+        self._dialect: Final = dialect
+        self._judging: Final = judging
+        self._tie_ppm: Final = tie_ppm
+        self.width = 1
+        self.cells: Ints = np.full((rows.capacity, FREE + 2), NO_CARD, np.int64)
+        self.seats: Ints = np.zeros(rows.capacity, np.int64)
+        self.kind: Ints | None = None
+        self.mixed: Flags = np.zeros(rows.capacity, np.bool_)
+        self.kinds: Final[list[Hashable]] = []
+        self.most_idle = 0
+        self._numbers: Final[dict[Hashable, int]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory."""
+        kind = 0 if self.kind is None else self.kind.nbytes
+        return self.cells.nbytes + self.seats.nbytes + self.mixed.nbytes + kind
+
+    def tie(self, row: int) -> int:
+        """What settles equal scores of the node of *row*, before its name."""
+        return int(self.seats[row]) >> PLACE_BITS
+
+    def there(self, refuses: Flags) -> int:
+        """How many nodes have a room, without those that *refuses* has."""
+        size = min(len(self.seats), len(refuses))
+        free = self.cells[:size, FREE : FREE + self.width]
+        return int(((free != NO_CARD).any(1) & ~refuses[:size]).sum())
+
+    def read(self, row: int, state: NodeState | None) -> None:
+        """Take in the node of *row* as it is; None: it is gone."""
+        if row >= len(self.seats):
+            self._grow(self.width)
+        cards = () if state is None or self._dialect in state.closed else state.cards(self._dialect)
+        if not cards:
+            self.cells[row, FREE:] = NO_CARD
+            return
+        room = self._judging.room(cards)
+        if len(room.rooms) > self.width:
+            self._grow(len(room.rooms))
+        kinds: list[int] = []
+        last: Hashable = None
+        number = 0
+        for kind, _, _, narrow in room.rooms:
+            within = kind if narrow is None else narrow
+            # Cards of one node are mostly of one kind, whose hash is then not asked for again.
+            if within is not last and within != last:
+                last, number = within, self._number(within)
+            kinds.append(number)
+        none = [NO_CARD] * (self.width - len(kinds))
+        free, spare = [one.free for one in room.rooms], [one.spare for one in room.rooms]
+        self.cells[row] = [number, room.idle, *free, *none, *spare, *none]
+        self.most_idle = max(self.most_idle, room.idle)
+        self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + self.rows.places[row]
+        if self.kind is not None or kinds.count(number) < len(kinds):
+            self._tell_apart(row, kinds + [number] * len(none), room)
+
+    def _tell_apart(self, row: int, kinds: list[int], room: NodeRoom) -> None:
+        """Note the kind of each room of a node, of which there are several, or were on some node."""
+        if self.kind is None:
+            self.kind = np.repeat(self.cells[:, KIND : KIND + 1], self.width, 1)
+        self.kind[row] = kinds
+        self.mixed[row] = any(one.kind != room.rooms[0].kind for one in room.rooms)
+
+    def _grow(self, width: int) -> None:
+        """Have a row for each node, and *width* rooms."""
+        size, before = self.rows.capacity, self.width
+        cells = np.full((size, FREE + 2 * width), NO_CARD, np.int64)
+        there = len(self.seats)
+        cells[:there, : FREE + before] = self.cells[:, : FREE + before]
+        cells[:there, FREE + width : FREE + width + before] = self.cells[:, FREE + before :]
+        self.cells, self.width = cells, width
+        self.seats, self.mixed = grown(self.seats, size, 0), grown(self.mixed, size, 0)
+        if self.kind is not None:
+            self.kind = np.pad(self.kind, ((0, size - there), (0, width - before)), mode="edge")
+
+    def _number(self, kind: Hashable) -> int:
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return number
+
+
+class Mask(Table):
+    """Which nodes one set of static constraints refuses, by row; users: how many shapes have them."""
+
+    def __init__(self, rows: Rows, states: Mapping[NodeName, NodeState], constraints: NodeConstraints) -> None:
+        """Begin with *states* to be read."""
+        super().__init__(rows, states)
+        self._constraints: Final = constraints
+        self.refuses: Flags = np.ones(rows.capacity, np.bool_)
+        self.users = 0
+
+    def read(self, row: int, state: NodeState | None) -> None:
+        """Take in the node of *row* as it is; None: it is gone."""
+        if row >= len(self.refuses):
+            self.refuses = grown(self.refuses, self.rows.capacity, 1)
+        self.refuses[row] = state is None or nodefit.admits(self._constraints, state.facts) is not None
+
+
+class Marks:
+    """What somebody says of each node, by row, as far as *log* tells of whom that changed; 0 at first."""
+
+    def __init__(self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int]) -> None:
+        """Begin with what is said of all nodes now."""
+        self._rows: Final = rows
+        self._log: Final = log
+        self._say: Final = say
+        self._numbers: Ints = np.zeros(rows.capacity, np.int64)
+        self._cursor = -1
+
+    def follow(self) -> Ints:
+        """What is said of each row now."""
+        self._numbers = grown(self._numbers, self._rows.capacity, 0)
+        changed = self._log.since(self._cursor)
+        self._cursor = self._log.cursor
+        for name in self._rows.names if changed is None else changed:
+            row = self._rows.of.get(name)
+            if row is not None:
+                self._numbers[row] = self._say(name)
+        return self._numbers

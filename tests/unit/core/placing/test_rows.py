@@ -1,0 +1,95 @@
+"""Rows of nodes: places in the order of names, rows that stay, and the log of those that changed."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from core.model import NodeName
+from core.placing.rows import PLACE_BITS, Log, Rows, grown
+
+
+def by_place(rows):
+    return sorted(rows.names, key=lambda name: rows.places[rows.of[name]])
+
+
+@pytest.mark.parametrize("order", ["as they come", "sorted", "reversed"])
+@pytest.mark.parametrize("there", [0, 1, 30])
+def test_places_keep_the_order_of_names_however_they_are_added(order, there):
+    chance = Random(7)
+    names = [NodeName(f"n{number:05}") for number in chance.sample(range(100_000), 330)]
+    rows = Rows(names[:there])
+    added = names[there:]
+    if order != "as they come":
+        added.sort(reverse=order == "reversed")
+    for at, name in enumerate(added, start=there):
+        row = rows.add(name)
+        if row is None:
+            # No number is left: whoever keeps the rows begins anew.
+            rows = Rows([*rows.names, name])
+        else:
+            assert (row, len(rows)) == (at, at + 1)
+        assert rows.capacity >= len(rows)
+    assert by_place(rows) == sorted(names)
+    assert {name: rows.of[name] for name in names} == {name: row for row, name in enumerate(rows.names)}
+    assert len(set(rows.places)) == len(names)
+    assert 0 < min(rows.places) <= max(rows.places) < 1 << PLACE_BITS
+
+
+def test_a_list_in_the_order_of_names_is_taken_without_beginning_anew():
+    rows = Rows([])
+    for number in range(3000):
+        assert rows.add(NodeName(f"n{number:05}")) == number
+
+
+def test_where_no_number_is_left_nothing_is_added():
+    rows = Rows([NodeName("a"), NodeName("z")])
+    name, added = "a", ["a", "z"]
+    while rows.add(NodeName(name := name + "a")) is not None:
+        added.append(name)
+    assert len(added) > 36
+    assert by_place(rows) == sorted(added)
+    assert name not in rows.of
+    assert len(rows) == len(rows.places) == len(added)
+    # Elsewhere there is room.
+    assert rows.add(NodeName("zz")) == len(added)
+
+
+def test_rows_are_crowded_when_most_are_of_nodes_that_are_gone():
+    rows = Rows([NodeName(f"n{number}") for number in range(400)])
+    assert [rows.is_crowded(nodes) for nodes in (400, 72, 71, 0)] == [False, False, True, True]
+    # A few are no reason to begin anew.
+    assert not Rows([NodeName(f"n{number}") for number in range(256)]).is_crowded(0)
+
+
+def test_the_log_tells_what_changed_since_and_forgets_the_oldest():
+    log = Log(most=4)
+    for row in range(8):
+        log.add(row)
+    assert log.cursor == 8
+    assert told(log, 0) == [0, 1, 2, 3, 4, 5, 6, 7]
+    log.add(8)
+    assert log.since(3) is None
+    assert told(log, 4) == [4, 5, 6, 7, 8]
+    assert told(log, log.cursor) == []
+    assert log.since(-1) is None
+
+
+def test_the_log_remembers_as_many_changes_as_it_is_to():
+    log, most = Log(most=16), 16
+    for number in range(200):
+        log.add(number)
+        assert told(log, max(log.cursor - most, 0)) == list(range(max(number + 1 - most, 0), number + 1))
+
+
+def test_an_array_grows_and_keeps_what_it_had():
+    array = np.array([[1, 2], [3, 4]])
+    assert grown(array, 2, -1) is array
+    assert grown(array, 3, -1).tolist() == [[1, 2], [3, 4], [-1, -1]]
+    assert grown(np.array([True]), 2, fill=False).tolist() == [True, False]
+
+
+def told(log, cursor):
+    rows = log.since(cursor)
+    assert rows is not None
+    return rows.tolist()
