@@ -13,10 +13,10 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import Pending
 from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
-from controller.deciding.store import Store
 from controller.deciding.wake import Happening, storage_happening
 from core.claims import Attachment, Claim, NodeDrivers, StorageKind, Volume
 from core.storage import Storage
+from core.store import Store
 from core.volumes import Volumes
 from core.waiting import Cause
 

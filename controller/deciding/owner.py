@@ -21,7 +21,6 @@ from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.preempting import Preempting
 from controller.deciding.state import State
-from controller.deciding.uses import Uses
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
@@ -32,6 +31,7 @@ from core.groups import GroupKey, group_of
 from core.model import NodeName, Pod, PodUid
 from core.settings import Settings
 from core.tables import Tables
+from core.uses import Uses
 from core.wire.namespaces import Namespace
 from kube.versions import is_newer
 

@@ -11,7 +11,6 @@ import structlog
 
 from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
-from controller.deciding.store import Store
 from controller.grouping.paths import APIS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
@@ -21,6 +20,7 @@ from core.groups import GroupKind, GroupSpec, QueueSpec
 from core.model import Node, NodeName, Pod
 from core.port.spec import Place
 from core.resource_claims import ResourceClaim, ResourceSlice
+from core.store import Store
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.disruptions import DisruptionBudget, decode_disruption_budget
 from core.wire.namespaces import Namespace, decode_namespace

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.deciding.uses import Uses
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.port.refusals import Reason
 from core.settings import DialectName, Settings
 from core.tables import Tables
+from core.uses import Uses
 from core.wire.resource_claims import resource_claim_from_object, resource_slice_from_object
 
 NODES = ("n0", "n1", "n2")

@@ -1,13 +1,13 @@
-"""What pods use of nodes by dynamic resource allocation, as the mirror shows it, told to the ledger node by node."""
+"""What pods use of nodes by dynamic resource allocation, told to a ledger node by node."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from controller.deciding.store import Store
 from core.claimed import is_of_cards
 from core.ledger import Ledger
 from core.model import NodeName
 from core.resource_claims import ResourceClaim, ResourceClaims, ResourceSlice
+from core.store import Store
 
 
 class Uses:
