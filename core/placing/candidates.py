@@ -1,10 +1,10 @@
 """The best node for a pod's shape without looking at all of them.
 
 `core.placing.columns` has what is free on all nodes, a row each, once for all shapes. Per shape a number is kept for
-each row: how good the node is, exact where it was judged as it is now, else a bound (`core.placing.bounds`). When the
-shape is asked about, the rows that changed since are bounded anew; then the best is judged exactly by the dialect, and
-lowered if it was only a bound, until the best is exact. So it is for every policy and weight: where nothing bounds a
-score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
+each row: how good the node is, if it was judged as it is now, else a bound (`core.placing.bounds`). When the shape is
+asked about, the rows that changed since are bounded anew; then the best is judged by the dialect, and lowered if that
+was only a bound, until one is as good as it was held to be. So it is for every policy and weight: where nothing bounds
+a score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
 """
 
 from collections.abc import Callable, Iterator, Set
@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from core import names
-from core.errors import NodeInvariantError
 from core.images import Liking
 from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
@@ -22,7 +21,7 @@ from core.nodefit import NodeFacts
 from core.placing.bounds import REFUSED, Bounds
 from core.placing.columns import Columns, Marks, Mask, Table
 from core.placing.holes import Grounds
-from core.placing.rows import Flags, Floats, Ints, Numbers, Rows, Some, grown
+from core.placing.rows import Floats, Ints, Numbers, Rows, Some, grown
 from core.placing.score import NodePolicy
 from core.placing.shape import Found, Shape, judged, leant, ranked
 from core.settings import DialectName
@@ -41,7 +40,7 @@ _MASKS_MAX: Final = 512
 _MARKS_MAX: Final = 256
 BYTES_MAX: Final = 384 * 2**20
 # What is kept for each row of a shape's numbers, of a mask, and of what others make of nodes.
-_SHAPE_BYTES: Final = 9
+_SHAPE_BYTES: Final = 8
 _MASK_BYTES: Final = 1
 _MARKS_BYTES: Final = 8
 # So many of the best nodes are passed over one by one, before all that are to be are.
@@ -59,8 +58,8 @@ class Remembered(NamedTuple):
 class _Memory:
     """What is known of one shape.
 
-    numbers: by row the negated score; exact: whether the node was judged so, as it is now. cursor, leant: up to where
-    the logs of nodes, and of what other pods make of them, were read.
+    numbers: by row the negated score. cursor, leant: up to where the logs of nodes, and of what other pods make of
+    them, were read.
     """
 
     shape: Shape
@@ -68,7 +67,6 @@ class _Memory:
     mask: Mask
     bounds: Bounds
     numbers: Floats
-    exact: Flags
     cursor: int = -1
     leaning: Leaning | None = None
     leant: int = 0
@@ -186,7 +184,7 @@ class Candidates:
         judged_max: float = UNLIMITED,
     ) -> Found | None:
         """The best node; None if there is none, or once *judged_max* nodes are judged: the next search goes on."""
-        numbers, exact, row_names = memory.numbers, memory.exact, self._rows.names
+        numbers, row_names = memory.numbers, self._rows.names
         # The numbers of whom may be taken: those of all nodes until somebody is left out.
         sought = numbers
         if view is not None and view.blocked:
@@ -210,13 +208,9 @@ class Candidates:
                 continue
             found = self._found(memory, name)
             now = REFUSED if found is None else found.rank.minus_score
-            if exact[first] and now != best:
-                raise NodeInvariantError(name, f"it was judged {best} for a pod and is {now}, though nothing changed")
+            if found is not None and now == best:
+                return found if liking is None else found._replace(rank=found.rank.at(liking.level(name)))
             numbers[first] = sought[first] = now
-            exact[first] = True
-            if found is None or now != best:
-                continue
-            return found if liking is None else found._replace(rank=found.rank.at(liking.level(name)))
         return None
 
     def _first(self, memory: _Memory, sought: Floats, levels: Ints | None) -> int:
@@ -237,7 +231,6 @@ class Candidates:
                 return
             found = self._found(memory, self._rows.names[row])
             memory.numbers[row] = sought[row] = REFUSED if found is None else found.rank.minus_score
-            memory.exact[row] = True
 
     def _found(self, memory: _Memory, name: NodeName) -> Found | None:
         """The exact verdict on the node *name* as it is."""
@@ -325,7 +318,7 @@ class Candidates:
         columns.catch_up()
         bounds = Bounds(shape, columns, self._ledger.catalog.judging(shape.dialect), self._policy)
         size = self._rows.capacity
-        memory = _Memory(shape, columns, mask, bounds, np.full(size, REFUSED), np.zeros(size, np.bool_))
+        memory = _Memory(shape, columns, mask, bounds, np.full(size, REFUSED))
         most = self._bytes_max - _SHAPE_BYTES * size
         while self._memories and (
             len(self._memories) >= _SHAPES_MAX or len(self._masks) > _MASKS_MAX or self.remembered.size_bytes > most
@@ -348,8 +341,7 @@ class Candidates:
         memory.columns.catch_up()
         memory.mask.catch_up()
         log, capacity = self._rows.log, self._rows.capacity
-        if len(memory.numbers) < capacity:
-            memory.numbers, memory.exact = grown(memory.numbers, capacity, REFUSED), grown(memory.exact, capacity, 0)
+        memory.numbers = grown(memory.numbers, capacity, REFUSED)
         changed = log.since(memory.cursor)
         memory.cursor = log.cursor
         if memory.leaning is not None:
@@ -360,7 +352,6 @@ class Candidates:
         numbers = memory.bounds.of(rows)
         np.copyto(numbers, REFUSED, where=memory.mask.refuses[rows])
         memory.numbers[rows] = numbers
-        memory.exact[rows] = False
 
     def _leant(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
         """*rows*, and those of which other pods made something else since; None: any."""
