@@ -12,7 +12,7 @@ from core.placing.shape import Shape
 from core.port.dialect import AnyJudging
 
 REFUSED: Final = float("inf")
-# More than any card has free.
+# More than any card has free. What a pod asks in all is more than a number of 64 bits holds, if it likes.
 _NEVER: Final = 1 << 62
 
 
@@ -31,8 +31,8 @@ class Bounds:
         self._by_free: Final = bool(policy.weight) and judging.bounded(shape.request, policy.cards)
         self._width: Final = judging.width(shape.request)
         self._others: Final = most_of_others(policy, shape.preferred)
-        # By number of kind what is needed of a card of it, and what it makes of the score; by idle cards the negated
-        # score.
+        # By number of kind what is needed of a card of it, and what it makes of the score; by number of idle cards, as
+        # the columns have these, the negated score.
         self._free: Ints = np.zeros(0, np.int64)
         self._spare: Ints = np.zeros(0, np.int64)
         self._minds_spare = False
@@ -40,11 +40,16 @@ class Bounds:
         self._total: Floats = np.zeros(0, np.float64)
         self._by_idle: Floats = np.zeros(0, np.float64)
 
+    @property
+    def leaves_open(self) -> bool:
+        """Whether there may be rows of which nothing bounds the score."""
+        return self._policy.tables is not None or (self._width > 1 and self._columns.kind is not None)
+
     def of(self, rows: Some) -> Floats:
         """The bounds of *rows*: what the shape's static constraints say of them is not asked."""
         columns = self._columns
         if len(self._free) < len(columns.kinds):
-            self._learn(columns.kinds)
+            self._learn(columns.kinds[len(self._free) :])
         # What belongs together is read from one place, and calculated column by column.
         cells = _at(columns.cells, rows).T.copy()
         if not len(self._free) or self._width > columns.width:
@@ -86,21 +91,23 @@ class Bounds:
         policy = self._policy
         if policy.tables is not None:
             return np.full(len(idle), -REFUSED)
-        if self._columns.most_idle >= len(self._by_idle):
-            counts = range(self._columns.most_idle + 1)
+        counts = self._columns.idle[len(self._by_idle) :]
+        if counts:
             scores = [self._judging.idle_score(self._shape.request, count, policy.cards) for count in counts]
-            self._by_idle = np.array([-score * policy.weight for score in scores])
+            self._by_idle = np.append(self._by_idle, [-score * policy.weight for score in scores])
         found: Floats = self._by_idle.take(idle)
         return found
 
     def _learn(self, kinds: list[Hashable]) -> None:
-        """What the shape wants of cards of all *kinds*."""
+        """What the shape wants of cards of *kinds*, the next ones."""
         wants = [self._judging.want(self._shape.request, kind, self._policy.cards) for kind in kinds]
-        self._free = np.array([_NEVER if want is None else want.free for want in wants], np.int64)
-        self._spare = np.array([0 if want is None else want.spare for want in wants], np.int64)
+        free = [_NEVER if want is None else min(want.free, _NEVER) for want in wants]
+        spare = [0 if want is None else min(want.spare, _NEVER) for want in wants]
+        self._free = np.append(self._free, np.array(free, np.int64))
+        self._spare = np.append(self._spare, np.array(spare, np.int64))
         self._minds_spare = bool(self._spare.any())
-        self._numerator = np.array([0.0 if want is None else want.numerator for want in wants])
-        self._total = np.array([1.0 if want is None else want.total for want in wants])
+        self._numerator = np.append(self._numerator, [0.0 if want is None else float(want.numerator) for want in wants])
+        self._total = np.append(self._total, [1.0 if want is None else float(want.total) for want in wants])
 
 
 def _least(free: Floats, count: int) -> Floats:

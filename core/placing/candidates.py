@@ -43,6 +43,8 @@ BYTES_MAX: Final = 384 * 2**20
 _SHAPE_BYTES: Final = 8
 _MASK_BYTES: Final = 1
 _MARKS_BYTES: Final = 8
+# What is kept of each kind of card by a shape.
+_KIND_BYTES: Final = 32
 # So many of the best nodes are passed over one by one, before all that are to be are.
 _ONE_BY_ONE: Final = 8
 
@@ -85,7 +87,6 @@ class Candidates:
     ) -> None:
         self._ledger: Final = ledger
         self._policy = policy
-        self._grounds = self._new_grounds()
         self._at_once: Final = at_once
         self._bytes_max: Final = bytes_max
         self.judged = 0
@@ -95,6 +96,7 @@ class Candidates:
         """Know nothing of any node."""
         states = self._ledger.states
         self._cursor = self._ledger.cursor
+        self._grounds = self._new_grounds()
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
         self._columns: dict[DialectName | None, Columns] = {}
@@ -111,9 +113,11 @@ class Candidates:
     @property
     def remembered(self) -> Remembered:
         """What is kept of all that was asked."""
-        a_row = _SHAPE_BYTES * len(self._memories) + _MASK_BYTES * len(self._masks) + _MARKS_BYTES * len(self._marks)
+        shapes = len(self._memories)
+        a_row = _SHAPE_BYTES * shapes + _MASK_BYTES * len(self._masks) + _MARKS_BYTES * len(self._marks)
         columns = sum([one.size_bytes for one in self._columns.values()])
-        return Remembered(columns + a_row * self._rows.capacity, len(self._memories))
+        kinds = max([len(one.kinds) for one in self._columns.values()], default=0)
+        return Remembered(columns + a_row * self._rows.capacity + _KIND_BYTES * kinds * shapes, shapes)
 
     # ------------------------------------------------------------------ asking
 
@@ -121,26 +125,28 @@ class Candidates:
         """Whether `best` answers *shape* without reading or judging much of the cluster first."""
         self._note_changes()
         memory = self._memories.get(shape.alone)
-        return memory is not None and max(len(memory.columns.behind), len(memory.mask.behind)) < _READ_AT_ONCE
+        if memory is None or max(len(memory.columns.behind), len(memory.mask.behind)) >= _READ_AT_ONCE:
+            return False
+        if not memory.bounds.leaves_open:
+            return True
+        numbers = self._memory(memory.shape).numbers
+        return int(np.count_nonzero(numbers == -REFUSED)) < _READ_AT_ONCE
 
     def prepare(self, shape: Shape) -> Iterator[None]:
         """Read and judge the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
         shape = shape.alone
-        # What changes from now on is read when the shape is asked, or this would never end.
-        self._note_changes()
-        while True:
+        # So often at most, or where much changes between the slices this would never end.
+        for _ in range(2 * len(self._ledger.states) + 2):
+            self._note_changes()
             tables: tuple[Table, ...] = self._columns_of(shape), self._mask_of(shape)
             if max(len(table.behind) for table in tables) < _READ_AT_ONCE:
-                break
-            for table in tables:
-                table.catch_up(_READ_AT_ONCE)
-            yield
-        is_new = shape not in self._memories
-        while is_new:
-            judged_max = self.judged + self._at_once
-            found = self._search(self._memory(shape), judged_max=judged_max)
-            if found is not None or self.judged < judged_max:
-                return
+                judged_max = self.judged + self._at_once
+                found = self._search(self._memory(shape), judged_max=judged_max)
+                if found is not None or self.judged < judged_max:
+                    return
+            else:
+                for table in tables:
+                    table.catch_up(_READ_AT_ONCE)
             yield
 
     def best(
@@ -265,14 +271,12 @@ class Candidates:
         if changed is None or rows.is_crowded(len(ledger.states)):
             self._begin()
             return
+        places = rows.places
         for name in changed:
             state = ledger.states.get(name)
             row = rows.of.get(name)
             if row is None:
                 row = rows.add(name)
-                if row is None:
-                    self._begin()
-                    return
             rows.log.add(row)
             for columns in self._columns.values():
                 columns.behind[name] = None
@@ -286,6 +290,9 @@ class Candidates:
                 self._facts[name] = state.facts
             for mask in self._masks.values():
                 mask.behind[name] = None
+        if rows.places is not places:
+            for columns in self._columns.values():
+                columns.seat_anew()
 
     def _columns_of(self, shape: Shape) -> Columns:
         columns = self._columns.get(shape.dialect)
@@ -310,6 +317,7 @@ class Candidates:
         self._memories[shape] = memory
         if memory.cursor != self._rows.log.cursor or memory.leaning is not None:
             self._refresh(memory)
+        self._keep_to_limits()
         return memory
 
     def _new_memory(self, shape: Shape) -> _Memory:
@@ -317,17 +325,20 @@ class Candidates:
         mask.users += 1
         columns.catch_up()
         bounds = Bounds(shape, columns, self._ledger.catalog.judging(shape.dialect), self._policy)
-        size = self._rows.capacity
-        memory = _Memory(shape, columns, mask, bounds, np.full(size, REFUSED))
-        most = self._bytes_max - _SHAPE_BYTES * size
-        while self._memories and (
-            len(self._memories) >= _SHAPES_MAX or len(self._masks) > _MASKS_MAX or self.remembered.size_bytes > most
-        ):
-            self._forget_oldest()
+        memory = _Memory(shape, columns, mask, bounds, np.full(self._rows.capacity, REFUSED))
         preferred = shape.preferred
         if preferred is not None and preferred.minds_pods:
             memory.leaning = self._ledger.topology.leaning(preferred)
         return memory
+
+    def _keep_to_limits(self) -> None:
+        """Forget those that were not asked about for longest, as far as more is kept than may be."""
+        while len(self._memories) > 1 and (
+            len(self._memories) > _SHAPES_MAX
+            or len(self._masks) > _MASKS_MAX
+            or self.remembered.size_bytes > self._bytes_max
+        ):
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         """Forget the shape that was not asked about for longest, and its mask if no other has it."""
@@ -346,9 +357,9 @@ class Candidates:
         memory.cursor = log.cursor
         if memory.leaning is not None:
             changed = self._leant(memory, changed)
-        rows: Some = slice(0, len(self._rows))
-        if changed is not None and 2 * len(changed) < len(self._rows):
-            rows = changed
+        if changed is not None and 2 * len(changed) > len(self._rows):
+            changed = np.unique(changed)
+        rows: Some = slice(0, len(self._rows)) if changed is None else changed
         numbers = memory.bounds.of(rows)
         np.copyto(numbers, REFUSED, where=memory.mask.refuses[rows])
         memory.numbers[rows] = numbers

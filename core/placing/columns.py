@@ -5,7 +5,7 @@ a loop may stand still, so whoever has a loop to keep running has it done in sli
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ NO_CARD: Final = -1
 KIND: Final = 0
 IDLE: Final = 1
 FREE: Final = 2
+
+_Value = TypeVar("_Value", bound=Hashable)
 
 
 class Table:
@@ -53,13 +55,13 @@ class Columns(Table):
     """What is free on all nodes in one dialect, a row per node: see `core.port.cards.Room`.
 
     Attributes:
-        cells: by row the number of the node's kind (the narrower if it has two), how many of its cards are idle, what
-            is free of each of *width* rooms, `NO_CARD` where there is none, and what of each can be spared.
+        cells: by row the number of the node's kind (the narrower if it has two), that of how many of its cards are
+            idle, what is free of each of *width* rooms, `NO_CARD` where there is none, and what of each can be spared.
         width: how many rooms a row has.
         kind: by row and room the number of its kind, where there are nodes with rooms of several, however narrow;
             mixed: the rows of which it is the wider kind that differs.
         seats: what settles equal scores, the smallest first: the tie, then the place among the names.
-        kinds: by number. most_idle: so many cards are idle on a node at most.
+        kinds, idle: by number.
     """
 
     def __init__(
@@ -81,8 +83,9 @@ class Columns(Table):
         self.kind: Ints | None = None
         self.mixed: Flags = np.zeros(rows.capacity, np.bool_)
         self.kinds: Final[list[Hashable]] = []
-        self.most_idle = 0
+        self.idle: Final[list[int]] = []
         self._numbers: Final[dict[Hashable, int]] = {}
+        self._idle_numbers: Final[dict[int, int]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -93,6 +96,12 @@ class Columns(Table):
     def tie(self, row: int) -> int:
         """What settles equal scores of the node of *row*, before its name."""
         return int(self.seats[row]) >> PLACE_BITS
+
+    def seat_anew(self) -> None:
+        """Take in that names have other places."""
+        places = np.array(self.rows.places[: len(self.seats)], np.int64)
+        seats = self.seats[: len(places)]
+        seats[:] = (seats >> PLACE_BITS << PLACE_BITS) + places
 
     def there(self, refuses: Flags) -> int:
         """How many nodes have a room, without those that *refuses* has."""
@@ -118,12 +127,12 @@ class Columns(Table):
             within = kind if narrow is None else narrow
             # Cards of one node are mostly of one kind, whose hash is then not asked for again.
             if within is not last and within != last:
-                last, number = within, self._number(within)
+                last, number = within, _number(within, self._numbers, self.kinds)
             kinds.append(number)
         none = [NO_CARD] * (self.width - len(kinds))
         free, spare = [one.free for one in room.rooms], [one.spare for one in room.rooms]
-        self.cells[row] = [number, room.idle, *free, *none, *spare, *none]
-        self.most_idle = max(self.most_idle, room.idle)
+        idle = _number(room.idle, self._idle_numbers, self.idle)
+        self.cells[row] = [number, idle, *free, *none, *spare, *none]
         self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + self.rows.places[row]
         if self.kind is not None or kinds.count(number) < len(kinds):
             self._tell_apart(row, kinds + [number] * len(none), room)
@@ -146,13 +155,6 @@ class Columns(Table):
         self.seats, self.mixed = grown(self.seats, size, 0), grown(self.mixed, size, 0)
         if self.kind is not None:
             self.kind = np.pad(self.kind, ((0, size - there), (0, width - before)), mode="edge")
-
-    def _number(self, kind: Hashable) -> int:
-        number = self._numbers.get(kind)
-        if number is None:
-            number = self._numbers[kind] = len(self.kinds)
-            self.kinds.append(kind)
-        return number
 
 
 class Mask(Table):
@@ -193,3 +195,12 @@ class Marks:
             if row is not None:
                 self._numbers[row] = self._say(name)
         return self._numbers
+
+
+def _number(found: _Value, numbers: dict[_Value, int], values: list[_Value]) -> int:
+    """The number of *found* among *values*, which are numbered as they come."""
+    number = numbers.get(found)
+    if number is None:
+        number = numbers[found] = len(values)
+        values.append(found)
+    return number

@@ -145,7 +145,8 @@ class Lost(NamedTuple):
         """What of *free* nobody can take where so much is *left* of the node's resources; one not there is enough."""
         carried = 1.0
         for name, amount in self.needed:
-            if name in left and left[name] < amount:
+            # Of what is used beyond what there is, less than nothing is left.
+            if name in left and max(left[name], 0) < amount:
                 carried = min(carried, max(left[name], 0) / amount)
         return self.free * (1.0 - carried)
 

@@ -1,7 +1,6 @@
 """Numbers for nodes: each has the same row in every array that is kept of all of them, and a place among the names.
 
-A row stays a node's own also after it is gone. When too many are gone, or a new name finds no number between its
-neighbours, all arrays are to be made anew with new `Rows`.
+A row stays a node's own also after it is gone. When too many are gone, all arrays are to be made anew with new `Rows`.
 """
 
 from bisect import bisect_left
@@ -34,7 +33,7 @@ class Rows:
 
     Attributes:
         of: the row of each node; names: the reverse.
-        places: in the order of the names, by row.
+        places: in the order of the names, by row; another list when all have new ones.
         capacity: how long arrays by row are to be, at least.
         log: the rows that changed.
     """
@@ -45,10 +44,8 @@ class Rows:
         self.names: Final = list(self._sorted)
         self.of: Final = {name: row for row, name in enumerate(self._sorted)}
         self.capacity = len(self._sorted) + len(self._sorted) // 8 + 8
-        # Both ends are kept free: a list of nodes comes in the order of their names, each behind the one before.
-        first, last = _PLACES // 4, _PLACES // 4 * 3
-        step = (last - first) // (len(self._sorted) + 1)
-        self.places: Final = [first + step * at for at in range(1, len(self._sorted) + 1)]
+        self.places = [0] * len(self._sorted)
+        self._spread()
         self.log: Final = Log()
 
     def __len__(self) -> int:
@@ -58,9 +55,21 @@ class Rows:
         """Whether most rows, there being *nodes* nodes, are of nodes that are gone."""
         return len(self.names) > 2 * nodes + _SPARE
 
-    def add(self, name: NodeName) -> int | None:
-        """A row for *name*, which has none; None if there is no number left where the name belongs."""
+    def add(self, name: NodeName) -> int:
+        """A row for *name*, which has none; where no number is left there, all names get others."""
         at = bisect_left(self._sorted, name)
+        while (place := self._place(at)) is None:
+            self._spread()
+        row = self.of[name] = len(self.names)
+        self._sorted.insert(at, name)
+        self.names.append(name)
+        self.places.append(place)
+        if row >= self.capacity:
+            self.capacity += self.capacity // 8 + 8
+        return row
+
+    def _place(self, at: int) -> int | None:
+        """A number for who is to stand at *at* among the names; None if there is none left."""
         below = self.places[self.of[self._sorted[at - 1]]] if at else 0
         above = self.places[self.of[self._sorted[at]]] if at < len(self._sorted) else _PLACES
         if at == len(self._sorted):
@@ -69,15 +78,17 @@ class Rows:
             place = above - min(_STEP, above // 2)
         else:
             place = (below + above) // 2
-        if place in (below, above):
-            return None
-        row = self.of[name] = len(self.names)
-        self._sorted.insert(at, name)
-        self.names.append(name)
-        self.places.append(place)
-        if row >= self.capacity:
-            self.capacity += self.capacity // 8 + 8
-        return row
+        return None if place in (below, above) else place
+
+    def _spread(self) -> None:
+        """Give all names numbers as far apart as can be, in a new list."""
+        # Both ends are kept free: a list of nodes comes in the order of their names, each behind the one before.
+        first, last = _PLACES // 4, _PLACES // 4 * 3
+        step = (last - first) // (len(self._sorted) + 1)
+        places = [0] * len(self.places)
+        for at, name in enumerate(self._sorted, start=1):
+            places[self.of[name]] = first + step * at
+        self.places = places
 
 
 class Log:

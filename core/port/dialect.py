@@ -96,7 +96,7 @@ class Bounds(Protocol[CardT_contra, RequestT_contra]):
     def idle_score(self, request: RequestT_contra, idle: int, policy: Policy) -> float:
         """With `bounded` False: the highest score that a node with exactly *idle* idle cards can reach.
 
-        Asked once for each number from 0 up, also for such that no node has.
+        Asked once for each number that a node has.
         """
         ...
 

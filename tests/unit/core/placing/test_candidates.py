@@ -11,8 +11,9 @@ import pytest
 from core import nodefit
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.model import Node, NodeConstraints, NodeName, Toleration
+from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
+from core.placing.columns import Columns
 from core.placing.decide import shape_of
 from core.placing.score import NodePolicy, node_policy
 from core.placing.shape import Shape, scan
@@ -88,7 +89,9 @@ def test_what_changed_meanwhile_is_caught_up_with_in_slices(cards):
     assert not candidates.is_prepared(first)
     assert not candidates.is_prepared(second)
     assert sum(1 for _ in candidates.prepare(first)) >= 4
-    # Both are answered from the same columns.
+    # Both are answered from the same columns; but for who asks for several cards nodes with several kinds are judged.
+    judged = [candidates.judged, *(candidates.judged for _ in candidates.prepare(second)), candidates.judged]
+    assert max(after - before for before, after in pairwise(judged)) <= 200
     for shape in (first, second):
         assert candidates.is_prepared(shape)
         assert candidates.best(shape) == scan(ledger, rule, shape)
@@ -167,6 +170,143 @@ def test_weights_of_other_resources_are_weighed_as_a_scan_does():
         used.append(found.node)
         reserve(ledger, f"p{at}", shape, found)
     assert len(set(used)) > 10
+
+
+def packing(nodes: int) -> tuple[Ledger, NodePolicy, list[Shape]]:
+    """A cluster of which nothing bounds how good a node is, and two shapes."""
+    settings = Settings(policy=Policy.PACK)
+    ledger = Ledger(standard_catalog(), Tables(), settings)
+    for number in range(nodes):
+        ledger.set_node(vgpu_node(f"n{number:05}", cards=2))
+    return ledger, node_policy(settings), [tolerating(number, ledger) for number in range(2)]
+
+
+def test_nodes_that_change_again_and_again_are_judged_once_and_others_not_at_all():
+    ledger, policy, (shape, _) = packing(60)
+    candidates = Candidates(ledger, policy)
+    assert candidates.best(shape) == scan(ledger, policy, shape)
+    before = candidates.judged
+    for number in range(300):
+        ledger.recount(NodeName(f"n{number % 3:05}"))
+    assert candidates.best(shape) == scan(ledger, policy, shape)
+    assert candidates.judged <= before + 4
+
+
+def test_a_known_shape_for_which_much_has_to_be_judged_is_prepared_in_slices():
+    ledger, policy, (shape, other) = packing(500)
+    candidates = Candidates(ledger, policy)
+    for one in (shape, other):
+        candidates.best(one)
+    for name in ledger.states:
+        ledger.recount(name)
+    # Another's ask reads the nodes, but judges them for itself alone.
+    for _ in candidates.prepare(other):
+        pass
+    assert candidates.is_prepared(other)
+    assert not candidates.is_prepared(shape)
+    judged = [candidates.judged, *(candidates.judged for _ in candidates.prepare(shape)), candidates.judged]
+    assert max(after - before for before, after in pairwise(judged)) <= 16
+    assert candidates.is_prepared(shape)
+    assert candidates.best(shape) == scan(ledger, policy, shape)
+    assert candidates.judged <= judged[-1] + 1
+
+
+def test_to_prepare_comes_to_an_end_however_much_changes_between_its_slices():
+    ledger, policy, (shape, _) = packing(60)
+    candidates = Candidates(ledger, policy)
+    for _ in candidates.prepare(shape):
+        for name in ledger.states:
+            ledger.recount(name)
+    assert candidates.best(shape) == scan(ledger, policy, shape)
+
+
+@pytest.mark.interpreted(reason="compiled functions call each other without asking the class")
+def test_what_is_read_while_a_shape_is_prepared_is_read_in_slices_though_all_is_begun_anew(monkeypatch):
+    monkeypatch.setattr("core.ledger._LOG_MAX", 8)
+    ledger, policy, (shape, _) = packing(500)
+    candidates = Candidates(ledger, policy)
+    read: list[int] = []
+    catch_up = Columns.catch_up
+
+    def counted(self, most=None):
+        read.append(len(self.behind))
+        catch_up(self, most)
+
+    monkeypatch.setattr(Columns, "catch_up", counted)
+    for at, _ in enumerate(candidates.prepare(shape)):
+        if at == 5:
+            for number in range(20):
+                ledger.recount(NodeName(f"n{number:05}"))
+            read.clear()
+    assert len(read) > 3
+    assert candidates.best(shape) == scan(ledger, policy, shape)
+
+
+@pytest.mark.parametrize("name", ["n00005-{:04}", "n00005{:a>99}"])
+def test_names_that_come_between_others_make_nobody_read_anew_what_is_known(name):
+    ledger = filled(40, 2)
+    policy = node_policy(Settings())
+    candidates = Candidates(ledger, policy)
+    shape, other = tolerating(0, ledger), tolerating(1, ledger)
+    candidates.best(other)
+    for number in range(120):
+        ledger.set_node(vgpu_node(name.format(number), cards=2))
+        assert candidates.best(shape) == scan(ledger, policy, shape)
+        assert candidates.remembered.shapes == 2
+    assert candidates.best(other) == scan(ledger, policy, other)
+
+
+def test_a_pod_that_asks_more_than_64_bits_hold_finds_no_node():
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    ledger.set_node(_node(1))
+    policy = node_policy(Settings())
+    huge = tuple(Container(name=name, limits={"memory": "7Ei", "cpu": "9P"}) for name in "ab")
+    asking = Pod(uid=PodUid("p"), namespace="d", name="p", containers=huge)
+    shape = shape_of(asking, ledger)
+    assert isinstance(shape, Shape)
+    assert Candidates(ledger, policy).best(shape) is None
+    assert scan(ledger, policy, shape) is None
+
+
+def test_what_is_kept_keeps_to_its_bytes_when_nodes_become_more():
+    ledger = filled(40, 1)
+    policy = node_policy(Settings())
+    candidates = Candidates(ledger, policy, bytes_max=30_000)
+    shapes = [tolerating(number, ledger) for number in range(30)]
+    for shape in shapes:
+        candidates.best(shape)
+    assert candidates.remembered.shapes == 30
+    for number in range(40, 400):
+        ledger.set_node(vgpu_node(f"n{number:05}", cards=1))
+        candidates.best(shapes[-1])
+        assert candidates.remembered.size_bytes <= 30_000
+    assert candidates.best(shapes[0]) == scan(ledger, policy, shapes[0])
+
+
+def test_what_shapes_keep_of_kinds_of_cards_is_told():
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    for number in range(2000):
+        ledger.set_node(replace(_node(number), allocatable={"cpu": f"{8000 + number}m", "memory": "8Gi", "pods": "9"}))
+    candidates = Candidates(ledger, node_policy(Settings()))
+    asking = Pod(uid=PodUid("p"), namespace="d", name="p", containers=(Container(name="c", limits={"cpu": "1"}),))
+    shapes = []
+    for number in range(9):
+        tolerations = (Toleration(key=f"k{number}", operator="Exists"),)
+        shape = shape_of(replace(asking, constraints=NodeConstraints(tolerations=tolerations)), ledger)
+        assert isinstance(shape, Shape)
+        shapes.append(shape)
+    candidates.best(shapes[0])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = candidates.remembered.size_bytes
+        for shape in shapes[1:]:
+            candidates.best(shape)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.9 < taken / (candidates.remembered.size_bytes - before) < 1.3
 
 
 def filled(nodes: int, cards: int) -> Ledger:

@@ -36,7 +36,7 @@ class World:
         """Note that a node is another, or new."""
         self.ledger.set_node(node(name, cards, **about))
         if NodeName(name) not in self.rows.of:
-            assert self.rows.add(NodeName(name)) is not None
+            self.rows.add(NodeName(name))
         self.columns.behind[NodeName(name)] = None
 
     def rooms(self, name):
@@ -57,8 +57,7 @@ def test_a_row_has_the_rooms_of_its_node_and_its_idle_cards():
     world = World(Toy(), a="x:8,x:8", b="x:8")
     assert world.rooms("a") == [(("x", 8), 8, 100)] * 2
     assert world.rooms("b") == [(("x", 8), 8, 100)]
-    assert world.columns.cells[:2, IDLE].tolist() == [2, 1]
-    assert world.columns.most_idle == 2
+    assert [world.columns.idle[number] for number in world.columns.cells[:2, IDLE]] == [2, 1]
     assert world.columns.kind is None
     assert not world.columns.mixed.any()
 
@@ -136,6 +135,19 @@ def test_equal_scores_are_settled_by_the_tie_and_then_by_the_name():
         assert int(tied.seats[row]) - (-7 << PLACE_BITS) == world.rows.places[row]
 
 
+def test_names_that_get_other_places_leave_ties_as_they_are():
+    world = World(Toy(), a="x:8", z="x:8")
+    columns = Columns(world.rows, world.ledger.states, Toy.name, Toy(), lambda _: -7)
+    columns.catch_up()
+    places = world.rows.places
+    while world.rows.places is places:
+        world.rows.add(NodeName(f"b{len(world.rows):04}"))
+    columns.seat_anew()
+    for name in "az":
+        row = world.rows.of[NodeName(name)]
+        assert int(columns.seats[row]) == (-7 << PLACE_BITS) + world.rows.places[row]
+
+
 def test_a_mask_has_whom_the_constraints_refuse():
     world = World(Toy(), a="x:8", b="x:8")
     mask = Mask(world.rows, world.ledger.states, NodeConstraints(selector=(("zone", "z"),)))
@@ -172,7 +184,7 @@ def test_marks_follow_what_is_said_as_far_as_the_log_tells():
     assert asked == ["b"]
     said["a"] = 0
     for number in range(40):
-        assert rows.add(NodeName(f"c{number}")) is not None
+        rows.add(NodeName(f"c{number}"))
     said["c7"] = 9
     log.forget()
     found = marks.follow()

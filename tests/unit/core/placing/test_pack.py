@@ -84,6 +84,8 @@ def test_cards_that_the_nodes_cpu_cannot_carry_are_lost():
     assert on(table, 100, 100).stranded({names.CPU: 15_000}) == 50.0
     assert on(table, 100, 100).stranded({names.CPU: 20_000}) == 0.0
     assert on(table, 0, 0).stranded({names.CPU: 0}) == 0.0
+    assert on(table, 0, 0).stranded({names.CPU: -1}) == 0.0, "more is used than there is, and no card is left"
+    assert on(table, 100).stranded({names.CPU: -1}) == 100.0
     assert on(table, 100).stranded({}) == 0.0, "a resource that the node does not tell of does not run out"
 
 

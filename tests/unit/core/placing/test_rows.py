@@ -23,12 +23,7 @@ def test_places_keep_the_order_of_names_however_they_are_added(order, there):
     if order != "as they come":
         added.sort(reverse=order == "reversed")
     for at, name in enumerate(added, start=there):
-        row = rows.add(name)
-        if row is None:
-            # No number is left: whoever keeps the rows begins anew.
-            rows = Rows([*rows.names, name])
-        else:
-            assert (row, len(rows)) == (at, at + 1)
+        assert (rows.add(name), len(rows)) == (at, at + 1)
         assert rows.capacity >= len(rows)
     assert by_place(rows) == sorted(names)
     assert {name: rows.of[name] for name in names} == {name: row for row, name in enumerate(rows.names)}
@@ -36,23 +31,26 @@ def test_places_keep_the_order_of_names_however_they_are_added(order, there):
     assert 0 < min(rows.places) <= max(rows.places) < 1 << PLACE_BITS
 
 
-def test_a_list_in_the_order_of_names_is_taken_without_beginning_anew():
+def test_a_list_in_the_order_of_names_is_taken_and_no_name_gets_another_place():
     rows = Rows([])
+    places = rows.places
     for number in range(3000):
         assert rows.add(NodeName(f"n{number:05}")) == number
+    assert rows.places is places
 
 
-def test_where_no_number_is_left_nothing_is_added():
+@pytest.mark.parametrize("name", [lambda at: "b" * at, lambda at: f"b{at:04}", lambda at: f"b{1000 - at:04}"])
+def test_where_no_number_is_left_all_names_get_others(name):
     rows = Rows([NodeName("a"), NodeName("z")])
-    name, added = "a", ["a", "z"]
-    while rows.add(NodeName(name := name + "a")) is not None:
-        added.append(name)
-    assert len(added) > 36
-    assert by_place(rows) == sorted(added)
-    assert name not in rows.of
-    assert len(rows) == len(rows.places) == len(added)
-    # Elsewhere there is room.
-    assert rows.add(NodeName("zz")) == len(added)
+    added, changed = ["a", "z"], 0
+    for at in range(1, 300):
+        places = rows.places
+        assert rows.add(NodeName(name(at))) == len(added)
+        added.append(name(at))
+        changed += rows.places is not places
+        assert by_place(rows) == sorted(added)
+        assert len(rows.places) == len(added)
+    assert 3 < changed < 12
 
 
 def test_rows_are_crowded_when_most_are_of_nodes_that_are_gone():
