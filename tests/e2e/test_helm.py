@@ -175,7 +175,7 @@ async def held(helm, namespace, name):
 
 async def made_anew(helm, namespace, name):
     """The Secrets are deleted, and made by the daily Job."""
-    for part in ("ca", "webhook-tls", "controller-tls"):
+    for part in SECRETS:
         await helm.admin.delete(f"/api/v1/namespaces/{namespace}/secrets/{name}-{part}")
     daily = await helm.admin.get(f"/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}-certs")
     spec = daily["spec"]["jobTemplate"]["spec"]["template"]["spec"]

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,16 +79,6 @@ async def give(world: Rig, account: str, rules: list[dict[str, Any]]) -> None:
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
     }
     await world.client.create(f"{path}/rolebindings", binding)
-
-
-async def as_account(world: Rig, kubeconfig: str, account: str) -> str:
-    """A kubeconfig of a service account of namespace default."""
-    token = await world.token(account, "default")
-    made = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))
-    made["users"] = [{"name": one["name"], "user": {"token": token}} for one in made["users"]]
-    path = world.folder / account
-    await asyncio.to_thread(path.write_text, yaml.safe_dump(made))
-    return str(path)
 
 
 async def cards(kubeconfig: str, *words: str) -> int:
@@ -170,11 +159,11 @@ async def test_watch_prints_a_node_again_when_its_cards_change(rig, capsys):
 
 
 async def test_explain_needs_no_rights_outside_of_the_pods_namespace(rig, capsys):
-    async with cluster(rig) as (world, kubeconfig):
+    async with cluster(rig) as (world, _):
         await add_pod(world, "a", {"volcano.sh/vgpu-number": "1"}, ASSIGNED, "t4-a")
         rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
         await give(world, "tenant", rules)
-        limited = await as_account(world, kubeconfig, "tenant")
+        limited = await world.write_kubeconfig("tenant")
         assert await cards(limited, "explain", "a") == 0
         said = capsys.readouterr()
         assert said.out.startswith("default/a is on t4-a (")

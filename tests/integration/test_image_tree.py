@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.names import VERSION
-from tests.support.release import tree
+from tests.support.release import apart, tree
 
 pytestmark = pytest.mark.timeout(600)
-UNSHARED = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +22,7 @@ def image(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unshared():
     """How a process gets namespaces of its own."""
-    try:
-        subprocess.run([*UNSHARED, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as e:
-        pytest.skip(f"no namespaces can be unshared here: {e}")
-    return UNSHARED
+    return apart.unshared("--net", "--mount", "--pid", "--fork")
 
 
 def run(image, unshared, folder, *words):

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.release import onefile, tree
+from tests.support.release import apart, onefile, tree
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = tree.ROOT
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-UNSHARED = ("unshare", "--user", "--map-root-user", "--net")
 PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -50,13 +49,9 @@ def context(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unshared():
     """How a process gets a network of its own, which leads nowhere."""
-    try:
-        subprocess.run([*UNSHARED, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as e:
-        pytest.skip(f"no namespaces can be unshared here: {e}")
     if subprocess.run([PYTHON, "-m", "pip", "--version"], check=False, capture_output=True).returncode:
         pytest.skip(f"{PYTHON} has no pip")
-    return UNSHARED
+    return apart.unshared("--net")
 
 
 def install(context, unshared, image):

@@ -2,9 +2,6 @@
 
 import asyncio
 from contextlib import asynccontextmanager
-from pathlib import Path
-
-import yaml
 
 from cli.__main__ import run
 from cli.options import parse
@@ -86,16 +83,6 @@ async def test_a_device_that_no_slice_tells_of_closes_its_node_and_the_reason_na
         assert first in (await world.phase("a"))["metadata"]["annotations"][IDS]
 
 
-async def as_account(world, kubeconfig, account):
-    """A kubeconfig of a service account of namespace default."""
-    token = await world.token(account, "default")
-    made = yaml.safe_load(await asyncio.to_thread(Path(kubeconfig).read_text))
-    made["users"] = [{"name": one["name"], "user": {"token": token}} for one in made["users"]]
-    path = world.folder / account
-    await asyncio.to_thread(path.write_text, yaml.safe_dump(made))
-    return str(path)
-
-
 async def get(kubeconfig, *words):
     return await run(parse(["get", "t4-a", *words, "--kubeconfig", kubeconfig], {}), {})
 
@@ -145,7 +132,6 @@ async def test_who_watches_cards_sees_a_claim_come_and_go(rig, capsys):
 
 async def test_who_may_not_read_claims_is_told_so(rig, capsys):
     async with rig(nodes=NODES) as world:
-        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
         role = "/apis/rbac.authorization.k8s.io/v1"
         rules = [{"apiGroups": [""], "resources": ["nodes", "pods", "configmaps"], "verbs": ["get", "list"]}]
         await world.client.create(f"{role}/clusterroles", {"metadata": {"name": "looks-on"}, "rules": rules})
@@ -156,7 +142,7 @@ async def test_who_may_not_read_claims_is_told_so(rig, capsys):
         }
         await world.client.create(f"{role}/clusterrolebindings", binding)
         try:
-            assert await get(await as_account(world, kubeconfig, "guest")) == 0
+            assert await get(await world.write_kubeconfig("guest")) == 0
             told = capsys.readouterr()
             assert "resource claims are not read" in told.out + told.err
         finally:

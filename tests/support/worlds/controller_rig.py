@@ -95,6 +95,12 @@ class Rig(ABC):
         token = await self.token(account, namespace)
         return kubeconfig_text(server=server or self.client.server, ca_pem=self.ca_pem, token=token, user=account)
 
+    async def write_kubeconfig(self, account):
+        """Write a kubeconfig of a service account of namespace default, and say where."""
+        path = self.folder / account
+        await asyncio.to_thread(path.write_text, await self.kubeconfig(account, "default"))
+        return str(path)
+
     def write_admins_kubeconfig(self):
         """Write a kubeconfig of the administrator, and say where."""
         path = self.folder / "admin.kubeconfig"
