@@ -313,11 +313,13 @@ class Candidates:
     def _memory(self, shape: Shape) -> _Memory:
         """What is known of *shape*, as of now."""
         self._note_changes()
-        memory = self._memories.pop(shape, None) or self._new_memory(shape)
-        self._memories[shape] = memory
+        known = self._memories.pop(shape, None)
+        memory = self._memories[shape] = known or self._new_memory(shape)
+        takes_more = known is None or len(known.numbers) < self._rows.capacity
         if memory.cursor != self._rows.log.cursor or memory.leaning is not None:
             self._refresh(memory)
-        self._keep_to_limits()
+        if takes_more:
+            self._keep_to_limits()
         return memory
 
     def _new_memory(self, shape: Shape) -> _Memory:
