@@ -31,6 +31,7 @@ from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import ExampleVerdict, Play
 from sandbox.demo.processes import ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.switches import switched
 from sandbox.demo.user import KINDS, can_apply
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -141,7 +142,8 @@ async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool) -
         verdicts = await _show_jobs(stage, tell) if with_jobs else []
         for example in examples:
             tell(f"kubectl apply -f {_shown(example.path)}", mark="$")
-            verdicts += await play.run(example, within_s=_ROUND_S)
+            async with switched(stage, example.cluster, tell):
+                verdicts += await play.run(example, within_s=_ROUND_S)
         following.cancel()
     again = [verdict for verdict in await play.final() if verdict.problems]
     wrong = [verdict for verdict in verdicts if verdict.problems]
@@ -240,7 +242,7 @@ async def _keep(stage: Stage) -> None:
         f"Why a pod waits, node by node:\n  kubectl cards explain POD --controller {product.asked_at} "
         f"--controller-ca {product.ca_file} --token-file {product.explain_token}"
     )
-    print(f"Settings, which both processes take when they are edited: {product.settings}/cardshare.yaml")
+    print(f"Settings, which both processes take when they are edited: {product.settings[0]}/cardshare.yaml")
     print(f"Controller: {stage.product.controller_url}   logs: {stage.product.controller.log.parent}")
     print("Ctrl-C ends it.", flush=True)
     await watch(stage.product.webhook, stage.product.controller)

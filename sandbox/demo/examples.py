@@ -24,12 +24,13 @@ class ExampleError(ValueError):
 
 
 class Outcome(StrEnum):
-    """What becomes of a pod: it runs, it waits for a card, it is refused, or it is admitted without forged keys."""
+    """What becomes of a pod: it runs, waits, is refused, is admitted without forged keys, or has left for another."""
 
     PLACED = "placed"
     WAITING = "waiting"
     DENIED = "denied"
     STRIPPED = "stripped"
+    EVICTED = "evicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class Expectation:
     """What is declared for one pod; what is empty or None is not looked at.
 
     nodes and card_ids are patterns (``*``), of which one must match, or all in order; env and annotations map a key
-    to a pattern; reason and warning are texts that must be contained; stripped are keys whose forged value is gone.
+    to a pattern; reason and warning are texts that must be contained; stripped are keys whose forged value is gone;
+    events map the reason of an event to a pattern of its message.
     """
 
     pod: str
@@ -51,6 +53,7 @@ class Expectation:
     reason: tuple[str, ...] = ()
     warning: tuple[str, ...] = ()
     stripped: tuple[str, ...] = ()
+    events: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What has to be another than as shipped: keys of cardshare.yaml, and manifests of deploy/ that stand apart."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    deploy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """One file of manifests, and what is declared beside it (nothing, if no declaration is there)."""
 
@@ -78,6 +89,7 @@ class Example:
     manifests: tuple[Json, ...]
     expectations: tuple[Expectation, ...] = ()
     steps: tuple[Step, ...] = ()
+    cluster: Cluster = field(default_factory=Cluster)
 
 
 def find(places: Iterable[Path]) -> tuple[Example, ...]:
@@ -117,7 +129,14 @@ def read(path: Path) -> Example:
     unknown = sorted(named - {doc["metadata"]["name"] for doc in manifests})
     if unknown:
         raise ExampleError(f"{declared}: no manifest in {path.name} is named {', '.join(unknown)}")
-    return Example(name=path.stem, path=path, manifests=manifests, expectations=expectations, steps=steps)
+    return Example(
+        name=path.stem,
+        path=path,
+        manifests=manifests,
+        expectations=expectations,
+        steps=steps,
+        cluster=reader.cluster(),
+    )
 
 
 def _documents(path: Path) -> list[Any]:
@@ -135,7 +154,12 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         documents = _documents(path)
-        self._top = self._mapping(documents[0] if documents else {}, "the file", ("pods", "after"))
+        self._top = self._mapping(documents[0] if documents else {}, "the file", ("cluster", "pods", "after"))
+
+    def cluster(self) -> Cluster:
+        values = self._mapping(self._top.get("cluster", {}), "cluster", ("settings", "deploy"))
+        settings = self._mapping(values.get("settings", {}), "cluster.settings")
+        return Cluster(settings=dict(settings), deploy=_texts(values.get("deploy")))
 
     def expectations(self) -> tuple[Expectation, ...]:
         return self._pods(self._top.get("pods", {}), "pods")
@@ -168,7 +192,7 @@ class _Reader:
     def _pod(self, name: str, entry: Any, where: str) -> Expectation:
         known = (
             *("outcome", "node", "cards", "same_cards_as", "env"),
-            *("annotations", "reason", "warning", "stripped"),
+            *("annotations", "reason", "warning", "stripped", "events"),
         )
         values = self._mapping(entry, where, known)
         try:
@@ -188,6 +212,7 @@ class _Reader:
             reason=_texts(values.get("reason")),
             warning=_texts(values.get("warning")),
             stripped=_texts(values.get("stripped")),
+            events=self._patterns(values, "events", where),
         )
 
     def _patterns(self, values: Mapping[str, Any], key: str, where: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sandbox.demo.assigned import cards_of, unseen
 from sandbox.demo.examples import Expectation, Outcome
+from sandbox.demo.user import Told
 from sandbox.players import vgpu_protocol
 
 Json = dict[str, Any]
@@ -23,13 +24,15 @@ class Sighting:
     """What is known of one pod at one moment.
 
     denial: the API server's refusal, "" if it took the pod. warnings: what it said on taking it. pod: the object, None
-    if it is gone. manifest: what was sent. env_by_container: what the device plugins gave.
+    if it is gone. manifest: what was sent. events: those about it, where that is declared. env_by_container: what the
+    device plugins gave.
     """
 
     denial: str = ""
     warnings: tuple[str, ...] = ()
     pod: Json | None = None
     manifest: Json = field(default_factory=dict)
+    events: tuple[Told, ...] = ()
     env_by_container: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
@@ -86,6 +89,8 @@ def _all(
         case _ if seen.denial:
             yield f"denied: {seen.denial}"
             return
+        case Outcome.EVICTED:
+            yield from _evicted(seen)
         case _ if seen.pod is None:
             yield "the pod does not exist"
             return
@@ -96,6 +101,7 @@ def _all(
             yield from _waiting(expected, seen)
         case Outcome.STRIPPED:
             pass
+    yield from _told(expected, seen)
     yield from _kept_clean(expected, seen)
 
 
@@ -123,6 +129,18 @@ def _waiting(expected: Expectation, seen: Sighting) -> Iterator[str]:
     for text in expected.reason if seen.waiting_reason else ():
         if text not in seen.waiting_reason:
             yield f"the reason does not say {text!r}: {seen.waiting_reason}"
+
+
+def _evicted(seen: Sighting) -> Iterator[str]:
+    if seen.pod is not None:
+        yield f"it is still there{' and leaving' if seen.pod['metadata'].get('deletionTimestamp') else ''}"
+
+
+def _told(expected: Expectation, seen: Sighting) -> Iterator[str]:
+    for reason, pattern in expected.events.items():
+        said = [one.message for one in seen.events if one.reason == reason]
+        if not any(fnmatchcase(message, pattern) for message in said):
+            yield f"no event {reason} says {pattern!r}; said was: {'; '.join(said) or 'nothing'}"
 
 
 def _placed(expected: Expectation, seen: Sighting) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Play:
         return expected.outcome is Outcome.DENIED or answer is None or not answer.accepted
 
     async def _judge(self, expectations: tuple[Expectation, ...]) -> list[tuple[Expectation, tuple[str, ...]]]:
-        seen = {expected.pod: await self._see(expected.pod) for expected in expectations}
+        seen = {e.pod: await self._see(e.pod, with_events=bool(e.events)) for e in expectations}
         for other in {expected.same_cards_as for expected in expectations if expected.same_cards_as}:
             seen.setdefault(other, await self._see(other))
         places = {name: (sighting.node, sighting.cards) for name, sighting in seen.items()}
@@ -140,13 +140,15 @@ class Play:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _see(self, pod: str) -> Sighting:
+    async def _see(self, pod: str, *, with_events: bool = False) -> Sighting:
         answer = self._answers.get(pod)
         if answer is None or not answer.accepted:
             message = answer.message if answer is not None else "it was never applied"
             return Sighting(denial=message, warnings=answer.warnings if answer is not None else ())
+        uid = str(answer.object["metadata"]["uid"])
         return Sighting(
             warnings=answer.warnings,
+            events=await self.user.events(pod, uid) if with_events else (),
             pod=await self.user.get(pod),
             manifest=self._manifests[pod],
             env_by_container=self.env_of(f"{self.user.namespace}/{pod}"),

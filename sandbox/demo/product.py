@@ -60,7 +60,7 @@ class Product:
     """The processes, running and ready. The URLs are those of their plain ports.
 
     asked_at: where the controller is asked why pods wait, over TLS; ca_file proves it; explain_token is shown there.
-    settings: the folder of the settings' files, which both processes take again when they change. None: nobody is told.
+    settings: the folders of the settings' files, which the processes take again when they change; mostly one for both.
     """
 
     webhook: Running
@@ -70,7 +70,7 @@ class Product:
     asked_at: str = ""
     ca_file: Path | None = None
     explain_token: Path | None = None
-    settings: Path | None = None
+    settings: tuple[Path, ...] = ()
 
 
 async def install(
@@ -98,7 +98,8 @@ async def install(
         ProcessFailedError: one of them does not get ready.
         ApiStatusError: the registration is refused.
     """
-    settings = settings or await asyncio.to_thread(_settings, folder / "settings")
+    if settings is None:
+        settings = await asyncio.to_thread(_settings, folder / "settings")
     options = ("--settings", str(settings))
     documents = await install_rights(admin)
     certs, asked_at = folder / "certs", free_port()
@@ -123,7 +124,7 @@ async def install(
         asked_at=f"https://localhost:{asked_at}",
         ca_file=certs / CA_FILE,
         explain_token=await _token(admin, EXPLAIN_ACCOUNT, folder / "explain.token"),
-        settings=settings,
+        settings=(settings,),
     )
 
 
@@ -236,15 +237,29 @@ async def apply(admin: ApiClient, documents: Iterable[Json]) -> None:
         ApiStatusError: the API server refuses one of them.
     """
     for document in documents:
-        metadata = document["metadata"]
-        api = document["apiVersion"]
-        place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-        kind = document["kind"].lower()
-        plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-        path = f"/{'apis' if '/' in api else 'api'}/{api}{place}/{plural}"
+        path = _collection(document)
         try:
             await admin.create(path, document)
         except ApiStatusError as e:
             if e.reason != "AlreadyExists":
                 raise
-            await admin.patch(f"{path}/{metadata['name']}", document)
+            await admin.patch(f"{path}/{document['metadata']['name']}", document)
+
+
+async def remove(admin: ApiClient, documents: Iterable[Json]) -> None:
+    """Delete what `apply` made.
+
+    Raises:
+        ApiStatusError: one of them is not there, or the API server refuses.
+    """
+    for document in documents:
+        await admin.delete(f"{_collection(document)}/{document['metadata']['name']}")
+
+
+def _collection(document: Json) -> str:
+    """The path of what is of the kind and in the namespace of *document*."""
+    metadata, api = document["metadata"], document["apiVersion"]
+    place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    kind = document["kind"].lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"/{'apis' if '/' in api else 'api'}/{api}{place}/{plural}"

@@ -24,6 +24,14 @@ _MINDCLUSTER: Final = {"accelerator": "huawei-Ascend310P", "host-arch": "huawei-
 # Seconds until MindCluster's plugin reports a slice and looks again for a pod; in the field it is 5 and 1.
 _PROMPT: Final = {"report_after_s": 0.1, "retry_after_s": 0.05}
 
+_L20: Final = {"kind": "nvidia", "model": "NVIDIA L20", "memory_mib": 46068, "count": 4}
+# Kept for who tolerates it, so that what else runs leaves these alike.
+_SERVING: Final[dict[str, Any]] = {
+    "labels": {"pool": "serving"},
+    "taints": [{"key": "pool", "value": "serving", "effect": "NoSchedule"}],
+}
+_IMAGE: Final = {"names": ["registry.example.com/language-model:2"], "sizeBytes": 20 * 2**30}
+
 # The nodes that the declarations in docs/examples are about.
 NODES: Final[list[dict[str, Any]]] = [
     {"name": "t4-a", "plugin": {"kind": "vgpu", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
@@ -40,6 +48,9 @@ NODES: Final[list[dict[str, Any]]] = [
     {"name": "gpu-a", "plugin": {"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920, "count": 8}},
     {"name": "gpu-b", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
     {"name": "gpu-c", "plugin": {"kind": "nvidia", "model": "Tesla T4", "memory_mib": 15360, "count": 4}},
+    # Two alike, but for an image that one of them has.
+    {"name": "gpu-d", **_SERVING, "plugin": _L20},
+    {"name": "gpu-e", **_SERVING, "plugin": _L20, "images": [_IMAGE]},
     {"name": "hami-a", "plugin": {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 2}},
     {"name": "hami-b", "plugin": {"kind": "hami", "model": "NVIDIA L4", "memory_mib": 23034, "count": 2}},
     # It has few processors: pods that ask for some go to the other one.

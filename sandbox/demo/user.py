@@ -18,6 +18,8 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # RFC 9110 warn-value: code, agent, quoted text; only 299 is ever sent.
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
+# The one kind of these that no namespace holds.
+PRIORITY_CLASS: Final = "PriorityClass"
 # apiVersion and kind -> path of the collection, for what examples hold.
 _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "Pod"): "pods",
@@ -25,6 +27,7 @@ _PLURALS: Final[Mapping[tuple[str, str], str]] = {
     ("v1", "PersistentVolumeClaim"): "persistentvolumeclaims",
     ("apps/v1", "Deployment"): "deployments",
     ("batch/v1", "Job"): "jobs",
+    ("scheduling.k8s.io/v1", PRIORITY_CLASS): "priorityclasses",
 }
 KINDS: Final = tuple(kind for _, kind in _PLURALS)
 
@@ -47,6 +50,14 @@ class Answer:
     def accepted(self) -> bool:
         """Whether the write was taken."""
         return self.status < 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One event of a pod."""
+
+    reason: str
+    message: str
 
 
 class KubectlUser:
@@ -100,6 +111,16 @@ class KubectlUser:
         answer = await self._call("GET", self.pod_path(pod))
         return answer.object if answer.accepted else None
 
+    async def events(self, pod: str, uid: str) -> tuple[Told, ...]:
+        """``kubectl events --for pod/``, less those of other pods that had its name."""
+        path = f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name={pod}"
+        found = (await self._call("GET", path)).object.get("items", ())
+        return tuple(
+            Told(reason=str(one.get("reason", "")), message=str(one.get("message", "")))
+            for one in found
+            if one["involvedObject"].get("uid") == uid
+        )
+
     def pod_path(self, pod: str) -> str:
         """The path of a pod of this person's namespace."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
@@ -108,7 +129,8 @@ class KubectlUser:
         version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
         namespace = manifest["metadata"].get("namespace", self.namespace)
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{_PLURALS[version, kind]}"
+        place = "" if kind == PRIORITY_CLASS else f"/namespaces/{namespace}"
+        return f"{root}{place}/{_PLURALS[version, kind]}"
 
     async def _patch(self, path: str, body: Mapping[str, Any], content_type: str) -> Answer:
         return await self._call("PATCH", path, body, content_type)

@@ -1,8 +1,9 @@
 """The file that says which nodes the embedded cluster has, and which device plugin runs on each.
 
 Format: a list of mappings (or ``nodes:`` with that list), each ``{name, labels, annotations, capacity, allocatable,
-taints, plugin: {kind, ...}}``; a node may have ``plugins`` instead, a list. ``count: N`` with a name that holds ``{i}``
-makes N nodes, and ``{i}`` in other texts becomes the number as well.
+taints, images, plugin: {kind, ...}}``; a node may have ``plugins`` instead, a list. ``images`` are those of a node's
+status, each ``{names: [...], sizeBytes: N}``. ``count: N`` with a name that holds ``{i}`` makes N nodes, and ``{i}`` in
+other texts becomes the number as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _KNOWN: Final = frozenset(
         "allocatable",
         "taints",
         "unschedulable",
+        "images",
         "plugin",
         "plugins",
     }
@@ -56,6 +58,7 @@ class NodeSpec:
     allocatable: Mapping[str, str]
     taints: tuple[Mapping[str, Any], ...] = ()
     unschedulable: bool = False
+    images: tuple[Mapping[str, Any], ...] = ()
     plugins: tuple[PluginSpec, ...] = ()
 
 
@@ -129,6 +132,7 @@ def _node(entry: Mapping[str, Any], where: str, problems: list[str]) -> NodeSpec
         allocatable={**capacity, **_quantities(entry, "allocatable", where, problems)},
         taints=tuple(entry.get("taints") or ()),
         unschedulable=entry.get("unschedulable") is True,
+        images=_images(entry, where, problems),
         plugins=_plugins(entry, where, problems),
     )
 
@@ -143,6 +147,15 @@ def _plugins(entry: Mapping[str, Any], where: str, problems: list[str]) -> tuple
         options = {key: value for key, value in plugin.items() if key != "kind"}
         plugins.append(PluginSpec(kind=plugin["kind"], options=options))
     return tuple(plugins)
+
+
+def _images(entry: Mapping[str, Any], where: str, problems: list[str]) -> tuple[Mapping[str, Any], ...]:
+    found = entry.get("images") or ()
+    for image in found:
+        known = isinstance(image, Mapping) and image.keys() == {"names", "sizeBytes"}
+        if not known or not isinstance(image["names"], list) or not isinstance(image["sizeBytes"], int):
+            problems.append(f"{where}: an image needs 'names', a list, and 'sizeBytes', a number (found {image!r})")
+    return tuple(found)
 
 
 def _texts(entry: Mapping[str, Any], field: str, where: str, problems: list[str]) -> dict[str, str]:

@@ -42,6 +42,7 @@ def node(spec: NodeSpec, address: str, now: str) -> Json:
                 "architecture": "amd64",
                 "operatingSystem": "linux",
             },
+            **({"images": [dict(image) for image in spec.images]} if spec.images else {}),
             **ready(now, is_ready=True),
         },
     }

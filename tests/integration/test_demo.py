@@ -112,7 +112,7 @@ async def test_a_kind_that_cannot_be_applied_is_2_and_named(tmp_path):
     async with demo(path) as process:
         told = await output(process)
     assert process.returncode == 2
-    kinds = "Pod, ConfigMap, PersistentVolumeClaim, Deployment, Job"
+    kinds = "Pod, ConfigMap, PersistentVolumeClaim, Deployment, Job, PriorityClass"
     assert f"set.yaml: apps/v1 StatefulSet: the demo applies {kinds} alone; remove it" in told
 
 

@@ -34,6 +34,7 @@ _KINDS: Final = (
     _LEASES,
     *((_RBAC, plural) for plural in ("rolebindings", "roles", "clusterrolebindings", "clusterroles")),
     ("/apis/node.k8s.io/v1", "runtimeclasses"),
+    ("/apis/scheduling.k8s.io/v1", "priorityclasses"),
     _DEFINITIONS,
     _CONFIG_MAPS,
     # In the end: what is in one outlives it otherwise, and is there again in the next of that name.

@@ -167,7 +167,13 @@ async def start_product(runner: Runner, documents: Sequence[Json], reviews: int,
     await runner.processes.ready(webhook, f"{webhook_url}/readyz", within_s=_READY_WITHIN_S)
     await runner.processes.ready(controller, f"{controller_url}/readyz", within_s=_READY_WITHIN_S)
     await inventoried(f"{webhook_url}/metrics")
-    return Product(webhook=webhook, controller=controller, webhook_url=webhook_url, controller_url=controller_url)
+    return Product(
+        webhook=webhook,
+        controller=controller,
+        webhook_url=webhook_url,
+        controller_url=controller_url,
+        settings=tuple(runner.folder / name / "settings" for name in ("controller", "webhook")),
+    )
 
 
 async def make_person(admin: ApiClient) -> None:

@@ -9,10 +9,13 @@ from typing import Final
 from sandbox.demo import disks
 from sandbox.demo.examples import Example
 from sandbox.demo.picture import cards
-from sandbox.demo.play import Play
+from sandbox.demo.play import ExampleVerdict, Play
 from sandbox.demo.stage import Stage
+from sandbox.demo.switches import switched
+from sandbox.demo.user import PRIORITY_CLASS
 
 _CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
+_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _VOLUMES: Final = "/api/v1/persistentvolumes"
 _ROUND_S = 30.0
 _GONE_WITHIN_S = 15.0
@@ -27,7 +30,10 @@ async def broken_declarations(stage: Stage, examples: Sequence[Example]) -> list
 async def _broken(stage: Stage, examples: Sequence[Example]) -> list[str]:
     play = Play(user=stage.person, env_of=stage.records.of)
     try:
-        verdicts = [verdict for example in examples for verdict in await play.run(example, within_s=_ROUND_S)]
+        verdicts: list[ExampleVerdict] = []
+        for example in examples:
+            async with switched(stage, example.cluster):
+                verdicts += await play.run(example, within_s=_ROUND_S)
         assert verdicts, "nothing was declared"
         verdicts += await play.final()
         told = [f"{v.example}: {v.claim}; but {problem}" for v in verdicts for problem in v.problems]
@@ -48,6 +54,10 @@ async def _clear(stage: Stage, examples: Sequence[Example]) -> None:
         for manifest in example.manifests
         if manifest["kind"] == disks.CLAIM
     ]
+    for example in examples:
+        for manifest in example.manifests:
+            if manifest["kind"] == PRIORITY_CLASS:
+                await stage.admin.delete(f"{_CLASSES}/{manifest['metadata']['name']}")
     async with asyncio.timeout(_GONE_WITHIN_S):
         while any([await stage.person.get(name) for name in names]):  # noqa: ASYNC110 - the API server is polled
             await asyncio.sleep(0.05)

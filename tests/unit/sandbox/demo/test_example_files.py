@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo import disks
-from sandbox.demo.examples import ExampleError, Outcome, find, read
+from sandbox.demo.examples import Cluster, ExampleError, Outcome, find, read
 
 _SHIPPED = Path(__file__).parents[4] / "docs" / "examples"
 _POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n"
@@ -24,7 +23,7 @@ def example(folder: Path, outcome: str, manifest: str = _POD) -> Path:
 def test_every_shipped_pod_has_a_declaration_and_a_name_of_its_own():
     examples = find([_SHIPPED])
     for found in examples:
-        pods = {one["metadata"]["name"] for one in found.manifests if one["kind"] != disks.CLAIM}
+        pods = {one["metadata"]["name"] for one in found.manifests if one["kind"] == "Pod"}
         at_once = {expected.pod for expected in found.expectations}
         later = {step.apply for step in found.steps if step.apply}
         assert at_once | later == pods, found.name
@@ -55,6 +54,25 @@ def test_a_declaration_is_read_with_its_steps(tmp_path):
     assert step.expectations[0].outcome is Outcome.WAITING
 
 
+def test_a_declaration_says_what_its_cluster_must_have(tmp_path):
+    found = read(
+        example(
+            tmp_path,
+            "cluster: {settings: {preemption: true}, deploy: [preemption.yaml]}\n"
+            "pods: {a: {outcome: evicted, events: {Preempted: 'by *'}}}\n",
+        )
+    )
+    assert (found.cluster.settings, found.cluster.deploy) == ({"preemption": True}, ("preemption.yaml",))
+    assert found.expectations[0].events == {"Preempted": "by *"}
+    assert read(example(tmp_path, "pods: {}")).cluster == Cluster()
+
+
+def test_manifests_of_deploy_that_a_shipped_example_wants_are_there():
+    wanted = [name for found in find([_SHIPPED]) for name in found.cluster.deploy]
+    assert wanted
+    assert all((_SHIPPED.parents[1] / "deploy" / name).is_file() for name in wanted)
+
+
 def test_a_manifest_without_a_declaration_declares_nothing(tmp_path):
     (tmp_path / "x.yaml").write_text(_POD)
     (found,) = find([tmp_path])
@@ -67,6 +85,7 @@ def test_a_manifest_without_a_declaration_declares_nothing(tmp_path):
         pytest.param("pods: {a: {outcome: runs}}", "pods.a.outcome: write one of placed", id="outcome"),
         pytest.param("pods: {a: {outcome: placed, nodes: x}}", "pods.a: unknown nodes", id="key"),
         pytest.param("pod: {}", "the file: unknown pod", id="top"),
+        pytest.param("cluster: {setting: {}}", "cluster: unknown setting", id="cluster"),
         pytest.param("after: [{annotate: a, delete: a}]", r"after\[0\]: write one of apply", id="step"),
         pytest.param("after: {}", "write a list", id="steps"),
         pytest.param("pods: [", "no YAML", id="yaml"),

@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.demo.examples import Expectation, Outcome
 from sandbox.demo.outcomes import Sighting, complaints
+from sandbox.demo.user import Told
 
 IDS = "GPU-a-0,NVIDIA,3000,50:"
 
@@ -106,4 +107,20 @@ def test_a_forged_value_must_be_gone_but_the_key_may_be_written_anew():
     )
     assert complaints(stripped, Sighting(pod=own, manifest={}), {}) == (
         "the manifest forges no k, so that this cannot be checked",
+    )
+
+
+def test_who_left_for_another_is_gone_and_was_told():
+    evicted = Expectation(pod="p", outcome=Outcome.EVICTED, events={"Preempted": "by pod * on node-a"})
+    told = (
+        Told(reason="Scheduled", message="by pod x on node-a"),
+        Told(reason="Preempted", message="by pod x on node-a"),
+    )
+    assert complaints(evicted, Sighting(events=told), {}) == ()
+    assert complaints(evicted, Sighting(events=told[:1]), {}) == (
+        "no event Preempted says 'by pod * on node-a'; said was: nothing",
+    )
+    assert complaints(evicted, Sighting(pod=running().pod, events=told), {}) == ("it is still there",)
+    assert complaints(placed(events={"Scheduled": "to *"}), running(), SAME) == (
+        "no event Scheduled says 'to *'; said was: nothing",
     )

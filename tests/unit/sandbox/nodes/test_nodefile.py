@@ -28,11 +28,13 @@ def test_every_problem_is_told_at_once():
     - {name: a}
     - {name: b, plugin: {cards: []}}
     - {name: c, capacity: {cpu: x}}
+    - {name: d, images: ["train:1"]}
     """
     with pytest.raises(NodeFileError) as caught:
         read_text(text)
     for words in ("unknown colour", "'name' is missing", "named twice", "needs a 'kind'", "capacity.cpu: found 'x'"):
         assert words in str(caught.value)
+    assert "node 6: an image needs 'names', a list" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["a: [", "nodes: 3", "hello"])
