@@ -19,6 +19,7 @@ async def test_an_example_alone_on_the_cluster_becomes_what_it_declares(shared_s
     assert await broken_declarations(shared_stage, [example]) == []
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_all_examples_together_become_what_they_declare_and_stay_so(shared_stage: Stage):
     assert await broken_declarations(shared_stage, _EXAMPLES) == []
