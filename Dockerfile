@@ -41,6 +41,7 @@ COPY controller /app/controller
 # To bytecode here, because the root file system is read-only later; PYTHONSAFEPATH keeps a folder that happens to be the
 # working directory from shadowing a package.
 RUN /venv/bin/python -m compileall -q /app
-ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# numpy's linear algebra, which nothing here uses, would start a thread for each processor of the node.
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 OPENBLAS_NUM_THREADS=1
 WORKDIR /
 USER 65532:65532

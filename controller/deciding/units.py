@@ -222,12 +222,16 @@ class Units:
         return sum(gains.values()) >= missing
 
     def has_room(self, ask: Ask) -> bool:
-        """Whether the account for which *ask* was refused could have room for it now."""
+        """Whether the accounts for which *ask* was refused could have room for it now.
+
+        Of others that came to limit it since nothing is asked: where they have none, it is refused for them.
+        """
         refusal = self._refusals.get(ask)
         left = self._books.budget(refusal.spender) if refusal is not None else None
         if refusal is None or left is None:
             return True
-        return not left.lacks({one.resource: one.asked for one in refusal.over})
+        lacking = {one.account for one in left.lacks({one.resource: one.asked for one in refusal.over})}
+        return not any(one.account in lacking for one in refusal.over)
 
     def freed(self) -> Iterator[Ask]:
         """Those that wait for an account that may have more left, and have room there now."""

@@ -65,6 +65,13 @@ def test_the_controller_and_webhook_get_as_far_as_the_network_that_is_not_there(
     assert (code, "tls.crt" in said, "Traceback" in said) == (2, True, False), said
 
 
+def test_numpy_starts_no_thread_for_each_processor():
+    code = "import numpy; print(open('/proc/self/status').read())"
+    environ = {**tree.environ((tree.ROOT / "Dockerfile").read_text(encoding="utf-8")), "PYTHONPATH": ""}
+    said = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True).stdout
+    assert "Threads:\t1\n" in said
+
+
 def test_no_package_of_development_and_no_test_is_in_it(image):
     found = {path.name for path in (image / tree.SITE).iterdir()} | {path.name for path in (image / "app").iterdir()}
     assert {"aiohttp", "core", "webhook", "controller", "certs", "cli"} <= found

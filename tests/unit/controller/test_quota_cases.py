@@ -109,6 +109,23 @@ def test_of_several_quotas_the_smallest_holds_and_what_goes_is_no_limit_any_more
     assert held(made) == ["a", "b", "c", "d"]
 
 
+def test_who_waits_for_a_quota_that_goes_waits_for_the_one_that_holds_next():
+    made = world(node("n1", cards=4), quotas=[limits(MEMORY, 1000, name="first")])
+    made.adds(pod("a"), pod("b"))
+    made.plan()
+    assert "ResourceQuota first" in made.wait("b").text
+    quotas = made.owner.planner.state.books.quotas
+    # While it waits another comes, which has nothing left either; then the one that it was told of goes.
+    quotas.changed(limits(MEMORY, 1000, name="second"))
+    made.passes(1.0)
+    quotas.gone(limits(MEMORY, 1000, name="first"))
+    made.passes(1.0)
+    assert "ResourceQuota second" in made.wait("b").text
+    made.gone("a")
+    made.passes(1.0)
+    assert held(made) == ["b"]
+
+
 @pytest.mark.parametrize("ends", ["gone", "raised"])
 def test_who_waits_is_asked_again_when_others_end_or_the_quota_is_raised(ends):
     made = world(node("n1", cards=4), quotas=[limits(MEMORY, 1000)])
