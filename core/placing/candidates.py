@@ -135,8 +135,9 @@ class Candidates:
     def prepare(self, shape: Shape) -> Iterator[None]:
         """Read and judge the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
         shape = shape.alone
-        # So often at most, or where much changes between the slices this would never end.
-        for _ in range(2 * len(self._ledger.states) + 2):
+        # Twice as often as it takes, or where much changes between the slices this would never end.
+        nodes = len(self._ledger.states)
+        for _ in range(2 * (nodes // _READ_AT_ONCE + nodes // self._at_once) + 2):
             self._note_changes()
             tables: tuple[Table, ...] = self._columns_of(shape), self._mask_of(shape)
             if max(len(table.behind) for table in tables) < _READ_AT_ONCE:
