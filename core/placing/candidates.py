@@ -361,7 +361,7 @@ class Candidates:
         if memory.leaning is not None:
             changed = self._leant(memory, changed)
         if changed is not None and 2 * len(changed) > len(self._rows):
-            changed = np.unique(changed)
+            changed = np.unique(changed)  # some changed often; of few it takes less to bound them twice
         rows: Some = slice(0, len(self._rows)) if changed is None else changed
         numbers = memory.bounds.of(rows)
         np.copyto(numbers, REFUSED, where=memory.mask.refuses[rows])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
-from core.ledger import Ledger, Placement
+from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid
 from core.placing.candidates import BYTES_MAX, Candidates
 from core.placing.decide import shape_of, shapes_by_way
@@ -25,6 +25,7 @@ from tests.property.test_mixed_cluster import TABLES
 from tests.support.devices import ascend
 from tests.support.devices.mindcluster import npu_node
 from tests.support.devices.mixed import CORES, MEMORY, NUMBER, wanted
+from tests.support.worlds.placed import reserve
 
 SEEDS, STEPS = 24, 120
 # Model and memory; what nobody makes too.
@@ -317,18 +318,7 @@ class World:
             return
         self.found += 1
         pod = replace(self.pod, uid=PodUid(f"p{self.asked}"), name=f"p{self.asked}")
-        placement = Placement(
-            pod=pod.uid,
-            pod_key=pod.key,
-            node=found.node,
-            dialect=shape.dialect,
-            assignment=found.placed.assignment,
-            amounts=shape.amounts,
-            ports=shape.ports,
-            asked_by=pod,
-        )
-        self.ledger.reserve(placement)
-        self.placed.append(pod.uid)
+        self.placed.append(reserve(self.ledger, pod.name, shape, found, pod))
 
 
 def learnt(chance: Chance, rule: NodePolicy, ledger: Ledger) -> NodePolicy:

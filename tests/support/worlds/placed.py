@@ -1,12 +1,12 @@
 """What a search found, promised in a ledger."""
 
 from core.ledger import Ledger, Placement
-from core.model import PodUid
+from core.model import Pod, PodUid
 from core.placing.shape import Found, Shape
 
 
-def reserve(ledger: Ledger, name: str, shape: Shape, found: Found) -> PodUid:
-    """Promise what was *found* for *shape* to a pod called *name*; its uid."""
+def reserve(ledger: Ledger, name: str, shape: Shape, found: Found, asked_by: Pod | None = None) -> PodUid:
+    """Promise what was *found* for *shape* to a pod called *name*, which is as *asked_by* if that is given; its uid."""
     uid = PodUid(name)
     ledger.reserve(
         Placement(
@@ -16,6 +16,8 @@ def reserve(ledger: Ledger, name: str, shape: Shape, found: Found) -> PodUid:
             dialect=shape.dialect,
             assignment=found.placed.assignment,
             amounts=shape.amounts,
+            ports=shape.ports,
+            asked_by=asked_by,
         )
     )
     return uid
