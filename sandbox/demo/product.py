@@ -52,6 +52,7 @@ _DAYS: Final = 30
 _TOKEN_S: Final = 86_400
 _INVENTORY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.05
+_RELOADS: Final = re.compile(r'^cardshare_webhook_reloads_total\{what="configuration"\} (?P<count>\d+)', re.MULTILINE)
 _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE)
 
 
@@ -218,6 +219,13 @@ async def inventoried(metrics_url: str) -> None:
                     if _KNOWN.search(await response.text()):
                         return
                 await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def reloads(metrics_url: str) -> int:
+    """How often the webhook has taken settings anew, as its metrics have it."""
+    async with aiohttp.ClientSession() as session, session.get(metrics_url) as response:
+        found = _RELOADS.search(await response.text())
+    return int(found["count"]) if found else 0
 
 
 async def _start_controller(processes: Processes, kubeconfig: Path, options: tuple[str, ...]) -> tuple[Running, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +15,22 @@ from typing import Any, Final
 import yaml
 
 from sandbox.demo.examples import Cluster
-from sandbox.demo.product import apply, remove
+from sandbox.demo.product import Product, apply, inventoried, reloads, remove
 from sandbox.demo.stage import Stage
 
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
 _FILE: Final = "cardshare.yaml"
+_TAKEN_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.05
 
 
 @asynccontextmanager
 async def switched(
     stage: Stage, cluster: Cluster, tell: Callable[[str], None] = lambda line: None
 ) -> AsyncIterator[None]:
-    """As long as this lasts, *stage* is as *cluster* says; the processes see an edit of settings within a second.
+    """As long as this lasts, *stage* is as *cluster* says. An edit of settings is waited for, at both ends.
+
+    What is applied next is warned of by the settings in force: a webhook that has just taken others knows no cards yet.
 
     Args:
         stage: where the example is played.
@@ -39,7 +43,7 @@ async def switched(
     # First the right, then what makes use of it; and the other way round in the end.
     await apply(stage.admin, documents)
     try:
-        async with _edited(stage.product.settings, cluster.settings):
+        async with _edited(stage.product, cluster.settings):
             for key, value in cluster.settings.items():
                 tell(f"{_FILE}: {yaml.safe_dump({key: value}).strip()}")
             yield
@@ -48,21 +52,31 @@ async def switched(
 
 
 @asynccontextmanager
-async def _edited(folders: Sequence[Path], settings: Mapping[str, Any]) -> AsyncIterator[None]:
+async def _edited(product: Product, settings: Mapping[str, Any]) -> AsyncIterator[None]:
     if not settings:
         yield
         return
-    if not folders:
+    if not product.settings:
         raise RuntimeError("this stage does not tell where its settings are")
-    paths = [folder / _FILE for folder in folders]
-    before = [await asyncio.to_thread(path.read_text, encoding="utf-8") for path in paths]
-    for path, text in zip(paths, before, strict=True):
-        await asyncio.to_thread(_replace, path, yaml.safe_dump({**yaml.safe_load(text), **settings}))
+    paths = [folder / _FILE for folder in product.settings]
+    before = {path: await asyncio.to_thread(path.read_text, encoding="utf-8") for path in paths}
+    await _take(product, {path: yaml.safe_dump({**yaml.safe_load(text), **settings}) for path, text in before.items()})
     try:
         yield
     finally:
-        for path, text in zip(paths, before, strict=True):
-            await asyncio.to_thread(_replace, path, text)
+        await _take(product, before)
+
+
+async def _take(product: Product, texts: Mapping[Path, str]) -> None:
+    """Write *texts*, and wait until the webhook has taken them and knows the cards by them."""
+    metrics_url = f"{product.webhook_url}/metrics"
+    before = await reloads(metrics_url)
+    for path, text in texts.items():
+        await asyncio.to_thread(_replace, path, text)
+    async with asyncio.timeout(_TAKEN_WITHIN_S):
+        while await reloads(metrics_url) == before:  # noqa: ASYNC110 (another process is polled)
+            await asyncio.sleep(_LOOK_EVERY_S)
+    await inventoried(metrics_url)
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

@@ -46,7 +46,9 @@ async def test_a_pod_that_fits_nowhere_is_told_why_and_placed_once_something_fre
 
         async def told():
             events = await world.client.list("/api/v1/namespaces/default/events")
-            return [e for e in events if e["involvedObject"]["name"] == "late" and e["reason"] == "FailedScheduling"]
+            return [
+                e for e in events if e["involvedObject"].get("name") == "late" and e["reason"] == "FailedScheduling"
+            ]
 
         (event,) = await world.until(told)
         assert event["message"] == condition["message"]
@@ -251,7 +253,7 @@ async def test_an_unreadable_register_sets_one_node_aside_with_an_event(rig):
 
         async def told():
             events = await world.client.list("/api/v1/namespaces/default/events")
-            return [e for e in events if e["involvedObject"]["name"] == "bad" and "nonsense" in e["message"]]
+            return [e for e in events if e["involvedObject"].get("name") == "bad" and "nonsense" in e["message"]]
 
         (event,) = await world.until(told)
         assert (event["type"], event["reason"]) == ("Warning", "CardsUnusable")

@@ -19,6 +19,16 @@ async def test_an_example_alone_on_the_cluster_becomes_what_it_declares(shared_s
     assert await broken_declarations(shared_stage, [example]) == []
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_settings_that_an_example_asks_for_are_taken_back_before_the_next_one_is_applied(shared_stage: Stage):
+    """A webhook that has just taken other settings knows no cards, and could not warn."""
+    switching = [one for one in _EXAMPLES if one.cluster.settings]
+    warned = [one for one in _EXAMPLES if one.name == "never-fits"]
+    assert switching
+    assert warned
+    assert await broken_declarations(shared_stage, [switching[0], *warned]) == []
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_all_examples_together_become_what_they_declare_and_stay_so(shared_stage: Stage):

@@ -108,7 +108,7 @@ async def _scene(world: Rig) -> Mapping[str, str]:
 
 async def _has_event(world: Rig, pod_name: str, reason: str) -> bool:
     events = await world.client.list("/api/v1/namespaces/default/events")
-    return any(one["involvedObject"]["name"] == pod_name and one["reason"] == reason for one in events)
+    return any(one["involvedObject"].get("name") == pod_name and one["reason"] == reason for one in events)
 
 
 async def _listens(port: int, certs: Path) -> bool:

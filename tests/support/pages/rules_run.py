@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import yaml
 from certs.files import CA_FILE, ensure
 from certs.pair import Wanted
 from sandbox.demo.processes import free_port
-from sandbox.demo.product import registration, shipped
+from sandbox.demo.product import registration, reloads, shipped
 from tests.support.pages.rules import DEVICES, Rule, Said, binding_of, devices_of
 from tests.support.worlds.controller_rig import Rig
 
@@ -113,10 +112,10 @@ async def _stage(world: Rig) -> AsyncIterator[_Stage]:
 
 async def _configure(stage: _Stage, rule: Rule) -> None:
     """Put the texts of *rule* in force, and wait until the webhook has taken them and knows the cards again."""
-    before = await _reloads(stage)
+    before = await reloads(stage.metrics_url)
     _put(stage.settings, rule.settings, rule.scheduler, devices_of(rule))
     async with asyncio.timeout(_WITHIN_S):
-        while await _reloads(stage) == before:  # noqa: ASYNC110 (another process is polled)
+        while await reloads(stage.metrics_url) == before:  # noqa: ASYNC110 (another process is polled)
             await asyncio.sleep(0.1)
     await _inventoried(stage)
 
@@ -144,10 +143,3 @@ async def _inventoried(stage: _Stage) -> None:
                 if "CS401" in " ".join(answer.headers.getall("Warning", [])) + await answer.text():
                     return
             await asyncio.sleep(0.1)
-
-
-async def _reloads(stage: _Stage) -> int:
-    async with aiohttp.ClientSession() as session, session.get(stage.metrics_url) as response:
-        text = await response.text()
-    found = re.search(r'^cardshare_webhook_reloads_total\{what="configuration"\} (\d+)', text, re.MULTILINE)
-    return int(found[1]) if found else 0
