@@ -1,8 +1,9 @@
 """Writes the conditions of waiting pods, and an event with each: quietly, and never in the way of a Binding.
 
 What a condition says is asked when it is written, so that many changes are one write. So many are written a second at
-most, of pods that were told nothing yet first. A pod that is told now this and now that is told ever more rarely; what
-cannot be written is tried again, later each time, and while nothing at all can be, a few tries stand for all.
+most, of pods that were told nothing yet first, and far fewer where only numbers moved. A pod that is told now this and
+now that is told ever more rarely; what cannot be written is tried again, later each time, and while nothing at all can
+be, a few tries stand for all.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ from kube.objects import read_version
 _log = structlog.get_logger()
 
 PER_S: Final = 50.0
+# Thousands that wait are not to take from those that are placed what the API server can do, only to tell news of numbers.
+NUMBERS_PER_S: Final = 10.0
 _BURST: Final = 20.0
 _WRITES_AT_ONCE: Final = 4
 # Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
@@ -116,6 +119,9 @@ class Conditions:
         # Those to look at again, and when.
         self._first: Final[dict[PodUid, None]] = {}
         self._again: Final[dict[PodUid, None]] = {}
+        # Pods of which only numbers moved, in their turn, and when the next one has it.
+        self._numbers: Final[dict[PodUid, None]] = {}
+        self._numbers_s = float("-inf")
         self._later: Final[dict[PodUid, float]] = {}
         self._dues: Final[list[tuple[float, PodUid]]] = []
         # Pods that were told nothing yet and wait for what may be over at once; when they are told.
@@ -147,12 +153,12 @@ class Conditions:
     async def _work(self) -> None:
         looked = 0
         while True:
-            uid = self._take()
+            uid, in_turn = self._take()
             if uid is None:
                 await self._wait()
                 continue
             # No await up to here: from the line a pod comes to those that are written, or is done with.
-            if self._is_news(uid):
+            if self._is_news(uid, in_turn=in_turn):
                 self._writing[uid] = False
                 await self._pace.turn()
                 await self._tell(uid)
@@ -162,7 +168,8 @@ class Conditions:
             if looked % _SLICE == 0:
                 await asyncio.sleep(0)
 
-    def _take(self) -> PodUid | None:
+    def _take(self) -> tuple[PodUid | None, bool]:
+        """The next pod to look at, and whether it is its turn to have its numbers told."""
         now_s = self._clock()
         while self._dues and self._dues[0][0] <= now_s:
             due_s, uid = heappop(self._dues)
@@ -173,14 +180,22 @@ class Conditions:
             if line:
                 uid = next(iter(line))
                 del line[uid]
-                return uid
-        return None
+                return uid, False
+        while self._numbers and self._numbers_s <= now_s:
+            uid = next(iter(self._numbers))
+            del self._numbers[uid]
+            if uid not in self._writing:
+                return uid, True
+        return None, False
 
     async def _wait(self) -> None:
         self._filled.clear()
-        delay_s = max(self._dues[0][0] - self._clock(), 0.01) if self._dues else None
+        due_s = min(
+            self._dues[0][0] if self._dues else float("inf"),
+            self._numbers_s if self._numbers else float("inf"),
+        )
         try:
-            async with asyncio.timeout(delay_s):
+            async with asyncio.timeout(max(due_s - self._clock(), 0.01) if due_s < float("inf") else None):
                 await self._filled.wait()
         except TimeoutError:
             pass
@@ -189,8 +204,8 @@ class Conditions:
         self._later[uid] = due_s
         heappush(self._dues, (due_s, uid))
 
-    def _is_news(self, uid: PodUid) -> bool:
-        """Whether something is to be told of a pod now; if so later, it is looked at then."""
+    def _is_news(self, uid: PodUid, *, in_turn: bool) -> bool:
+        """Whether something is to be told of a pod now; if so later, or not yet *in_turn*, it is looked at then."""
         entry = self._owner.life.get(uid)
         saying = self._what(entry) if entry is not None else None
         if entry is None or saying is None:
@@ -205,6 +220,11 @@ class Conditions:
         if due_s > self._clock():
             self._look_again(uid, due_s)
             return False
+        if _difference_s(entry.told, saying) == _NUMBERS_S:
+            if not in_turn:
+                self._numbers.setdefault(uid)
+                return False
+            self._numbers_s = max(self._numbers_s, self._clock() - 1.0) + 1.0 / NUMBERS_PER_S
         return True
 
     def _may_pass(self, uid: PodUid, saying: Saying) -> bool:

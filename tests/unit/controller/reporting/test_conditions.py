@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from controller.grouping.groups import MIN_MEMBER
-from controller.reporting.conditions import FAILING_MAX_S, PER_S, Conditions, Saying, Why
+from controller.reporting.conditions import FAILING_MAX_S, NUMBERS_PER_S, PER_S, Conditions, Saying, Why
 from core.groups import GroupKind
 from core.model import PodUid
 from core.waiting import Cause, Wait
@@ -76,6 +76,36 @@ async def test_no_more_conditions_are_written_a_second_than_told_and_those_told_
         assert len(told) == 250
         last_new = max(at for at, name in enumerate(told) if name.startswith("new"))
         assert sum(name.startswith("old") for name in told[last_new:]) > 100
+
+
+async def test_where_only_numbers_moved_few_are_written_a_second_and_who_has_other_news_comes_first():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(300)])
+        await rig.passes(70)
+        assert patches(rig) == 300
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        await rig.passes(10)
+        assert 90 <= patches(rig) - 300 <= 10 * NUMBERS_PER_S + 20
+        rig.world.adds(*[pod(f"new{i}", memory=5000) for i in range(20)])
+        await rig.passes(2)
+        assert all("1001" in told_text(rig, f"new{i}") for i in range(20))
+        await rig.passes(30)
+        assert all("1001" in told_text(rig, f"old{i}") for i in range(300))
+        assert patches(rig) == 620
+
+
+async def test_a_pod_in_line_for_its_numbers_is_told_other_news_without_waiting_for_its_turn():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(300)])
+        await rig.passes(70)
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        await rig.passes(5)
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="3", unschedulable=True))
+        await rig.passes(10)
+        assert all("cordoned" in told_text(rig, f"p{i}") for i in range(300))
+        before = patches(rig)
+        await rig.passes(40)
+        assert patches(rig) == before
 
 
 async def test_a_cordon_that_flaps_does_not_have_every_waiting_pod_written_each_time():
