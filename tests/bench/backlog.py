@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--waiting", type=int, default=10_000, help="pods that fit nowhere (default 10000)")
     parser.add_argument("--shapes", type=int, default=50, help="shapes of these (default 50)")
     parser.add_argument("--real", action="store_true", help="on a real kube-apiserver with etcd instead of the double")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="arrivals before, beside and after (default 3)"
-    )
+    parser.add_argument("--rounds", type=int, default=3, help="arrivals before, beside and after (default 3)")
     parser.add_argument("--in-flight", type=int, default=16, help="creations at once (default 16)")
 
 
