@@ -54,12 +54,13 @@ class Bounds:
         cells = _at(columns.cells, rows).T.copy()
         if not len(self._free) or self._width > columns.width:
             return np.full(cells.shape[1], REFUSED)
-        free = cells[FREE : FREE + columns.width]
+        free = cells[FREE:]
         # Where each node has cards of one kind, one column tells it.
         kind = cells[KIND] if columns.kind is None else _at(columns.kind, rows).T.copy()
         fits = free >= self._free.take(kind)
         if self._minds_spare:
-            fits &= cells[FREE + columns.width :] >= self._spare.take(kind)
+            spare = _at(columns.spare, rows).T
+            fits &= spare >= self._spare.take(kind)
         if self._by_free and self._policy.tables is None:
             found = self._of_cards(rows, kind, np.where(fits, free, REFUSED))
         else:
@@ -83,8 +84,12 @@ class Bounds:
 
     def _minus_score(self, free: Floats, numerator: Floats, total: Floats) -> Floats:
         """The formula of `core.port.cards.Want`, negated, each step as there; of an infinite amount it is that."""
-        found = 100.0 * (free - numerator) / total
-        return found if self._policy.weight == 1 else found * self._policy.weight
+        found: Floats = free - numerator
+        found *= 100.0
+        found /= total
+        if self._policy.weight != 1:
+            found *= self._policy.weight
+        return found
 
     def _of_node(self, idle: Ints) -> Floats:
         """By the number of its idle cards alone; without a bound where what is lost on a node counts."""

@@ -227,9 +227,9 @@ class Candidates:
         if len(equal) == 1:
             return first
         if levels is not None:
-            liked = levels[equal]
+            liked = levels.take(equal)
             equal = equal[liked == liked.max()]
-        return int(equal[memory.columns.seats[equal].argmin()])
+        return int(equal[memory.columns.seats.take(equal).argmin()])
 
     def _judge_unbounded(self, memory: _Memory, sought: Floats, judged_max: float) -> None:
         """Judge the nodes of which nothing bounds how good they are, until *judged_max* are judged."""
@@ -272,7 +272,6 @@ class Candidates:
         if changed is None or rows.is_crowded(len(ledger.states)):
             self._begin()
             return
-        places = rows.places
         for name in changed:
             state = ledger.states.get(name)
             row = rows.of.get(name)
@@ -291,7 +290,7 @@ class Candidates:
                 self._facts[name] = state.facts
             for mask in self._masks.values():
                 mask.behind[name] = None
-        if rows.places is not places:
+        if rows.settle():
             for columns in self._columns.values():
                 columns.seat_anew()
 

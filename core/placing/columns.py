@@ -56,7 +56,7 @@ class Columns(Table):
 
     Attributes:
         cells: by row the number of the node's kind (the narrower if it has two), that of how many of its cards are
-            idle, what is free of each of *width* rooms, `NO_CARD` where there is none, and what of each can be spared.
+            idle, and what is free of each of *width* rooms, `NO_CARD` where there is none; spare: what each can spare.
         width: how many rooms a row has.
         kind: by row and room the number of its kind, where there are nodes with rooms of several, however narrow;
             mixed: the rows of which it is the wider kind that differs.
@@ -78,7 +78,8 @@ class Columns(Table):
         self._judging: Final = judging
         self._tie_ppm: Final = tie_ppm
         self.width = 1
-        self.cells: Ints = np.full((rows.capacity, FREE + 2), NO_CARD, np.int64)
+        self.cells: Ints = np.full((rows.capacity, FREE + 1), NO_CARD, np.int64)
+        self.spare: Ints = np.full((rows.capacity, 1), NO_CARD, np.int64)
         self.seats: Ints = np.zeros(rows.capacity, np.int64)
         self.kind: Ints | None = None
         self.mixed: Flags = np.zeros(rows.capacity, np.bool_)
@@ -91,7 +92,7 @@ class Columns(Table):
     def size_bytes(self) -> int:
         """What it takes of memory."""
         kind = 0 if self.kind is None else self.kind.nbytes
-        return self.cells.nbytes + self.seats.nbytes + self.mixed.nbytes + kind
+        return self.cells.nbytes + self.spare.nbytes + self.seats.nbytes + self.mixed.nbytes + kind
 
     def tie(self, row: int) -> int:
         """What settles equal scores of the node of *row*, before its name."""
@@ -99,14 +100,14 @@ class Columns(Table):
 
     def seat_anew(self) -> None:
         """Take in that names have other places."""
-        places = np.array(self.rows.places[: len(self.seats)], np.int64)
+        places = self.rows.places[: len(self.seats)]
         seats = self.seats[: len(places)]
         seats[:] = (seats >> PLACE_BITS << PLACE_BITS) + places
 
     def there(self, refuses: Flags) -> int:
         """How many nodes have a room, without those that *refuses* has."""
         size = min(len(self.seats), len(refuses))
-        free = self.cells[:size, FREE : FREE + self.width]
+        free = self.cells[:size, FREE:]
         return int(((free != NO_CARD).any(1) & ~refuses[:size]).sum())
 
     def read(self, row: int, state: NodeState | None) -> None:
@@ -130,10 +131,10 @@ class Columns(Table):
                 last, number = within, _number(within, self._numbers, self.kinds)
             kinds.append(number)
         none = [NO_CARD] * (self.width - len(kinds))
-        free, spare = [one.free for one in room.rooms], [one.spare for one in room.rooms]
         idle = _number(room.idle, self._idle_numbers, self.idle)
-        self.cells[row] = [number, idle, *free, *none, *spare, *none]
-        self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + self.rows.places[row]
+        self.cells[row] = [number, idle, *[one.free for one in room.rooms], *none]
+        self.spare[row] = [one.spare for one in room.rooms] + none
+        self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + int(self.rows.places[row])
         if self.kind is not None or kinds.count(number) < len(kinds):
             self._tell_apart(row, kinds + [number] * len(none), room)
 
@@ -147,14 +148,12 @@ class Columns(Table):
     def _grow(self, width: int) -> None:
         """Have a row for each node, and *width* rooms."""
         size, before = self.rows.capacity, self.width
-        cells = np.full((size, FREE + 2 * width), NO_CARD, np.int64)
-        there = len(self.seats)
-        cells[:there, : FREE + before] = self.cells[:, : FREE + before]
-        cells[:there, FREE + width : FREE + width + before] = self.cells[:, FREE + before :]
-        self.cells, self.width = cells, width
+        more = (0, size - len(self.seats)), (0, width - before)
+        self.cells, self.spare = (np.pad(one, more, constant_values=NO_CARD) for one in (self.cells, self.spare))
+        self.width = width
         self.seats, self.mixed = grown(self.seats, size, 0), grown(self.mixed, size, 0)
         if self.kind is not None:
-            self.kind = np.pad(self.kind, ((0, size - there), (0, width - before)), mode="edge")
+            self.kind = np.pad(self.kind, more, mode="edge")
 
 
 class Mask(Table):

@@ -3,7 +3,6 @@
 A row stays a node's own also after it is gone. When too many are gone, all arrays are to be made anew with new `Rows`.
 """
 
-from bisect import bisect_left
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -19,11 +18,8 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.intp]
 Some = Numbers | slice
 
-# Names have numbers below this, so that one and a tie make a whole number of 64 bits.
-PLACE_BITS: Final = 42
-_PLACES: Final = 1 << PLACE_BITS
-# Between a name and one added behind, or before, all others: room for half a million of them, with two between each.
-_STEP: Final = 1 << 21
+# Of so many bits is a name's place, so that it and a tie make a whole number of 64.
+PLACE_BITS: Final = 32
 # Rows of nodes that are gone are kept until there are so many more of them than nodes.
 _SPARE: Final = 256
 
@@ -33,19 +29,19 @@ class Rows:
 
     Attributes:
         of: the row of each node; names: the reverse.
-        places: in the order of the names, by row; another list when all have new ones.
+        places: where its name is among all names, by row; as of the last `settle`.
         capacity: how long arrays by row are to be, at least.
         log: the rows that changed.
     """
 
     def __init__(self, names: Collection[NodeName]) -> None:
         """Begin with *names*, as of now."""
-        self._sorted = sorted(names)
-        self.names: Final = list(self._sorted)
-        self.of: Final = {name: row for row, name in enumerate(self._sorted)}
-        self.capacity = len(self._sorted) + len(self._sorted) // 8 + 8
-        self.places = [0] * len(self._sorted)
-        self._spread()
+        self.names: Final = sorted(names)
+        self.of: Final = {name: row for row, name in enumerate(self.names)}
+        self.capacity = len(self.names) + len(self.names) // 8 + 8
+        self.places = np.arange(len(self.names))
+        # All names; those that came since the last `settle` stand behind the others.
+        self._sorted: Final = list(self.names)
         self.log: Final = Log()
 
     def __len__(self) -> int:
@@ -56,39 +52,22 @@ class Rows:
         return len(self.names) > 2 * nodes + _SPARE
 
     def add(self, name: NodeName) -> int:
-        """A row for *name*, which has none; where no number is left there, all names get others."""
-        at = bisect_left(self._sorted, name)
-        while (place := self._place(at)) is None:
-            self._spread()
+        """A row for *name*, which has none; its place is known once it is settled."""
         row = self.of[name] = len(self.names)
-        self._sorted.insert(at, name)
         self.names.append(name)
-        self.places.append(place)
+        self._sorted.append(name)
         if row >= self.capacity:
             self.capacity += self.capacity // 8 + 8
         return row
 
-    def _place(self, at: int) -> int | None:
-        """A number for who is to stand at *at* among the names; None if there is none left."""
-        below = self.places[self.of[self._sorted[at - 1]]] if at else 0
-        above = self.places[self.of[self._sorted[at]]] if at < len(self._sorted) else _PLACES
-        if at == len(self._sorted):
-            place = below + min(_STEP, (above - below) // 2)
-        elif at == 0:
-            place = above - min(_STEP, above // 2)
-        else:
-            place = (below + above) // 2
-        return None if place in (below, above) else place
-
-    def _spread(self) -> None:
-        """Give all names numbers as far apart as can be, in a new list."""
-        # Both ends are kept free: a list of nodes comes in the order of their names, each behind the one before.
-        first, last = _PLACES // 4, _PLACES // 4 * 3
-        step = (last - first) // (len(self._sorted) + 1)
-        places = [0] * len(self.places)
-        for at, name in enumerate(self._sorted, start=1):
-            places[self.of[name]] = first + step * at
-        self.places = places
+    def settle(self) -> bool:
+        """Find the places of names that were added; whether there were any, so that all have others."""
+        if len(self.places) == len(self.names):
+            return False
+        self._sorted.sort()
+        self.places = np.empty(len(self.names), np.int64)
+        self.places[[self.of[name] for name in self._sorted]] = np.arange(len(self.names))
+        return True
 
 
 class Log:

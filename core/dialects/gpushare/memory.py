@@ -16,6 +16,8 @@ from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
 
+_new_tuple: Final = tuple.__new__
+
 
 class GpuMemory(Mode):
     """`Dialect` of core.port for the share plugin's memory mode."""
@@ -75,7 +77,7 @@ class GpuMemory(Mode):
                 if not pods:
                     idle += 1
                 if used_memory < memory:
-                    rooms.append(Room(kind, memory - used_memory, 0))
+                    rooms.append(_new_tuple(Room, (kind, memory - used_memory, 0, None)))
         return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
 
     def width(self, request: Request) -> int:

@@ -45,7 +45,7 @@ class World:
         row, found = self.rows.of[NodeName(name)], self.columns
         cells, width = found.cells[row].tolist(), found.width
         kinds = [cells[KIND]] * width if found.kind is None else found.kind[row].tolist()
-        some = zip(kinds, cells[FREE : FREE + width], cells[FREE + width :], strict=True)
+        some = zip(kinds, cells[FREE:], found.spare[row].tolist(), strict=True)
         return [(found.kinds[kind], free, spare) for kind, free, spare in some if free != NO_CARD]
 
 
@@ -101,6 +101,7 @@ def test_columns_and_rows_grow_and_keep_what_they_have():
     before = world.columns.size_bytes
     for number in range(100):
         world.set(f"n{number:03}", "x:8," * (number % 9) + "y:9")
+    world.rows.settle()
     for number in range(100):
         kinds = [kind for kind, _, _ in world.rooms(f"n{number:03}")]
         assert kinds == [("x", 8)] * (number % 9) + [("y", 9)]
@@ -120,6 +121,7 @@ def test_nodes_are_read_so_many_at_once_and_each_once():
         left.append(len(other.behind))
     assert left == [5, 1, 0]
     assert other.cells.tolist() == world.columns.cells.tolist()
+    assert other.spare.tolist() == world.columns.spare.tolist()
 
 
 def test_equal_scores_are_settled_by_the_tie_and_then_by_the_name():
@@ -139,9 +141,8 @@ def test_names_that_get_other_places_leave_ties_as_they_are():
     world = World(Toy(), a="x:8", z="x:8")
     columns = Columns(world.rows, world.ledger.states, Toy.name, Toy(), lambda _: -7)
     columns.catch_up()
-    places = world.rows.places
-    while world.rows.places is places:
-        world.rows.add(NodeName(f"b{len(world.rows):04}"))
+    world.rows.add(NodeName("b"))
+    assert world.rows.settle()
     columns.seat_anew()
     for name in "az":
         row = world.rows.of[NodeName(name)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.model import NodeName
-from core.placing.rows import PLACE_BITS, Log, Rows, grown
+from core.placing.rows import Log, Rows, grown
 
 
 def by_place(rows):
@@ -15,7 +15,8 @@ def by_place(rows):
 
 @pytest.mark.parametrize("order", ["as they come", "sorted", "reversed"])
 @pytest.mark.parametrize("there", [0, 1, 30])
-def test_places_keep_the_order_of_names_however_they_are_added(order, there):
+@pytest.mark.parametrize("at_once", [1, 7, 400])
+def test_places_keep_the_order_of_names_however_they_are_added(order, there, at_once):
     chance = Random(7)
     names = [NodeName(f"n{number:05}") for number in chance.sample(range(100_000), 330)]
     rows = Rows(names[:there])
@@ -25,32 +26,22 @@ def test_places_keep_the_order_of_names_however_they_are_added(order, there):
     for at, name in enumerate(added, start=there):
         assert (rows.add(name), len(rows)) == (at, at + 1)
         assert rows.capacity >= len(rows)
+        if len(rows) % at_once == 0:
+            assert rows.settle()
+            assert by_place(rows) == sorted(rows.names)
+    rows.settle()
     assert by_place(rows) == sorted(names)
     assert {name: rows.of[name] for name in names} == {name: row for row, name in enumerate(rows.names)}
-    assert len(set(rows.places)) == len(names)
-    assert 0 < min(rows.places) <= max(rows.places) < 1 << PLACE_BITS
+    assert sorted(rows.places.tolist()) == list(range(len(names)))
 
 
-def test_a_list_in_the_order_of_names_is_taken_and_no_name_gets_another_place():
-    rows = Rows([])
-    places = rows.places
-    for number in range(3000):
-        assert rows.add(NodeName(f"n{number:05}")) == number
-    assert rows.places is places
-
-
-@pytest.mark.parametrize("name", [lambda at: "b" * at, lambda at: f"b{at:04}", lambda at: f"b{1000 - at:04}"])
-def test_where_no_number_is_left_all_names_get_others(name):
-    rows = Rows([NodeName("a"), NodeName("z")])
-    added, changed = ["a", "z"], 0
-    for at in range(1, 300):
-        places = rows.places
-        assert rows.add(NodeName(name(at))) == len(added)
-        added.append(name(at))
-        changed += rows.places is not places
-        assert by_place(rows) == sorted(added)
-        assert len(rows.places) == len(added)
-    assert 3 < changed < 12
+def test_where_no_name_was_added_all_keep_their_places():
+    rows = Rows([NodeName("a"), NodeName("c")])
+    assert not rows.settle()
+    rows.add(NodeName("b"))
+    assert rows.settle()
+    assert not rows.settle()
+    assert rows.places.tolist() == [0, 2, 1]
 
 
 def test_rows_are_crowded_when_most_are_of_nodes_that_are_gone():
