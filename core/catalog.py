@@ -134,9 +134,10 @@ class Catalog:
             request = self.dialects[name].request(pod, tables)
             if request is not None:
                 found.append((name, request))
-        found = self._one_of_a_name(found, pod, tables, settings)
         if not found:
             return None
+        if len(found) > 1:
+            found = self._one_of_a_name(found, pod, tables, settings)
         if len(found) > 1:
             return (_mixed([self._named(name, pod, tables) for name, _ in found]),)
         name, request = found[0]

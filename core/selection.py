@@ -128,7 +128,7 @@ def decode_items(text: str, field: str) -> frozenset[str]:
     check_length(text, field)
     if text.count(",") >= MAX_LIST_ITEMS:
         raise InvalidRequestError(field, text, f"write no more than {MAX_LIST_ITEMS} items")
-    return frozenset(item for item in map(str.strip, text.split(",")) if item)
+    return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
 def decode_indices(text: str, field: str) -> frozenset[int]:

@@ -105,10 +105,10 @@ def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, 
 
 def complete_container(container: Container, rules: Rulebook) -> Container:
     """One container as `complete_resources` has it; the same object where nothing is to be done."""
-    if not rules.has_cards(container):
+    named = rules.resources.intersection((*container.limits, *container.requests))
+    if not named:
         return container
     limits, requests = dict(container.limits), dict(container.requests)
-    named = rules.resources.intersection((*limits, *requests))
     for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)
         limits[key] = plain(limit if limit is not None else request or "")

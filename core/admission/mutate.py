@@ -144,7 +144,8 @@ def unreadable(error: InvalidRequestError) -> Verdict:
 
 def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     """The verdict on *pod*, which *user_name* creates."""
-    if not book.is_concerned_with(pod):
+    asks_cards = book.asks_cards(pod)
+    if not asks_cards and not book.reads_of(pod.annotations):
         return Judged(NOTHING, pod)
     if rules.is_mirror(pod, user_name):
         # It runs already, whatever is answered: only a forged assignment is worth taking away.
@@ -152,7 +153,7 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     defaulted, warnings = defaulting.complete(pod, book)
     asked: Asked | None = None
     scheduler_name = pod.scheduler_name
-    if book.asks_cards(pod):
+    if asks_cards:
         dialects = book.dialects_of(defaulted)
         found, asked = rules.examine(defaulted, book, dialects)
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))

@@ -21,6 +21,10 @@ _HAMI_PREFIX: Final = "hami.io/"
 # Keys that the guides have on pods and that are moved to a key of the user's.
 MOVED: Final = {names.GPU_INDEX: names.WISHED_INDICES, names.GPU_UNHEALTHY: names.AVOIDED_CARDS}
 
+# In which users list cards, whoever serves them.
+_LISTING: Final = frozenset({names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS, names.WISHED_INDICES})
+_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rulebook:
@@ -33,7 +37,9 @@ class Rulebook:
     bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
     runtime_classes: those that pods are furnished with.
     modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
-    which users list ids of cards, of all dialects. key_prefixes: how keys and resources of dialects begin.
+    which users list ids of cards, of all dialects. listing: these, and those in which they list types and positions;
+    refusing: those of them that say which cards they do not want. key_prefixes: how keys and resources of dialects
+    begin.
     ignored: by dialects that have one, the label and its value of pods that are not completed.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
@@ -56,6 +62,8 @@ class Rulebook:
     memories: Mapping[str, str]
     modes: Mapping[DialectName, Modes]
     card_lists: tuple[CardLists, ...]
+    listing: frozenset[str]
+    refusing: frozenset[str]
     key_prefixes: tuple[str, ...]
     ignored: Mapping[DialectName, tuple[str, str]]
     trusted: tuple[str, ...]
@@ -112,12 +120,8 @@ class Rulebook:
 
     def is_ignored(self, pod: ReviewedPod) -> bool:
         """Whether *pod*, which asks for cards, says that it is not to be completed."""
-        if pod.labels:
-            for name in self.dialects_of(pod):
-                key, value = self.ignored.get(name, ("", ""))
-                if key and pod.labels.get(key) == value:
-                    return True
-        return False
+        saying = {name for name, (key, value) in self.ignored.items() if pod.labels.get(key) == value}
+        return bool(saying) and not saying.isdisjoint(self.dialects_of(pod))
 
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
@@ -156,6 +160,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     reading = {name: one for name, one in catalog.dialects.items() if isinstance(one, Reading)}
     furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
     trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
+    card_lists = tuple(pair for one in catalog.specs for pair in one.card_lists)
     return Rulebook(
         settings=settings,
         tables=tables,
@@ -180,7 +185,9 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         plugins=catalog.plugin_accounts if plugins is None else plugins,
         memories={count: memory for one in counting for count, memory in one.memories(tables).items()},
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
-        card_lists=tuple(pair for one in catalog.specs for pair in one.card_lists),
+        card_lists=card_lists,
+        listing=_LISTING.union(*card_lists),
+        refusing=_REFUSING.union(one.avoid for one in card_lists),
         ignored={one.name: one.ignored for one in catalog.specs if one.ignored[0]},
         key_prefixes=tuple(sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs)))),
     )

@@ -4,7 +4,7 @@ The values of a protocol are judged by its dialect (CS101 to CS106, CS201 to CS2
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from core import names, selection
@@ -121,19 +121,19 @@ def moved_twice(pod: ReviewedPod) -> Iterator[Violation]:
             )
 
 
-def lists(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
+def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
     """CS107, CS108: items of a list of cards or types that can be none."""
-    for key in (*(key for one in rules.card_lists for key in one), names.AVOIDED_CARDS):
-        if key in pod.annotations:
-            yield from _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
+    keys = pod.annotations
+    found: list[Violation] = []
+    for key in [key for one in (*rules.card_lists, (names.AVOIDED_CARDS,)) for key in one if key in keys]:
+        found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
     for key in _TYPE_LISTS:
-        if key in pod.annotations:
-            yield from _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
+        if key in keys:
+            found += _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
+    return tuple(found)
 
 
 _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
-_LISTS: Final = frozenset({*_TYPE_LISTS, names.AVOIDED_CARDS, names.WISHED_INDICES})
-_REFUSING: Final = frozenset({names.NO_USE_GPU_TYPE, names.AVOIDED_CARDS})
 
 
 def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
@@ -165,10 +165,10 @@ def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
 
 def _values(pod: ReviewedPod, rules: Rulebook) -> Violations:
     keys = pod.annotations
-    if _LISTS.isdisjoint(keys) and not any(key in keys for one in rules.card_lists for key in one):
+    if rules.listing.isdisjoint(keys):
         return ()
-    found = tuple(lists(pod, rules))
-    if _REFUSING.isdisjoint(keys) and not any(one.avoid in keys for one in rules.card_lists):
+    found = lists(pod, rules)
+    if rules.refusing.isdisjoint(keys):
         return found
     return (*found, *contradictions(pod, rules))
 
@@ -185,10 +185,11 @@ def _containers(pod: ReviewedPod, rules: Rulebook) -> Violations:
     return (*found, *beyond_share(pod, rules))
 
 
-def _bad_items(pod: ReviewedPod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Iterable[Violation]:
+def _bad_items(pod: ReviewedPod, key: str, grammar: re.Pattern[str], code: str, remedy: str) -> Violations:
     wrong = [item for item in items_of(pod.annotations[key]) if not grammar.fullmatch(item)]
-    if wrong:
-        yield Violation(code=code, field=f"annotation {key}", found=quoted(min(wrong)), remedy=remedy)
+    if not wrong:
+        return ()
+    return (Violation(code=code, field=f"annotation {key}", found=quoted(min(wrong)), remedy=remedy),)
 
 
 def items_of(text: str) -> frozenset[str]:

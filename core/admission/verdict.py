@@ -1,6 +1,6 @@
 """What is decided about one review."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -79,31 +79,34 @@ def edits_between(old: ReviewedPod, new: ReviewedPod, scheduler_name: str | None
     if old.labels is not new.labels:
         edits += _edit(_LABELS, old.labels, new.labels)
     wanted = new.scheduler_name if scheduler_name is None else scheduler_name
-    if (wanted, new.runtime_class) != (old.scheduler_name, old.runtime_class):
-        edits += _edit(
-            _SPEC,
-            {"schedulerName": old.scheduler_name, "runtimeClassName": old.runtime_class},
-            {"schedulerName": wanted, "runtimeClassName": new.runtime_class},
-        )
-    edits += _containers("containers", zip(old.containers, new.containers, strict=True))
-    edits += _containers("initContainers", zip(old.init_containers, new.init_containers, strict=True))
+    named: dict[str, str | None] = {}
+    if wanted != old.scheduler_name:
+        named["schedulerName"] = wanted
+    if new.runtime_class != old.runtime_class:
+        named["runtimeClassName"] = new.runtime_class
+    if named:
+        edits.append(Edit(_SPEC, named))
+    if old.containers is not new.containers:
+        edits += _containers("containers", zip(old.containers, new.containers, strict=True))
+    if old.init_containers is not new.init_containers:
+        edits += _containers("initContainers", zip(old.init_containers, new.init_containers, strict=True))
     return tuple(edits)
 
 
-def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> Iterator[Edit | Appended]:
+def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> list[Edit | Appended]:
+    edits: list[Edit | Appended] = []
     for i, (old, new) in enumerate(pairs):
         if old is not new:
             more = new.reach.env[len(old.reach.env) :]
             if more:
-                yield Appended(("spec", where, str(i), "env"), dict(more))
-            yield from _edit(("spec", where, str(i), "resources", "limits"), old.limits, new.limits)
-            yield from _edit(("spec", where, str(i), "resources", "requests"), old.requests, new.requests)
+                edits.append(Appended(("spec", where, str(i), "env"), dict(more)))
+            edits += _edit(("spec", where, str(i), "resources", "limits"), old.limits, new.limits)
+            edits += _edit(("spec", where, str(i), "resources", "requests"), old.requests, new.requests)
+    return edits
 
 
 def _edit(place: Path, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Edit, ...]:
-    if old == new:
-        return ()
     values: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
     if not old.keys() <= new.keys():
         values.update({key: None for key in old if key not in new})
-    return (Edit(place, values),)
+    return (Edit(place, values),) if values else ()

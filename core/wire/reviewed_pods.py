@@ -143,20 +143,17 @@ def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
 
 def _container(found: _Container) -> Container:
     resources = found.resources
-    return Container(
-        name=found.name,
-        limits=reading.texts(resources.limits) if resources else reading.EMPTY,
-        requests=reading.texts(resources.requests) if resources else reading.EMPTY,
-        sidecar=found.restart_policy == "Always",
-        reach=_reach(found),
-    )
+    limits = reading.texts(resources.limits) if resources else reading.EMPTY
+    requests = reading.texts(resources.requests) if resources else reading.EMPTY
+    # By place, which takes half the time that names take.
+    return Container(found.name, limits, requests, found.restart_policy == "Always", (), _reach(found))
 
 
 def _reach(found: _Container) -> Reach:
     """What is looked at besides resources: nearly every container has variables and mounts, and hardly any of these."""
     env, mounts, security = found.env, found.volume_mounts, found.security_context
     watched = _watched(env) if env and may_be_watched([one.name for one in env]) else ()
-    kept = tuple([path for path in [one.mount_path for one in mounts] if is_kept(path)]) if mounts else ()
+    kept = tuple([one.mount_path for one in mounts if is_kept(one.mount_path)]) if mounts else ()
     privileged = bool(security is not None and security.privileged)
     added = security.capabilities.add or () if security is not None and security.capabilities is not None else ()
     if not (watched or kept or privileged or added or found.env_from):

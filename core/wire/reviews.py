@@ -3,7 +3,6 @@
 Source: Kubernetes API reference, admission.k8s.io/v1 AdmissionReview.
 """
 
-import base64
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
@@ -150,7 +149,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 class _Verdict(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     allowed: bool
     patch_type: str | None = None
-    patch: str | None = None
+    patch: bytes | None = None
     warnings: tuple[str, ...] = ()
     status: _Status | None = None
 
@@ -218,7 +217,7 @@ def admit(patch: bytes = b"", warnings: Sequence[str] = ()) -> Reply:
         _Verdict(
             allowed=True,
             patch_type="JSONPatch" if patch else None,
-            patch=base64.b64encode(patch).decode("ascii") if patch else None,
+            patch=patch or None,
             warnings=_shown(warnings),
         )
     )

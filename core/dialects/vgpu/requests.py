@@ -68,16 +68,8 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     mode = pod.annotations.get(keys.MODE, "").strip() and pod.annotations[keys.MODE]
     if mode and mode not in keys.MODES:
         violations += (_unknown_mode(mode),)
-    wanted = max((ask.number for ask in asks), default=0)
-    if wish.indices and len(wish.indices) < wanted:
-        violations += (
-            Violation(
-                code="CS106",
-                field=f"annotation {names.WISHED_INDICES}",
-                found=quoted(pod.annotations[names.WISHED_INDICES]),
-                remedy=f"name at least as many cards as {tables.vgpu.number_resource} asks for ({wanted})",
-            ),
-        )
+    if wish.indices:
+        violations += _too_few(pod, wish.indices, asks, tables.vgpu)
     if violations:
         return violations
     spread = pod.annotations.get(keys.GROUP_POLICY) == keys.SPREAD_GROUP
@@ -87,6 +79,20 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
         mode=mode,
         group=group_of(pod) if spread else "",
         rules=matched_rules(pod, tables),
+    )
+
+
+def _too_few(pod: AnyPod, wished: frozenset[int], asks: tuple[Ask, ...], table: VgpuTable) -> tuple[Violation, ...]:
+    wanted = max((ask.number for ask in asks), default=0)
+    if len(wished) >= wanted:
+        return ()
+    return (
+        Violation(
+            code="CS106",
+            field=f"annotation {names.WISHED_INDICES}",
+            found=quoted(pod.annotations[names.WISHED_INDICES]),
+            remedy=f"name at least as many cards as {table.number_resource} asks for ({wanted})",
+        ),
     )
 
 
@@ -272,12 +278,14 @@ def _asks_nothing(container: Container, table: VgpuTable) -> bool:
 
 def _init_violations(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:
     return tuple(
-        Violation(
-            code="CS205",
-            field=f'init container "{one.name}"',
-            found="",
-            remedy=f"ask for {table.number_resource} in a normal container; init containers get no card",
-        )
-        for one in pod.init_containers
-        if _mentions(one, table) and not _asks_nothing(one, table)
+        [
+            Violation(
+                code="CS205",
+                field=f'init container "{one.name}"',
+                found="",
+                remedy=f"ask for {table.number_resource} in a normal container; init containers get no card",
+            )
+            for one in pod.init_containers
+            if _mentions(one, table) and not _asks_nothing(one, table)
+        ]
     )
