@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.1
 _CHANGES: Final = 500
 # What survived so many collections is looked at once more, and then left alone.
 _YOUNGEST_ONLY: Final = 5

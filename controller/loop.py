@@ -129,9 +129,12 @@ class Loop:
 
 
 async def _wait(event: asyncio.Event, until_s: float) -> None:
-    delay_s = until_s - time.monotonic()
+    """Wait until *event* is set, which it is at *until_s* (monotonic) at the latest."""
+    if until_s == _NEVER:
+        await event.wait()
+        return
+    timer = asyncio.get_running_loop().call_later(max(until_s - time.monotonic(), 0.0), event.set)
     try:
-        async with asyncio.timeout(None if delay_s == _NEVER else max(delay_s, 0.0)):
-            await event.wait()
-    except TimeoutError:
-        pass
+        await event.wait()
+    finally:
+        timer.cancel()

@@ -45,7 +45,8 @@ from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()
 
-_LAG_S: Final = 0.02
+# To wake up at all costs a process that has nothing to do more than what it then does.
+_LAG_S: Final = 0.05
 # A pod is given 30 s to end in (deploy/base/controller.yaml): a Binding, before it the lock of its node, and the lease.
 DRAIN_S: Final = 14.0
 RELEASE_S: Final = 2.0

@@ -11,9 +11,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from kube.causes import cause_of
@@ -50,15 +51,31 @@ class _CountedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Send over *conn*."""
-        exchange = _exchange.get()
-        exchange.begin_sending()
-        _bound_delivery(conn, exchange.purpose)
+        _exchange.get().begin_sending()
         return await super().send(conn)
 
 
-def _bound_delivery(conn: aiohttp.connector.Connection, purpose: Purpose) -> None:
+class _Connector(aiohttp.TCPConnector):
+    """Makes the connections of one purpose."""
+
+    def __init__(self, purpose: Purpose) -> None:
+        super().__init__(limit=_CONNECTIONS[purpose], keepalive_timeout=30.0)
+        self._purpose = purpose
+
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 (aiohttp's signature)
+    ) -> ResponseHandler:
+        made = await super()._create_connection(req, traces, timeout)
+        _bound_delivery(made.transport, self._purpose)
+        return made
+
+
+def _bound_delivery(transport: asyncio.Transport | None, purpose: Purpose) -> None:
     """Have the kernel give up on what the other end does not acknowledge, also after this process has."""
-    found = conn.transport.get_extra_info("socket") if conn.transport is not None else None
+    found = transport.get_extra_info("socket") if transport is not None else None
     if found is None or _USER_TIMEOUT is None:
         return
     with contextlib.suppress(OSError):  # closed meanwhile, or no TCP
@@ -96,8 +113,8 @@ class Transport:
             CredentialsError: there are none to begin with.
         """
         await self._logins.begin()
-        for purpose, connections in _CONNECTIONS.items():
-            self._sessions[purpose] = self._open_session(connections)
+        for purpose in Purpose:
+            self._sessions[purpose] = self._open_session(purpose)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -279,9 +296,9 @@ class Transport:
                 why += "; the address begins with http:, and an API server speaks https: write that into the kubeconfig"
             raise exchange.lost(why) from e
 
-    def _open_session(self, connections: int) -> aiohttp.ClientSession:
+    def _open_session(self, purpose: Purpose) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0),
+            connector=_Connector(purpose),
             # Every bound is ours (`asyncio.timeout`); aiohttp's would blur what was sent and what was not.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             headers={

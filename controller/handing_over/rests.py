@@ -158,6 +158,8 @@ class Rests:
 
     def next_s(self) -> float:
         """When the next rest ends, or row is forgotten, monotonic; infinite without any."""
+        if not (self._rests or self._rows):
+            return _NEVER  # nearly always, and asked twice in every turn of the loop
         rests = (rest.until_s + (FORGOTTEN_S if rest.over else 0.0) for rest in self._rests.values())
         rows = (row.last_s + FORGOTTEN_S for rows in self._rows.values() for row in rows.values())
         return min(*rests, *rows, _NEVER, _NEVER)
