@@ -33,7 +33,7 @@ from kube.objects import read_version
 _log = structlog.get_logger()
 
 PER_S: Final = 50.0
-# Thousands that wait are not to take from those that are placed what the API server can do, only to tell news of numbers.
+# Thousands that wait are not to slow down those that are placed, only to be told news of numbers.
 NUMBERS_PER_S: Final = 10.0
 _BURST: Final = 20.0
 _WRITES_AT_ONCE: Final = 4
