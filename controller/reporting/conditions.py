@@ -116,12 +116,12 @@ class Conditions:
         self._pace: Final = _Pace(clock)
         self._filled: Final = asyncio.Event()
         # Pods that were told nothing yet, and others: each is in one of both at most, and in none while it is written.
-        # Those to look at again, and when.
         self._first: Final[dict[PodUid, None]] = {}
         self._again: Final[dict[PodUid, None]] = {}
-        # Pods of which only numbers moved, in their turn, and when the next one has it.
+        # Pods of which only numbers moved, none while it is written, and when the first of them has its turn.
         self._numbers: Final[dict[PodUid, None]] = {}
         self._numbers_s = float("-inf")
+        # Those to look at again, and when.
         self._later: Final[dict[PodUid, float]] = {}
         self._dues: Final[list[tuple[float, PodUid]]] = []
         # Pods that were told nothing yet and wait for what may be over at once; when they are told.
@@ -159,6 +159,7 @@ class Conditions:
                 continue
             # No await up to here: from the line a pod comes to those that are written, or is done with.
             if self._is_news(uid, in_turn=in_turn):
+                self._numbers.pop(uid, None)
                 self._writing[uid] = False
                 await self._pace.turn()
                 await self._tell(uid)
@@ -181,19 +182,20 @@ class Conditions:
                 uid = next(iter(line))
                 del line[uid]
                 return uid, False
-        while self._numbers and self._numbers_s <= now_s:
+        if self._numbers_due_s() <= now_s:
             uid = next(iter(self._numbers))
             del self._numbers[uid]
-            if uid not in self._writing:
-                return uid, True
+            return uid, True
         return None, False
+
+    def _numbers_due_s(self) -> float:
+        """When the next pod has its numbers told: never as long as that would leave nobody free to tell other news."""
+        is_full = len(self._writing) >= _WRITES_AT_ONCE - 1
+        return self._numbers_s if self._numbers and not is_full else float("inf")
 
     async def _wait(self) -> None:
         self._filled.clear()
-        due_s = min(
-            self._dues[0][0] if self._dues else float("inf"),
-            self._numbers_s if self._numbers else float("inf"),
-        )
+        due_s = min(self._dues[0][0] if self._dues else float("inf"), self._numbers_due_s())
         try:
             async with asyncio.timeout(max(due_s - self._clock(), 0.01) if due_s < float("inf") else None):
                 await self._filled.wait()

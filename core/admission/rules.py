@@ -138,7 +138,7 @@ _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 
 def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
     """CS207: cards cannot be overcommitted, so a request is its limit."""
-    for key in rules.resources.intersection(container.limits, container.requests):
+    for key in sorted(rules.resources.intersection(container.limits, container.requests)):
         limit, request = container.limits[key], container.requests[key]
         if limit != request and plain(limit) != plain(request):
             yield Violation(

@@ -94,6 +94,18 @@ async def test_where_only_numbers_moved_few_are_written_a_second_and_who_has_oth
         assert patches(rig) == 620
 
 
+async def test_where_the_api_server_is_slow_numbers_leave_somebody_free_for_who_was_told_nothing():
+    async with running() as rig:
+        rig.world.adds(*[pod(f"old{i}", memory=5000) for i in range(100)])
+        await rig.passes(70)
+        rig.calls.delay_s = 5.0
+        rig.world.owner.nodes.changed(node("n1", memory=1001, version="2"))
+        await rig.passes(12)
+        rig.world.shows(pod("new", memory=5000))
+        await rig.passes(1)
+        assert any("/new/" in path for path, _ in rig.calls.of("patch"))
+
+
 async def test_a_pod_in_line_for_its_numbers_is_told_other_news_without_waiting_for_its_turn():
     async with running() as rig:
         rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(300)])

@@ -269,6 +269,13 @@ def test_every_violation_is_told_at_once():
     assert {"CS103", "CS104", "CS302"} <= set(answer.codes)
 
 
+def test_what_is_found_of_several_resources_is_told_in_the_same_order_by_every_process():
+    """Replicas that tell it in another order make events that do not merge."""
+    keys = [f"volcano.sh/vgpu-{what}" for what in ("cores", "memory", "memory-percentage", "number")]
+    answer = create(pod(dict.fromkeys(keys, "2"), requests=dict.fromkeys(keys, "1")))
+    assert re.findall(r"request (volcano\S+?):? ", answer.message) == keys
+
+
 def test_settings_let_pass_what_evades_limits():
     admission = AdmissionSettings(allow_privileged=True, allow_limit_overrides=True)
     book = rulebook(Settings(admission=admission), Tables(), standard_catalog())
