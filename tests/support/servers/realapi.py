@@ -402,9 +402,12 @@ class RealApi:
     def _apiserver_not_ready(self) -> str:
         if why_not := self._not_ready(self._port):
             return why_not
-        # Made by a hook that /readyz does not wait for.
-        status, _ = self._exchange(self._port, "GET", "/api/v1/namespaces/default", None, self.admin_token)
-        return "" if status == 200 else "the namespace default is not there"
+        # Made by hooks that /readyz does not wait for, one after the other.
+        for path in ("/api/v1/namespaces/default", "/api/v1/namespaces/default/services/kubernetes"):
+            status, _ = self._exchange(self._port, "GET", path, None, self.admin_token)
+            if status != 200:
+                return f"{path} is not there"
+        return ""
 
     def _not_ready(self, port: int, path: str = "/readyz") -> str:
         """Ask as anybody may: that the answer is not 403 shows RBAC's own rules to be in place too."""
