@@ -85,3 +85,36 @@ def test_the_file_that_cannot_be_compiled_is_named(tmp_path):
     assert done.returncode == 1
     assert "core/units.py:1: error: " in done.stderr
     assert "name it in INTERPRETED of compile_core.py with the reason" in done.stderr
+
+
+# What mypyc 2.4 makes of this drops a reference that it has not taken, where somebody is under way.
+UNSET = """
+from typing import Final
+
+
+class Store:
+    def __init__(self) -> None:
+        self.selected: Final[dict[str, None]] = {}
+
+
+class Work:
+    def __init__(self, held: Store) -> None:
+        self._held: Final = held
+        self._under_way: Final[dict[str, None]] = {}
+
+    @property
+    def _store(self) -> Store:
+        return self._held
+
+    def next_s(self) -> float:
+        return 1.0 if self._under_way or self._store.selected else 2.0
+"""
+
+
+def test_what_would_read_memory_that_was_never_set_is_refused(tmp_path):
+    done = compiled(small(tmp_path, UNSET))
+    if done.returncode == compile_core.NO_COMPILER:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 1
+    assert "core___units___Work___next_s" in done.stderr
+    assert "uninitialized" in done.stderr
