@@ -16,10 +16,17 @@ from typing import Final, NoReturn, Self
 
 import aiohttp
 
+import core
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _STOP_WITHIN_S: Final = 8.0
 _LOOK_S: Final = 0.3
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process that is to run this checkout, with the core that runs here, compiled or interpreted."""
+    return os.pathsep.join(dict.fromkeys((str(Path(core.__path__[0]).parent), str(_ROOT))))
 
 
 class ProcessFailedError(Exception):
@@ -51,7 +58,7 @@ class Processes:
         self.logs = logs
         # Only what Python itself needs: a CARDSHARE_ variable of the person's shell must not change the outcome.
         self._environ = {key: value for key, value in environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
-        path = os.pathsep.join(filter(None, (str(_ROOT), environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(filter(None, (python_path(), environ.get("PYTHONPATH", ""))))
         self._environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         self._running: list[Running] = []
         self._guard: asyncio.subprocess.Process | None = None

@@ -34,7 +34,7 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/roles.py": "the same",
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
-# Warnings are of code that nobody wrote; but mypyc (2.4) has read a pointer that was never set, and that ends a process.
+# Warnings are of code that nobody wrote; but mypyc (2.4) has read a pointer that was never set, which ends a process.
 # Points-to analysis takes a third of the time.
 _FLAGS: Final = ("-Wno-all", "-Wno-error", "-Werror=uninitialized", "-Werror=maybe-uninitialized", "-fno-tree-pta")
 _KEPT_MAX: Final = 4

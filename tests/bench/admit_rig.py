@@ -15,9 +15,9 @@ from pathlib import Path
 
 from certs.files import ensure
 from certs.pair import Wanted
+from sandbox.demo.processes import python_path
 from tests.bench import stage
 from tests.bench.callers import Callers
-from tests.support.worlds.cores import python_path
 from tests.support.worlds.processes import Child, Children, until
 
 ROOT = Path(__file__).parents[2]

@@ -24,9 +24,9 @@ import msgspec
 import uvloop
 import yaml
 
+from sandbox.demo.processes import python_path
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.realapi_binaries import find_or_build
-from tests.support.worlds.cores import python_path
 from tests.support.worlds.processes import Child, Children
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -13,11 +13,12 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.run import Outcome, Wanted, run
+from tests.support.worlds.cores import which_core
 
 
 def table(outcome: Outcome) -> str:
     """What happened, for people; the last line counts the invariants."""
-    lines = [f"faults: {outcome.faults.total()}"]
+    lines = [f"core: {which_core()}", f"faults: {outcome.faults.total()}"]
     lines += [f"  {count:5}  {kind.value}" for kind, count in sorted(outcome.faults.items(), key=lambda one: one[0])]
     lines += ["what went on"]
     lines += [f"  {count:5}  {what}" for what, count in outcome.counts.items()]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 
+from sandbox.demo.processes import python_path
 from tests.support.worlds.controller_rig import IDS, NODES, PODS, pod, share
 
 
@@ -17,7 +18,7 @@ async def audited(world, *flags):
         "audit",
         f"--kubeconfig={kubeconfig}",
         *flags,
-        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

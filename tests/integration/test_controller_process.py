@@ -1,7 +1,9 @@
 """The controller as a process of its own, beside a cluster and its device plugins."""
 
+import asyncio
 import os
 import signal
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +12,7 @@ from sandbox.client import ApiStatusError
 from sandbox.demo.processes import Processes, free_port
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
 from tests.support.worlds.controller_rig import GPU, IDS, NODES, PODS, SHARE, pod, promised, share
+from tests.support.worlds.cores import which_core
 
 
 async def test_containers_receive_what_was_promised_to_their_pods(rig):
@@ -22,6 +25,13 @@ async def test_containers_receive_what_was_promised_to_their_pods(rig):
             env = world.records.of(f"default/p{i}")["main"]
             assert [(env["NVIDIA_VISIBLE_DEVICES"], 1000 + i)] == promised(found)
             assert env["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{1000 + i}m"
+
+
+async def test_processes_run_on_the_core_that_the_tests_run_on(rig):
+    async with rig() as world:
+        running = await world.controller()
+        mapped = await asyncio.to_thread(Path(f"/proc/{running.process.pid}/maps").read_text)
+        assert ("core_others__mypyc" in mapped) == (which_core() == "compiled")
 
 
 async def test_two_pods_that_ask_a_quantity_of_memory_share_one_card(rig):

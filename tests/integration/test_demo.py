@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.demo.processes import python_path
+
 _ROOT = Path(__file__).parents[2]
 _POD = """
 apiVersion: v1
@@ -218,6 +220,6 @@ async def _run(environ: dict[str, str], *words: str | Path) -> str:
         stdout=PIPE,
         stderr=STDOUT,
         cwd=_ROOT,
-        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
+        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()},
     )
     return await output(process)

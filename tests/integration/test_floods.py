@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import trustme
@@ -17,10 +16,9 @@ import trustme
 from certs.files import ensure
 from certs.pair import Wanted
 from runtime.process import raise_file_limit
-from sandbox.demo.processes import free_port
+from sandbox.demo.processes import free_port, python_path
 from tests.support.worlds.processes import Children, until
 
-ROOT = Path(__file__).parents[2]
 FILES, SILENT = 1024, 1200
 KUBECONFIG = """
 current-context: here
@@ -52,7 +50,7 @@ class Flooded:
         }[module]  # fmt: skip
         argv = (sys.executable, "-m", module, "--cert-dir", self.certs, *flags, f"127.0.0.1:{self.tls}")
         limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "limited", *map(str, argv), *more]
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
         self.child = children.start(f"{module}-{self.plain}", limited, env=environ, cwd=folder)
         until(module, self.why_not_serving, deadline_s=30, children=[self.child])
 

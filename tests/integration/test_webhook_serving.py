@@ -14,17 +14,15 @@ import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 import trustme
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.demo.processes import free_port
+from sandbox.demo.processes import free_port, python_path
 from tests.support.worlds.processes import Children, until
 
-ROOT = Path(__file__).parents[2]
 JSON = {"Content-Type": "application/json"}
 
 
@@ -50,7 +48,7 @@ class Served:
             "--metrics-listen", f"127.0.0.1:{self.plain_port}", "--cert-dir", self.certs, "--no-inventory",
             "--drain-s", drain_s, *flags,
         ]  # fmt: skip
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
         self.child = children.start(f"webhook-{self.port}", argv, env=environ, cwd=folder)
         until("webhook", self.is_up, deadline_s=30, children=[self.child])
 
