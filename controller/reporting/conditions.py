@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
+from enum import Enum
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
@@ -37,9 +38,6 @@ PER_S: Final = 50.0
 NUMBERS_PER_S: Final = 10.0
 _BURST: Final = 20.0
 _WRITES_AT_ONCE: Final = 4
-# Only numbers moved, or only the words of a node's complaint differ: the text is written again after this, not before.
-_NUMBERS_S: Final = 60.0
-_WORDS_S: Final = 10.0
 # The second change in a row waits for so long, each further one for twice the time.
 _FLAP_S: Final = 5.0
 FLAP_MAX_S: Final = 300.0
@@ -67,6 +65,18 @@ _SLICE: Final = 256
 # What kubectl shows in one go; the whole is at /v1/explain.
 _TEXT_MAX: Final = 1024
 _DIGITS: Final = re.compile(r"[0-9]+")
+
+
+class _Differs(Enum):
+    """The most that differs between what was told of a pod and what is true."""
+
+    NUMBERS = "only numbers moved"
+    WORDS = "only the words of the nearest node's complaint, and numbers"
+    REASONS = "the cause, or reasons"
+
+
+# The text is written again after this, not before.
+_STANDS_S: Final = {_Differs.NUMBERS: 60.0, _Differs.WORDS: 10.0, _Differs.REASONS: 0.0}
 
 
 class Why(NamedTuple):
@@ -222,7 +232,7 @@ class Conditions:
         if due_s > self._clock():
             self._look_again(uid, due_s)
             return False
-        if _difference_s(entry.told, saying) == _NUMBERS_S:
+        if _differs(entry.told, saying) is _Differs.NUMBERS:
             if not in_turn:
                 self._numbers.setdefault(uid)
                 return False
@@ -322,13 +332,14 @@ class _Pace:
 def _rest_s(told: Told, saying: Saying) -> float:
     """For how long what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
     flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
-    return max(_difference_s(told, saying), flap_s)
+    return max(_STANDS_S[_differs(told, saying)], flap_s)
 
 
-def _difference_s(told: Told, saying: Saying) -> float:
+def _differs(told: Told, saying: Saying) -> _Differs:
     if told.why is None:  # found, not written by this process: compared as text
         same = _DIGITS.sub("#", told.text) == _DIGITS.sub("#", saying.text)
-        return _NUMBERS_S if same and code_in(told.text) == saying.wait.cause.code else 0.0
+        return _Differs.NUMBERS if same and code_in(told.text) == saying.wait.cause.code else _Differs.REASONS
     if told.why == saying.why:
-        return _NUMBERS_S
-    return _WORDS_S if isinstance(told.why, Why) and told.why.reasons == saying.why.reasons else 0.0
+        return _Differs.NUMBERS
+    same = isinstance(told.why, Why) and told.why.reasons == saying.why.reasons
+    return _Differs.WORDS if same else _Differs.REASONS
