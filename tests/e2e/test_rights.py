@@ -161,7 +161,7 @@ PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
     test_locks_and_rights.test_nodes_are_locked_for_each_pod_while_volcanos_scheduler_shares_them,
     test_volumes.test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place,
     test_volumes.test_a_volume_that_is_there_is_given_to_the_claim_on_its_node,
-    test_volcano_jobs.test_a_job_runs_from_its_creation_to_its_end,
+    test_volcano_jobs.test_a_job_waits_for_room_in_its_queue_and_says_so,
     test_preview.test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere,
     test_denied_accounts.test_the_pod_tells_of_the_account,
 )
