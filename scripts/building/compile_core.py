@@ -35,8 +35,10 @@ INTERPRETED: Final[Mapping[str, str]] = {
     "core/wire/*": "msgspec makes its Structs by a metaclass, which mypyc does not; msgspec itself is C",
 }
 # Warnings are of code that nobody wrote; but mypyc (2.4) has read a pointer that was never set, which ends a process.
+_FLAGS: Final = ("-Wno-all", "-Wno-error", "-Werror=uninitialized")
 # Points-to analysis takes a third of the time.
-_FLAGS: Final = ("-Wno-all", "-Wno-error", "-Werror=uninitialized", "-Werror=maybe-uninitialized", "-fno-tree-pta")
+_FLAGS_OF_GCC: Final = ("-Werror=maybe-uninitialized", "-fno-tree-pta")
+_FLAGS_OF_CLANG: Final = ("-Werror=sometimes-uninitialized",)
 _KEPT_MAX: Final = 4
 
 
@@ -132,8 +134,19 @@ def _compile(tree: Path) -> None:
         separate=[group for group in groups if group[0]],
     )
     for extension in extensions:
-        extension.extra_compile_args = [*extension.extra_compile_args, *_FLAGS]
+        extension.extra_compile_args = [*extension.extra_compile_args, *_flags()]
     setup(name="core", packages=[], ext_modules=extensions, script_args=["-q", "build_ext", "--inplace", "-j2"])
+
+
+def _flags() -> tuple[str, ...]:
+    """What the C compiler is asked beside what mypyc asks."""
+    said = subprocess.run([*_compiler(), "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
+    return (*_FLAGS, *(_FLAGS_OF_CLANG if "clang" in said else _FLAGS_OF_GCC))
+
+
+def _compiler() -> list[str]:
+    """The words by which the C compiler is called."""
+    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
 
 
 def _check_tools() -> None:
@@ -142,7 +155,7 @@ def _check_tools() -> None:
             version(package)
         except PackageNotFoundError:
             raise NothingToCompileWithError(f"{package} is not installed") from None
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    compiler = _compiler()[0]
     if shutil.which(compiler) is None:
         raise NothingToCompileWithError(f"there is no C compiler ({compiler}; Debian: apt-get install gcc libc6-dev)")
     header = Path(sysconfig.get_paths()["include"], "Python.h")
