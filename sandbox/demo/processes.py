@@ -24,9 +24,15 @@ _STOP_WITHIN_S: Final = 8.0
 _LOOK_S: Final = 0.3
 
 
-def python_path() -> str:
-    """PYTHONPATH of a process that is to run this checkout, with the core that runs here, compiled or interpreted."""
-    return os.pathsep.join(dict.fromkeys((str(Path(core.__path__[0]).parent), str(_ROOT))))
+def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* for a process of this checkout, with the core that runs here, compiled or interpreted.
+
+    Without what would configure it: a CARDSHARE_ variable of the person's shell must not change the outcome.
+    """
+    kept = {key: value for key, value in environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
+    found = (str(Path(core.__path__[0]).parent), str(_ROOT), *environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = os.pathsep.join(dict.fromkeys(filter(None, found)))
+    return kept | {"PYTHONSAFEPATH": "1", "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 class ProcessFailedError(Exception):
@@ -56,10 +62,7 @@ class Processes:
 
     def __init__(self, logs: Path, environ: Mapping[str, str]) -> None:
         self.logs = logs
-        # Only what Python itself needs: a CARDSHARE_ variable of the person's shell must not change the outcome.
-        self._environ = {key: value for key, value in environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
-        path = os.pathsep.join(filter(None, (python_path(), environ.get("PYTHONPATH", ""))))
-        self._environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        self._environ = clean_environ(environ)
         self._running: list[Running] = []
         self._guard: asyncio.subprocess.Process | None = None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.demo.processes import python_path
+from sandbox.demo.processes import clean_environ
 from tests.bench import stage
 from tests.bench.callers import Callers
 from tests.support.worlds.processes import Child, Children, until
@@ -45,7 +45,7 @@ class Rig:
     def cluster(self, nodes: int) -> tuple[Child, Path]:
         """An API server with so many nodes of 8 cards, on our own core, and its kubeconfig."""
         argv = [sys.executable, "-m", "sandbox", "--players", "none", "--kubeconfig-out", str(self._kubeconfig)]
-        child = self._children.start("sandbox", argv, env=_environ(), cwd=ROOT)
+        child = self._children.start("sandbox", argv, env=clean_environ(os.environ), cwd=ROOT)
         until("kubeconfig", lambda: str(not self._kubeconfig.exists() or ""), deadline_s=30, children=[child])
         asyncio.run(_populate(self._kubeconfig, nodes))
         return child, self._kubeconfig
@@ -72,7 +72,7 @@ class Rig:
     def _start(self, name: str, cores: Sequence[int], argv: list[str], port: int) -> Child:
         os.sched_setaffinity(0, cores)
         try:
-            child = self._children.start(name, [sys.executable, *argv], env=_environ(), cwd=ROOT)
+            child = self._children.start(name, [sys.executable, *argv], env=clean_environ(os.environ), cwd=ROOT)
             until(name, partial(_closed, port), deadline_s=30, children=[child])
         finally:
             os.sched_setaffinity(0, self.cores[-1:])
@@ -98,10 +98,6 @@ def rss_mib(pid: int) -> float:
     """The memory that *pid* has now."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
-
-
-def _environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
 
 
 async def _populate(kubeconfig: Path, nodes: int) -> None:

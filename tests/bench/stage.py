@@ -24,7 +24,7 @@ import msgspec
 import uvloop
 import yaml
 
-from sandbox.demo.processes import python_path
+from sandbox.demo.processes import clean_environ
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.realapi_binaries import find_or_build
 from tests.support.worlds.processes import Child, Children
@@ -66,7 +66,9 @@ class Stage:
 
     def start(self, name: str, module: str, *arguments: str) -> Child:
         """Start one of our modules as a process; its output goes to `<logs>/<name>.log`."""
-        return self.children.start(name, [sys.executable, "-m", module, *arguments], env=environment(), cwd=ROOT)
+        return self.children.start(
+            name, [sys.executable, "-m", module, *arguments], env=clean_environ(os.environ), cwd=ROOT
+        )
 
 
 class Client:
@@ -108,12 +110,6 @@ def run_fast(main: Callable[[], Awaitable[Any]]) -> Any:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(outer())
-
-
-def environment() -> dict[str, str]:
-    """What our processes are started with: nothing that would configure them."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("CARDSHARE_", "KUBE"))}
-    return kept | {"PYTHONPATH": python_path(), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 
 @asynccontextmanager
@@ -165,7 +161,7 @@ async def _double(logs: Path) -> AsyncIterator[Stage]:
     try:
         kubeconfig = logs / "kubeconfig"
         argv = [sys.executable, "-m", "sandbox", "--players", "none", "--kubeconfig-out", str(kubeconfig)]
-        server = children.start("sandbox", argv, env=environment(), cwd=ROOT)
+        server = children.start("sandbox", argv, env=clean_environ(os.environ), cwd=ROOT)
         await until(kubeconfig.exists, "the double", server, within_s=30.0)
         async with connected(kubeconfig) as client:
             yield Stage(

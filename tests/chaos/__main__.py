@@ -3,6 +3,7 @@
 Two controllers, two webhooks, 200 nodes with pods of every protocol. Every 2 to 5 s a fault that the seed draws:
 processes killed and stopped, calls lost, late, halved and refused, watches held and doubled, histories compacted,
 certificates rotated, plugins and nodes that fail, settings edited. Exit status: 0 if all held, 1 if not.
+With --interpreted before all else, on core as it is written; otherwise compiled, where that can be had.
 """
 
 import argparse

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 
-from sandbox.demo.processes import python_path
+from sandbox.demo.processes import clean_environ
 from tests.support.worlds.controller_rig import IDS, NODES, PODS, pod, share
 
 
@@ -18,7 +18,7 @@ async def audited(world, *flags):
         "audit",
         f"--kubeconfig={kubeconfig}",
         *flags,
-        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()},
+        env=clean_environ(os.environ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

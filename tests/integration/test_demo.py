@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo.processes import python_path
-
 _ROOT = Path(__file__).parents[2]
 _POD = """
 apiVersion: v1
@@ -220,6 +218,6 @@ async def _run(environ: dict[str, str], *words: str | Path) -> str:
         stdout=PIPE,
         stderr=STDOUT,
         cwd=_ROOT,
-        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()},
+        env={**environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
     )
     return await output(process)

@@ -16,7 +16,7 @@ import trustme
 from certs.files import ensure
 from certs.pair import Wanted
 from runtime.process import raise_file_limit
-from sandbox.demo.processes import free_port, python_path
+from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
 
 FILES, SILENT = 1024, 1200
@@ -50,7 +50,7 @@ class Flooded:
         }[module]  # fmt: skip
         argv = (sys.executable, "-m", module, "--cert-dir", self.certs, *flags, f"127.0.0.1:{self.tls}")
         limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "limited", *map(str, argv), *more]
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
+        environ = clean_environ(os.environ)
         self.child = children.start(f"{module}-{self.plain}", limited, env=environ, cwd=folder)
         until(module, self.why_not_serving, deadline_s=30, children=[self.child])
 

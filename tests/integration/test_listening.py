@@ -11,7 +11,7 @@ import pytest
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.demo.processes import free_port, python_path
+from sandbox.demo.processes import clean_environ, free_port
 
 ROOT = Path(__file__).parents[2]
 KUBECONFIG = """
@@ -40,7 +40,7 @@ def ended(folder, module, **listen):
     ran = subprocess.run(
         [sys.executable, "-m", module, *map(str, flags), *more],
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
-        env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()},
+        env=clean_environ(os.environ),
     )  # fmt: skip
     said = [line for line in ran.stderr.splitlines() if line.startswith(f"{module}: ")]
     assert "Traceback" not in ran.stderr

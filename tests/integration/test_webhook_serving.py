@@ -20,7 +20,7 @@ import trustme
 
 from certs.files import ensure
 from certs.pair import Wanted
-from sandbox.demo.processes import free_port, python_path
+from sandbox.demo.processes import clean_environ, free_port
 from tests.support.worlds.processes import Children, until
 
 JSON = {"Content-Type": "application/json"}
@@ -48,7 +48,7 @@ class Served:
             "--metrics-listen", f"127.0.0.1:{self.plain_port}", "--cert-dir", self.certs, "--no-inventory",
             "--drain-s", drain_s, *flags,
         ]  # fmt: skip
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
+        environ = clean_environ(os.environ)
         self.child = children.start(f"webhook-{self.port}", argv, env=environ, cwd=folder)
         until("webhook", self.is_up, deadline_s=30, children=[self.child])
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from certs.authority import Authority, issue, new_authority
-from sandbox.demo.processes import free_port, python_path
+from sandbox.demo.processes import clean_environ, free_port
 from tests.support.servers.balancer import Backend, Balancer
 from tests.support.worlds.processes import Child, Children
 
@@ -85,7 +85,7 @@ class Rollout:
             "--metrics-listen", f"127.0.0.1:{backend.plain_port}", "--cert-dir", certs or self.certs, "--no-inventory",
             "--drain-s", str(DRAIN_S),
         ]  # fmt: skip
-        environ = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path()}
+        environ = clean_environ(os.environ)
         name = f"webhook-{backend.port}"
         child = await asyncio.to_thread(self._children.start, name, argv, env=environ, cwd=self._folder)
         self.balancer.add(backend)
