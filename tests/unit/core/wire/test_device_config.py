@@ -1,0 +1,92 @@
+"""Tables of device-config.yaml."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from core.errors import ConfigError
+from core.tables import SHIPPED_CHIPS
+from core.wire.device_config import decode_device_config
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+def test_an_empty_text_has_the_defaults_of_both_sections():
+    found = decode_device_config("")
+    assert found.vgpu.number_resource == "volcano.sh/vgpu-number"
+    assert found.vgpu.percentage_resource == "volcano.sh/vgpu-memory-percentage"
+    assert found.ascend.chips == SHIPPED_CHIPS
+
+
+def test_a_section_without_a_percentage_name_ignores_percentages():
+    found = decode_device_config("nvidia:\n  resourceCountName: a.b/n\n  gpuMemoryFactor: 10\n").vgpu
+    assert (found.number_resource, found.memory_resource) == ("a.b/n", "volcano.sh/vgpu-memory")
+    assert (found.percentage_resource, found.memory_factor) == ("", 10)
+
+
+def test_layouts_keep_their_order():
+    found = decode_device_config(
+        "nvidia:\n  knownMigGeometries:\n  - models: [A30, A31]\n    allowedGeometries:\n    - group: g1\n"
+        "      geometries:\n      - {name: 2g, memory: 12, count: 2}\n      - {name: 1g, memory: 6, count: 1}\n"
+    ).vgpu.geometries
+    assert found[0].models == ("A30", "A31")
+    assert [(p.name, p.memory_mib, p.count) for p in found[0].groups[0].profiles] == [("2g", 12, 2), ("1g", 6, 1)]
+
+
+CHIP = (
+    "{chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P, "
+    "resourceMemoryName: huawei.com/Ascend310P-memory, memoryAllocatable: 21527, memoryCapacity: 24576, aiCore: 8, "
+    "aiCPU: 7, templates: [{name: vir02, memory: 6144, aiCore: 2, aiCPU: 2}, {name: vir01, memory: 3072, aiCore: 1}]}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "soft"),
+    [(f"vnpus:\n- {CHIP}\n", False), (f"vnpus:\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", True)],
+    ids=["list", "wrapper"],
+)
+def test_both_shapes_of_the_chips_are_read(text, soft):
+    found = decode_device_config(text).ascend
+    assert found.soft_by_default is soft
+    assert found.chips[0].core_resource == "huawei.com/Ascend310P-core"
+    assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
+
+
+def test_a_chip_type_may_name_a_runtime_class():
+    for more, found in (("", ""), (", runtimeClassName: ''", ""), (", runtimeClassName: ascend", "ascend")):
+        (chip,) = decode_device_config(f"vnpus:\n- {CHIP[:-1]}{more}}}\n").ascend.chips
+        assert chip.runtime_class == found
+
+
+def test_every_problem_of_a_device_configuration_is_listed():
+    with pytest.raises(ConfigError) as caught:
+        decode_device_config(
+            "nvidia:\n  gpuMemoryFactor: -1\n  knownMigGeometries:\n  - models: []\n    allowedGeometries:\n"
+            "    - group: a-b\n      geometries: [{name: x, memory: much, count: 1}]\nvnpus: 5\n"
+        )
+    assert len(caught.value.problems) == 4
+    assert caught.value.problems[0] == "nvidia.gpuMemoryFactor: found '-1'; write a whole number from 1 to 1048576"
+
+
+def test_keys_that_nobody_reads_are_noted_with_the_one_that_was_probably_meant():
+    found = decode_device_config(
+        "nvidai: {}\nnvidia:\n  deviceSplitCount: 10\n  gpuMemoryFacto: 2\n  knownMigGeometries:\n"
+        "  - models: [A30]\n    x: 1\n    allowedGeometries: [{group: g, geometries: [], y: 1}]\n"
+        f"vnpus:\n- {CHIP[:-1]}, aiCPUs: 3}}\n"
+    )
+    assert found.notes == (
+        "nvidai: unknown, has no effect; did you mean 'nvidia'?",
+        "nvidia.gpuMemoryFacto: unknown, has no effect; did you mean 'gpuMemoryFactor'?",
+        "nvidia.knownMigGeometries[0].x: unknown, has no effect",
+        "nvidia.knownMigGeometries[0].allowedGeometries[0].y: unknown, has no effect",
+        "vnpus[0].aiCPUs: unknown, has no effect; did you mean 'aiCPU'?",
+    )
+    assert found.vgpu.memory_factor == 1
+
+
+@pytest.mark.parametrize("name", ["vgpu-device-config.yaml", "ascend-device-config.yaml"])
+def test_what_device_plugins_ship_is_known_to_the_last_key(name):
+    documents = [*yaml.safe_load_all((DATA / name).read_text(encoding="utf-8"))]
+    (text,) = [text for one in documents for key, text in one["data"].items() if key == "device-config.yaml"]
+    assert decode_device_config(text).notes == ()
