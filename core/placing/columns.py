@@ -48,7 +48,7 @@ class Table:
 
     def read(self, row: int, state: NodeState | None) -> None:
         """Take in the node of *row* as it is; None: it is gone."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of table has its own; an ABC has no registry where it is compiled (0010)
 
 
 class Columns(Table):
