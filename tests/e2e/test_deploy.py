@@ -146,32 +146,34 @@ async def test_changes_are_reviewed_where_somebody_touches_what_is_about_cards(i
         await dana.made(PODS, pod("changed", annotations={"volcano.sh/vgpu-mode": "mig"}))
         try:
 
-            async def calls(who: Rest, changes: dict[str, Any], where: str = path) -> tuple[int, int]:
+            async def reviewed(who: Rest, changes: dict[str, Any], where: str = path) -> tuple[bool, int]:
+                # Not how often: an API server that patches what it remembers, and finds a later one stored, asks again.
                 before = await reviews(installed)
                 answer = await who.patch(where, changes)
-                return await reviews(installed) - before, answer.status
+                return await reviews(installed) > before, answer.status
 
             for key in told_keys():
                 change = {"metadata": {"annotations": {key: "1"}}}
                 dry = f"{path}?dryRun=All"
-                assert (await calls(dana, change, dry))[0] == 1, key
-                assert await calls(plugin, change, dry) == (0, 200), key
-            assert (await calls(dana, {"metadata": {"annotations": {"volcano.sh/vgpu-mode": None}}}))[0] == 1
+                assert (await reviewed(dana, change, dry))[0], key
+                assert await reviewed(plugin, change, dry) == (False, 200), key
+            assert (await reviewed(dana, {"metadata": {"annotations": {"volcano.sh/vgpu-mode": None}}}))[0]
             for harmless in (
                 {"metadata": {"annotations": {"example.test/a": "b"}, "labels": {"l": "1"}}},
                 {"metadata": {"finalizers": ["example.test/hold"]}},
                 {"metadata": {"finalizers": None}},
                 {"spec": {"activeDeadlineSeconds": 1000}},
             ):
-                assert await calls(dana, harmless) == (0, 200), harmless
-            assert await calls(dana, {"status": {"message": "m"}}, f"{path}/status") == (0, 200)
+                assert await reviewed(dana, harmless) == (False, 200), harmless
+            assert await reviewed(dana, {"status": {"message": "m"}}, f"{path}/status") == (False, 200)
             kept_back = {"metadata": {"annotations": {"cardshare.io/segment-queue": "x"}}}
-            assert await calls(controller, kept_back) == (0, 200)
-            assert await calls(plugin, {"metadata": {"annotations": {"example.test/a": "c"}}}) == (0, 200)
-            assert await calls(plugin, {"metadata": {"annotations": {"volcano.sh/bind-phase": "success"}}}) == (1, 200)
+            assert await reviewed(controller, kept_back) == (False, 200)
+            assert await reviewed(plugin, {"metadata": {"annotations": {"example.test/a": "c"}}}) == (False, 200)
+            served = {"metadata": {"annotations": {"volcano.sh/bind-phase": "success"}}}
+            assert await reviewed(plugin, served) == (True, 200)
             # A status is the policies', whatever it writes.
             forged = {"metadata": {"annotations": {"volcano.sh/bind-phase": "allocating"}}}
-            assert await calls(dana, forged, f"{path}/status") == (0, 403)
+            assert await reviewed(dana, forged, f"{path}/status") == (False, 403)
         finally:
             await dana.delete(path, {"gracePeriodSeconds": 0})
 
