@@ -55,7 +55,8 @@ class _StrictLoader(_Loader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names: set[tuple[str, str]] = set()
-        for key, _ in node.value:
+        # A tag makes a mapping of anything, which the base refuses.
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             name = (key.tag, str(key.value))
             if name in names:
                 where = f"line {key.start_mark.line + 1}"

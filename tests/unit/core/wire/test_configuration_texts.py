@@ -50,6 +50,16 @@ def test_a_value_that_is_not_what_it_says_is_told_with_its_line(decode, value):
         decode(f"# of ours\nnode_lock: {value}\n")
 
 
+@pytest.mark.parametrize("decode", [decode_settings, decode_scheduler_conf, decode_device_config])
+@pytest.mark.parametrize("tag", ["map", "set"])
+@pytest.mark.parametrize("value", ["[a]", "[[a, b]]", "[{a: b}]", "a", "ab", "''"])
+def test_a_tag_of_a_mapping_on_what_is_none_is_no_configuration(decode, tag, value):
+    with pytest.raises(ConfigError, match="expected a mapping node"):
+        decode(f"!!{tag} {value}\n")
+    with pytest.raises(ConfigError, match="expected a mapping node"):
+        decode(f"tiers: !!{tag} {value}\n")
+
+
 def yards(call):
     """The least CPU time of three calls, in yards: the least of three readings of plain YAML, made in between."""
     plain = "".join(f"k{i}: 1\n" for i in range(10_000))
