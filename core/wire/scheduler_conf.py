@@ -252,7 +252,7 @@ def _settings(reading: _Reading, arguments: Mapping[str, Any], base: Settings) -
     weight = arguments.get("deviceshare.ScheduleWeight", 1)
     return replace(
         base,
-        policy=Policy.INDEX if named in {None, Policy.INDEX} else policy(checks, named, "deviceshare.SchedulePolicy"),
+        policy=Policy.INDEX if named in (None, Policy.INDEX) else policy(checks, named, "deviceshare.SchedulePolicy"),
         # Absent it is 0 upstream, which silences the policy that the guides' examples name without a weight.
         schedule_weight=checks.whole(weight, "deviceshare.ScheduleWeight", 0, 1_000_000, 1),
         # What has no switch upstream is on: whole cards, which kube-scheduler's own counting serves.

@@ -186,6 +186,12 @@ def test_a_wrong_configuration_lists_every_problem():
     assert len(caught.value.problems) == 3
 
 
+@pytest.mark.parametrize("value", ["[]", "{}", "[binpack]", "{binpack: 1}"])
+def test_a_policy_that_is_no_word_is_told(value):
+    with pytest.raises(ConfigError, match=r"deviceshare.SchedulePolicy: found .*; write one of 'binpack'"):
+        decode_scheduler_conf(conf({"deviceshare.SchedulePolicy": value}))
+
+
 PAGE = Path(__file__).parents[4] / "docs" / "volcano-scheduler-conf.md"
 
 
