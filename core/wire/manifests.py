@@ -48,7 +48,7 @@ def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
     blank = (row.lstrip().startswith("#") or not row.strip() for row in text.split("\n"))
     first = line + next((at for at, is_blank in enumerate(blank) if not is_blank), 0)
     try:
-        found = yaml_text.load(text, "document")
+        found = _with_text_keys(yaml_text.load(text, "document"))
     except ConfigError as e:
         yield Unreadable(first, "; ".join(e.problems))
         return
@@ -64,6 +64,25 @@ def _document(text: str, line: int) -> Iterator[Manifest | Unreadable]:
             yield Manifest(where, item) if isinstance(item, dict) else Unreadable(where, "items are objects")
         return
     yield Manifest(first, found)
+
+
+def _with_text_keys(found: Any) -> Any:
+    """*found* with its keys as kubectl sends them: ``on`` is a switch to YAML, and the key ``true`` to JSON.
+
+    Raises:
+        ConfigError: a key is nothing.
+    """
+    if isinstance(found, dict):
+        return {_text_key(key): _with_text_keys(value) for key, value in found.items()}
+    return [_with_text_keys(one) for one in found] if isinstance(found, list | tuple) else found
+
+
+def _text_key(key: Any) -> Any:
+    if isinstance(key, bool):
+        return str(key).lower()
+    if key is None:
+        raise ConfigError(["a key is nothing; write a text, in quotes"])
+    return key
 
 
 def _lines_of_items(text: str) -> list[int]:

@@ -124,6 +124,21 @@ def test_what_is_no_manifest_ends_with_2_and_does_not_hide_the_next(run, text):
     assert "Pod wrong: denied: " in lines[-2]
 
 
+@pytest.mark.parametrize("word", ["on", "Off", "true", "1", "1.5", "2026-01-01"])
+def test_a_key_that_yaml_takes_for_something_else_is_a_text_as_kubectl_has_it(run, word):
+    code, lines = run(WRONG.replace("  annotations:\n", f"  labels: {{{word}: x}}\n  annotations:\n"))
+    assert (code, len(lines)) == (1, 2)
+    assert "Pod wrong: denied: CS104" in lines[0]
+
+
+@pytest.mark.parametrize("key", ["null", "~", "? !!null x\n   ", "? !!omap [a: 1]\n   "])
+def test_a_key_that_is_no_text_ends_with_2_and_does_not_hide_the_next(run, key):
+    text = GOOD.replace("  name: good\n", f"  name: good\n  labels:\n    {key}: x\n")
+    code, lines = run(f"{text}---\n{WRONG}")
+    assert code == 2
+    assert "Pod wrong: denied: " in lines[-2]
+
+
 def test_a_field_of_another_type_is_told_in_words(run):
     code, lines = run("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: hello\n")
     assert code == 1
