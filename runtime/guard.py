@@ -37,6 +37,7 @@ _ASK_AGAIN: Final = (
 # For so long such a call is taken in, so that it meets no reset before the answer arrives.
 _FAREWELL_S: Final = 1.0
 _HEAD_END: Final = b"\r\n\r\n"
+_BLANK: Final = b"\r\n"
 _CLOSE: Final = b"\r\nconnection: close" + _HEAD_END
 _DIRECT: Final = ("GET", "POST")
 # Of what is not 100 Continue.
@@ -161,6 +162,8 @@ class Guarded(HttpToolsProtocol):
         if not self.has_begun:
             self.has_begun, self.since_s = True, self.loop.time()
         if cycle is None or cycle.response_complete:
+            # Blank lines before a call are none.
+            self._held = data = data.lstrip(_BLANK)
             found = data.find(_HEAD_END)
             at = found + len(_HEAD_END) if found >= 0 else len(data)
             if at > MAX_HEAD_BYTES:
@@ -172,7 +175,6 @@ class Guarded(HttpToolsProtocol):
             self._look_at_head()
             if self._is_over:
                 return
-            # Blank lines before a call are none.
             has_call = self._is_answering or self._is_in_body
             self._is_direct = has_call and self._may_be_direct()
             if has_call and not self._is_direct:

@@ -158,6 +158,16 @@ async def test_blank_lines_before_a_call_are_no_call(serve):
         assert served.echo.begun == 3
 
 
+@pytest.mark.parametrize("blank", [b"\r\n", b"\r\n\r\n", b"\r\n" * 9_000], ids=["one", "two", "many"])
+async def test_blank_lines_may_come_with_the_call(serve, blank):
+    served = await serve()
+    async with served.connection() as (reader, writer):
+        for path in ("/", "/later", "/"):
+            writer.write(blank + call(b"abc", path=path) + blank + call(b"d", path=path))
+            assert [await answer(reader) for _ in range(2)] == [(200, b"3\n"), (200, b"1\n")]
+        assert served.echo.begun == 6
+
+
 async def test_a_call_may_come_byte_by_byte(serve):
     served = await serve()
     async with served.connection() as (reader, writer):
