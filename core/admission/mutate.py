@@ -154,14 +154,10 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
     asked: Asked | None = None
     scheduler_name = pod.scheduler_name
     if asks_cards:
-        dialects = book.dialects_of(defaulted)
-        found, asked = rules.examine(defaulted, book, dialects)
+        found, asked = rules.examine_new(defaulted, book)
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))
         if asked is not None and not violations:
             scheduler_name = defaulting.scheduler_of(pod, book)
-            if scheduler_name != pod.scheduler_name and len(dialects) > 1:
-                # As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
-                violations = rules.examine(defaulted._replace(scheduler_name=scheduler_name), book, dialects)[0]
             defaulted, completed = defaulting.complete_by_dialect(defaulting.hide_devices(defaulted, book), asked, book)
             warnings += completed
         if violations:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from core import names, selection
-from core.admission.defaulting import plain
+from core.admission.defaulting import plain, scheduler_of
 from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
 from core.catalog import Asked, is_crowded
@@ -40,6 +40,20 @@ def examine(
     if isinstance(asked, Asked):
         return (*_values(pod, rules), *_containers(pod, rules)), asked
     return (*asked, *_values(pod, rules), *_containers(pod, rules)), None
+
+
+def examine_new(pod: ReviewedPod, rules: Rulebook) -> tuple[Violations, Asked | None]:
+    """As `examine`, of a pod that is still to get its scheduler.
+
+    As ours it may ask for more: whole GPUs are placed here only for pods that name this scheduler.
+    """
+    dialects = rules.dialects_of(pod)
+    found, asked = examine(pod, rules, dialects)
+    scheduler_name = scheduler_of(pod, rules)
+    if asked is None or found or len(dialects) == 1 or scheduler_name == pod.scheduler_name:
+        return found, asked
+    found = examine(pod._replace(scheduler_name=scheduler_name), rules, dialects)[0]
+    return found, None if found else asked
 
 
 def never_fits(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> Violation | None:

@@ -80,6 +80,6 @@ def _judged(pod: ReviewedPod, book: Rulebook) -> Judged:
     defaulted, warnings = defaulting.complete(pod, book)
     if not book.asks_cards(pod):
         return Judged(Verdict(warnings=warnings), defaulted)
-    found, asked = rules.examine(defaulted, book)
+    found, asked = rules.examine_new(defaulted, book)
     violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))
     return Judged(Verdict(violations=violations, warnings=warnings), defaulted, asked)

@@ -56,6 +56,14 @@ def test_what_no_mending_could_save_is_denied_with_its_place(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("scheduler", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": "cardshare"}])
+def test_a_template_is_judged_as_a_pod_that_gets_our_scheduler(place, scheduler):
+    verdict = judge(PLACES[place](template({NUMBER: "1", "nvidia.com/gpu": "1"}, **scheduler)))
+    assert verdict.codes == ("CS201",)
+    assert judge(PLACES[place](template({"nvidia.com/gpu": "1"}))).allowed
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_what_is_mistyped_or_has_no_effect_is_told_with_its_place(place):
     limits = {NUMBER: "1", "volcano.sh/vgpu-memory": "3000", "volcano.sh/vgpu-memory-percentage": "50"}
     verdict = judge(PLACES[place](template(limits, {"volcano.sh/vgpu-mod": "mig"})))
