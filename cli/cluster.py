@@ -43,13 +43,36 @@ class Holdings:
     node_unread: str = ""
 
 
+class _Series(msgspec.Struct, frozen=True, rename="camel"):
+    count: int | None = None
+    last_observed_time: str | None = None
+
+
 class EventObject(msgspec.Struct, frozen=True, rename="camel"):
-    """A core/v1 Event as far as it is shown. Source: Kubernetes API reference, core/v1 Event."""
+    """A core/v1 Event as far as it is shown. Source: Kubernetes API reference, core/v1 and events.k8s.io/v1 Event.
+
+    Who writes by the newer API, as kube-scheduler does, tells no count and no lastTimestamp.
+    """
 
     reason: str = ""
     message: str | None = ""
-    count: int | None = 1
-    last_timestamp: str | None = ""
+    count: int | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: _Series | None = None
+
+    @property
+    def time(self) -> str:
+        """When it was seen last, to the second; "" if that is not told."""
+        observed = self.series.last_observed_time if self.series is not None else None
+        found = observed or self.last_timestamp or self.event_time or ""
+        whole, dot, _ = found.partition(".")
+        return f"{whole}Z" if dot else found
+
+    @property
+    def times(self) -> int:
+        """How often it was seen."""
+        return (self.series.count if self.series is not None else None) or self.count or 1
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -152,7 +175,7 @@ async def fetch_events(transport: Transport, pod: Pod) -> Events:
         found = await list_all(transport, path, _EVENTS, selectors={"fieldSelector": selector})
     except ApiForbiddenError:
         return Events((), f"you may not list events in namespace {pod.namespace}")
-    return Events(tuple(sorted(found.items, key=lambda event: event.last_timestamp or "")))
+    return Events(tuple(sorted(found.items, key=lambda event: event.time)))
 
 
 async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:

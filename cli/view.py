@@ -175,8 +175,7 @@ def explained(
             for one in _held(holdings.ledger, pod)
         ),
         events=tuple(
-            Event(time=one.last_timestamp or "", reason=one.reason, message=one.message or "", count=one.count or 1)
-            for one in events
+            Event(time=one.time, reason=one.reason, message=one.message or "", count=one.times) for one in events
         ),
         controller=controller,
     )

@@ -57,14 +57,15 @@ async def add_pod(world: Rig, name: str, limits: dict[str, str], annotations: di
     await world.client.create(f"/api/v1/namespaces/default/pods/{name}/binding", binding)
 
 
-async def add_event(world: Rig, pod: str, *, uid: str, message: str) -> None:
+async def add_event(world: Rig, pod: str, *, uid: str, message: str, name: str = "1", **fields: Any) -> None:
     event: dict[str, Any] = {
-        "metadata": {"name": f"{pod}.1"},
+        "metadata": {"name": f"{pod}.{name}"},
         "involvedObject": {"kind": "Pod", "name": pod, "namespace": "default", "uid": uid},
         "reason": "FailedScheduling",
         "message": message,
         "count": 3,
         "lastTimestamp": "2026-01-01T00:00:00Z",
+        **fields,
     }
     await world.client.create("/api/v1/namespaces/default/events", event)
 
@@ -180,6 +181,31 @@ async def test_events_of_a_pod_that_had_the_same_name_are_not_shown(rig, capsys)
         await add_event(world, "a", uid="of-one-that-is-gone", message="of another pod")
         assert await cards(kubeconfig, "explain", "a") == 0
         assert "of another pod" not in capsys.readouterr().out
+
+
+async def test_events_as_kube_scheduler_writes_them_have_their_time_count_and_place(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "a", {}, {}, "")
+        uid = (await world.client.get("/api/v1/namespaces/default/pods/a"))["metadata"]["uid"]
+        scheduler: dict[str, Any] = {
+            "action": "Scheduling",
+            "count": None,
+            "lastTimestamp": None,
+            "reportingComponent": "default-scheduler",
+            "reportingInstance": "default-scheduler-a",
+            "type": "Warning",
+        }
+        series = {"count": 3, "lastObservedTime": "2026-01-03T00:00:00.500000Z"}
+        for name, at, more in (("late", "2026-01-04", {}), ("again", "2025-12-31", {"series": series})):
+            fields = {**scheduler, "eventTime": f"{at}T00:00:00.250000Z", **more}
+            await add_event(world, "a", uid=uid, message=name, name=name, **fields)
+        await add_event(world, "a", uid=uid, message="first", count=1)
+        assert await cards(kubeconfig, "explain", "a") == 0
+        assert [line.split() for line in capsys.readouterr().out.splitlines()[-3:]] == [
+            ["2026-01-01T00:00:00Z", "FailedScheduling:", "first"],
+            ["2026-01-03T00:00:00Z", "FailedScheduling:", "again", "(x3)"],
+            ["2026-01-04T00:00:00Z", "FailedScheduling:", "late"],
+        ]
 
 
 async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, capsys):
