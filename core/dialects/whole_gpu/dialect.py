@@ -29,10 +29,16 @@ _DEFAULT_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
 
 
 class Request(NamedTuple):
-    """So many GPUs of one node, of a model that *selection* accepts."""
+    """So many GPUs of one node, of a model that *selection* accepts; least: with one for each container that asks."""
 
     gpus: int
     selection: CardSelection
+    least: int = 1
+
+    @property
+    def unit(self) -> str:
+        """What is counted: what several containers ask is counted together."""
+        return "GPUs in all" if self.least > 1 else "GPUs"
 
 
 class WholeGpu(Reading[Request], Packing[Pool, Request]):
@@ -69,7 +75,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         if _is_taken(tables) or not (unheard or chooses or named):
             return None
         try:
-            gpus = gpus_of(pod)
+            gpus, least = gpus_of(pod), gpus_of(pod, 1)
             if not gpus:
                 return None
             selection = CardSelection(
@@ -79,7 +85,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         except InvalidRequestError as error:
             code = "CS105" if error.field.startswith("annotation") else "CS101"
             return (Violation(code=code, field=error.field, found=error.found, remedy=error.remedy),)
-        return unheard or Request(gpus, selection)
+        return unheard or Request(gpus, selection, least)
 
     def preferences(self, tables: Tables) -> frozenset[str]:
         """Which models."""
@@ -123,13 +129,13 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
                 detail = pool.label or f"unknown; GPU feature discovery would tell it by label {PRODUCT}"
                 found.append(Shortfall(_TITLE, Reason.TYPE, detail=detail))
             elif pool.free < request.gpus:
-                found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), "GPUs"))
-        return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, "GPUs"),)
+                found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), request.unit))
+        return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, request.unit),)
 
     def relaxed(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
-        """*request* for no more than *amount* GPUs."""
+        """*request* for no more than *amount* GPUs; None where that is less than one for each container."""
         del cards
-        return request._replace(gpus=amount) if reason is Reason.CARD_COUNT else None
+        return request._replace(gpus=amount) if reason is Reason.CARD_COUNT and amount >= request.least else None
 
     def take(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:
         """The pool after so many GPUs are in use."""

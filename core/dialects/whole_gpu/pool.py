@@ -69,19 +69,19 @@ def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:
     return bool(models) and all(selection.accepts_type(words) for words in models)
 
 
-def gpus_of(pod: AnyPod) -> int:
-    """How many GPUs *pod* takes of its node at most at once, as kubelet counts them.
+def gpus_of(pod: AnyPod, most: int = MAX_GPUS) -> int:
+    """How many GPUs *pod* takes of its node at most at once, as kubelet counts them; of a container *most* count.
 
     Raises:
         InvalidRequestError: a figure is no whole number.
     """
     running = peak = 0
     for one in pod.init_containers:
-        own = _amount(one)
+        own = min(_amount(one), most)
         peak = max(peak, running + own)
         if one.sidecar:
             running += own
-    return max(peak, running + sum(_amount(one) for one in pod.containers))
+    return max(peak, running + sum(min(_amount(one), most) for one in pod.containers))
 
 
 def _amount(container: Container) -> int:

@@ -23,6 +23,7 @@ ROOM = {"pods": "20", "cpu": "64", "memory": "256Gi"}
 MIG = {"volcano.sh/vgpu-mode": "mig"}
 POLICY = NodePolicy(cards=Policy.BINPACK, weight=1)
 SHARED = "volcano.sh/gpu-memory"
+WHOLE = "nvidia.com/gpu"
 NEVER = "Not even an empty node of this cluster could take it."
 
 
@@ -304,6 +305,32 @@ def test_several_containers_of_a_share_pod_are_told_what_they_may_ask_together()
     assert fits(ledger, sharing("volcano.sh/gpu-number", 2, 1))
     # There is less than one for each.
     assert "in all;" not in told(ledger, sharing("volcano.sh/gpu-number", 1, 1, 1, 1))
+
+
+def of_gpus(gpus):
+    amounts = {WHOLE: str(gpus)}
+    return Node(name=NodeName("w"), capacity=amounts, allocatable=amounts)
+
+
+def asking_gpus(*gpus, first=0):
+    asked = replace(sharing(WHOLE, *gpus), scheduler_name="cardshare")
+    limits = {WHOLE: str(first)}
+    return replace(asked, init_containers=(Container(name="i", limits=limits, requests=limits),)) if first else asked
+
+
+def test_several_containers_with_whole_gpus_are_told_what_they_may_ask_together():
+    ledger = cluster(of_gpus(3))
+    assert told(ledger, asking_gpus(2, 2)).endswith(
+        "3 of 4 GPUs in all there. " + NEVER + " Ask for at most 3 GPUs in all."
+    )
+    assert fits(ledger, asking_gpus(2, 1))
+    # There is less than one for each.
+    assert "Ask for" not in told(ledger, asking_gpus(1, 1, 1, 1))
+    assert told(ledger, asking_gpus(4)).endswith("Ask for at most 3 GPUs in one container.")
+    assert told(ledger, asking_gpus(1, first=4)).endswith("Ask for at most 3 GPUs in one container.")
+    assert fits(ledger, asking_gpus(1, first=3))
+    # Of those that do not ask, there is nothing to be told.
+    assert told(ledger, asking_gpus(4, 0)).endswith("Ask for at most 3 GPUs in one container.")
 
 
 @pytest.mark.parametrize(("cores", "less"), [(24, 20), (16, 10), (32, 20)])
