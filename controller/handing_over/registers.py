@@ -70,6 +70,8 @@ class Registers:
         for name, dialect in self._dialects.items():
             text = dialect.register(node)
             known = self._nodes.get(node.name, {}).get(name)
+            if known is not None:
+                known.shown = node
             if known is None or known.text != text:
                 figures = dialect.figures(text)
                 if not figures:
@@ -80,7 +82,6 @@ class Registers:
                 known.text = text
                 if figures != known.figures and known.changed(figures, now_s):
                     self._tell(node, name)
-            known.shown = node
             if now_s < known.until_s:
                 found = dialect.held_to(found, known.least())
         return found

@@ -112,3 +112,13 @@ def test_what_cannot_be_read_is_passed_over(text):
     found.write(None, text=text)
     found.write(OLD)
     assert found.figures["GPU-a"] == (4, 40960)
+
+
+@pytest.mark.parametrize("annotations", [{REGISTER: "["}, {}], ids=["cannot be read", "is gone"])
+def test_a_node_whose_register_is_away_stays_as_it_was_last_shown_when_the_smaller_figures_end(annotations):
+    found = alternates(NEW, OLD, NEW)
+    cordoned = node("n1", cards=0, version="9", annotations=annotations, unschedulable=True)
+    found.world.owner.nodes.changed(cordoned)
+    found.world.passes(STEADY_S + 10.0)
+    assert found.world.ledger.node(NodeName("n1")) == cordoned
+    assert found.figures == {}
