@@ -471,6 +471,8 @@ class HandOff:
 
     def _measure(self, node: _Node, took_s: float) -> None:
         self.seconds.append(took_s)
+        if took_s >= self.settings.handoff_timeout_s:
+            return  # how long it was silent says nothing of how long it takes
         node.mean_s = took_s if node.mean_s is None else node.mean_s + _WEIGHT * (took_s - node.mean_s)
         self._measured += 1
         # The first ones count as a plain mean, so that the guess is soon forgotten.
