@@ -70,10 +70,14 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clear:
-    """Overwrite annotations of a pod that its device plugin will never serve."""
+    """Overwrite annotations of a pod that its device plugin will never serve, or is not to serve by them.
+
+    version: of a pod on no node, which may be bound meanwhile, as it was seen; "" for any.
+    """
 
     pod: Target
     annotations: Mapping[str, str]
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -337,23 +337,29 @@ class Actor:
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
     async def _clear(self, action: Clear) -> None:
-        """Clear until it is done: as long as it is not, the next pod could be given a dead one's cards."""
+        """Clear until it is done: as long as it is not, the next pod could be given the cards that are named there."""
         pod, again_s = action.pod, _READ_AGAIN_S
         while True:
             try:
                 async with self._others:
                     self._reached(Point.BEFORE_CLEAR)
-                    await self._calls.patch_pod_annotations(pod.namespace, pod.name, action.annotations, uid=pod.uid)
+                    await self._calls.patch_pod_annotations(
+                        pod.namespace, pod.name, action.annotations, uid=pod.uid, resource_version=action.version
+                    )
                     self._reached(Point.AFTER_CLEAR)
-            except (ApiNotFoundError, ApiConflictError):
-                pass  # gone, which clears it too; the mirror will say so
+            except (ApiNotFoundError, ApiConflictError) as e:
+                if action.version and isinstance(e, ApiConflictError):
+                    # It has changed: what is to be cleared of it now, the mirror's next word on it says.
+                    self._inbox.put(partial(self._owner.cleared, pod.uid, done=False))
+                    return
+                # Gone, which clears it too; the mirror will say so.
             except ApiError as e:
                 self._metrics.api_errors.labels("clear annotations").inc()
-                _log.warning("assignment of a dead pod cannot be cleared", pod=pod.key, error=str(e))
+                _log.warning("an assignment that serves nobody cannot be cleared", pod=pod.key, error=str(e))
                 await asyncio.sleep(again_s)
                 again_s = min(2.0 * again_s, _READ_AGAIN_MAX_S)
                 continue
-            _log.info("assignment of a dead pod cleared", pod=pod.key)
+            _log.info("an assignment that serves nobody was cleared", pod=pod.key)
             self._inbox.put(partial(self._owner.cleared, pod.uid, done=True))
             return
 

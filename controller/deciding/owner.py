@@ -168,9 +168,7 @@ class Owner:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
         self._seen[pod.uid] = pod.resource_version
         self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
-        cleanup = self.handoff.observe(pod, self._clock())
-        if cleanup is not None:
-            self.planner.actions.append(Clear(pod=target_of(pod), annotations=dict(cleanup.annotations)))
+        self._observe(pod)
         if pod.node_name:
             self._on_nodes.add(pod.uid)
             self.occupants.put(pod)
@@ -182,6 +180,14 @@ class Owner:
             self.outcomes.seen(entry, pod)
         else:
             self.pending.changed(pod)
+
+    def _observe(self, pod: Pod) -> None:
+        """Tell the hand-off of *pod*, and have cleared what no device plugin is to go by."""
+        cleanup = self.handoff.observe(pod, self._clock(), is_ours=not pod.node_name and self.pending.is_ours(pod))
+        if cleanup is not None:
+            version = "" if pod.node_name else pod.resource_version
+            clear = Clear(pod=target_of(pod), annotations=dict(cleanup.annotations), version=version)
+            self.planner.actions.append(clear)
 
     def has_seen(self, pod: Pod) -> bool:
         """Whether *pod* is known in just this version."""
@@ -327,7 +333,7 @@ class Owner:
             self._seen[uid] = version
 
     def cleared(self, uid: PodUid, *, done: bool) -> None:
-        """A dead pod's annotations were cleared, or (not *done*) could not be."""
+        """What no device plugin is to go by was cleared on a pod, or (not *done*) could not be."""
         if done:
             self.handoff.cleaned(uid, self._clock())
         else:
@@ -353,6 +359,7 @@ class Owner:
             if at % SLICE == 0:
                 yield
         for at, pod in enumerate(self.pending.named(), start=1):
+            self._observe(pod)
             self._guarded(self.pending.changed, pod)
             if at % SLICE == 0:
                 yield

@@ -10,9 +10,9 @@ from controller.deciding.planner import Planner
 from controller.deciding.wake import storage_happening
 from controller.grouping.groups import Groups
 from core.groups import GroupKey, group_of
-from core.model import NO_VOLUMES, Pod, PodUid
+from core.model import NO_VOLUMES, NodeName, Pod, PodUid
 from core.volumes import awaited
-from core.waiting import Wait, is_ours
+from core.waiting import Cause, Wait, is_ours
 
 FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
@@ -125,6 +125,12 @@ class Pending:
             self._planner.life.hold(entry)
             self._planner.unreported[entry.pod.uid] = None
             return
+        node = self._planner.handoff.node_of(entry.pod.uid)
+        if node is not None:
+            self._planner.life.asks(entry, None, _left_over(node))
+            self._planner.life.hold(entry)
+            self._planner.unreported[entry.pod.uid] = None
+            return
         self._planner.life.asks(entry, wish)
         self._planner.search.learn_of(entry.pod, wish)
         delay_s = max(rest_s, self.rest_s(entry))
@@ -169,3 +175,12 @@ class Pending:
         """Pods that were not ours to decide, and whose scheduler's name is ours now."""
         names = self._planner.settings.scheduler_names
         return [pod for pod in self._strangers.values() if pod.scheduler_name in names]
+
+
+def _left_over(node: NodeName) -> Wait:
+    """Why a pod is not decided of which nothing was sent, and which a device plugin could serve all the same."""
+    text = (
+        f"its annotations hold an assignment on {node} that it was never bound with, and by which the device plugin "
+        "there could serve another pod; it is decided once they are cleared"
+    )
+    return Wait(Cause.WAITING_FOR_DECISION, text)

@@ -70,7 +70,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
-    """Annotations to clear on a pod that its plugin will never serve."""
+    """Annotations to clear on a pod that its plugin will never serve, or is not to serve by them."""
 
     pod: Pod
     annotations: tuple[tuple[str, str], ...]
@@ -120,8 +120,11 @@ class HandOff:
 
     # ------------------------------------------------------------------ what the mirror shows
 
-    def observe(self, pod: Pod, now_s: float) -> Cleanup | None:
-        """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None."""
+    def observe(self, pod: Pod, now_s: float, *, is_ours: bool = False) -> Cleanup | None:
+        """Take *pod* as it is now, whoever placed it; what is to be cleared on it, or None.
+
+        is_ours: it is on no node, and nobody else is to bind it.
+        """
         name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
         if name is None or seen is None:
@@ -131,7 +134,10 @@ class HandOff:
         node = NodeName(seen.node or pod.node_name)
         if not node:
             return None
-        rest = {**(seen.cleanup or {}), **self._retirement(pod, node, name, seen.progress)}
+        is_left_over = is_ours and not pod.node_name
+        rest = dict(seen.cleanup or {}) if is_left_over or seen.progress is not Progress.WAITING else {}
+        if is_left_over or seen.progress is Progress.FAILED or (seen.progress is Progress.DONE and pod.started):
+            rest |= self._retirement(pod, node, name)
         if seen.progress is Progress.WAITING or (rest and (seen.confusable or seen.progress is Progress.FAILED)):
             marks = seen.confusable or _RETIRING
             self._note(pod, node, Keys(name, marks), now_s, dead=seen.progress is Progress.FAILED)
@@ -139,10 +145,9 @@ class HandOff:
             self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
         return self._cleanup(pod, rest)
 
-    def _retirement(self, pod: Pod, node: NodeName, name: DialectName, progress: Progress) -> Mapping[str, str]:
+    def _retirement(self, pod: Pod, node: NodeName, name: DialectName) -> Mapping[str, str]:
         """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
-        over = progress is Progress.FAILED or (progress is Progress.DONE and pod.started)
-        if not over or not self.marks.is_blind(node, name):
+        if not self.marks.is_blind(node, name):
             return {}
         dialect = self._catalog.dialects[name]
         return dialect.retirement(pod) if isinstance(dialect, Beating) else {}

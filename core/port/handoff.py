@@ -33,7 +33,8 @@ class InFlight:
     """One pod that the device plugin could still serve.
 
     confusable: what the plugin could mistake it by; two pods of a node with a common element are never in flight
-    together. cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate).
+    together. cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate); of one
+    that waits on no node, where nobody is about to bind it by them.
     node: whose plugin looks for it, where its annotations say so; "" = the node that it is bound to.
     """
 

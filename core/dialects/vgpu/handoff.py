@@ -109,7 +109,8 @@ def in_flight(pod: Pod) -> InFlight | None:
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=marks, cleanup=cleanup, node=node)
     if phase == keys.SUCCESS or pod.started or not marks:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)
-    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, node=node)
+    left_over = None if pod.node_name else cleanup
+    return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, cleanup=left_over, node=node)
 
 
 def retirement(pod: Pod) -> Mapping[str, str]:

@@ -20,6 +20,8 @@ class FakeCalls(Calls):
         self.raw: dict[str, bytes] = {}
         self._as_stored: dict[str, Callable[[str, str], bytes]] = {}
         self.version = 1000
+        # Which version of its pod each change of annotations named.
+        self.cleared_versions: list[str] = []
         self.delay_s = 0.0
         self.fails_for = ""
 
@@ -73,6 +75,7 @@ class FakeCalls(Calls):
         uid: str = "",
         resource_version: str = "",
     ) -> str:
+        self.cleared_versions.append(resource_version)
         return await self._note("annotate", f"{namespace}/{name}", dict(annotations))
 
     async def create_event(self, namespace: str, event: Any) -> str:

@@ -256,6 +256,18 @@ async def test_a_dead_pods_devices_are_cleared_however_often_that_fails_at_first
         assert rig.world.owner.handoff.in_flight == 0
 
 
+async def test_what_was_left_on_a_pod_is_cleared_in_the_version_that_was_seen_and_asked_for_again_after_a_conflict():
+    async with running() as rig:
+        rig.calls.fails("annotate", conflict())
+        left = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
+        first = rig.world.shows(pod("p", annotations=left))
+        await rig.passes(0.5)
+        second = rig.world.shows(first, labels={"x": "y"})
+        await rig.passes(0.5)
+        assert rig.calls.cleared_versions == [first.resource_version, second.resource_version]
+        assert rig.binds() == []
+
+
 async def test_bindings_in_flight_are_waited_for():
     async with running() as rig:
         rig.calls.delay_s = 2.0

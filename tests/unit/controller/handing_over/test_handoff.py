@@ -109,13 +109,13 @@ def test_how_long_a_silent_plugin_took_says_nothing_of_others():
     found.begin("uid-p", N1, ONE, 0.0)
     found.observe(bound("p", devices=0, says="success"), 7200.0)
     assert found.seconds == [7200.0]
-    for node in (N1, NodeName("n2")):
-        found.begin("uid-x", node, ONE, 8000.0)
-        assert found.wait_s(node, ONE, 8000.0) < 1.0
+    for name in (N1, NodeName("n2")):
+        found.begin("uid-x", name, ONE, 8000.0)
+        assert found.wait_s(name, ONE, 8000.0) < 1.0
         # Kubelet is not thought to ask for hours for a pod that vanished.
         found.forget("uid-x", 8000.0)
         found.look(8011.0)
-        assert not found.busy(node, ONE)
+        assert not found.busy(name, ONE)
 
 
 def test_a_hand_off_that_takes_longer_than_usual_is_expected_to_take_as_long_again():

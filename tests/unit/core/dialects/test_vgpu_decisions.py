@@ -339,13 +339,14 @@ def test_the_binding_carries_the_six_keys():
 
 def waiting(left: str = "GPU-v0,NVIDIA,1,0:GPU-v1,NVIDIA,1,0:", phase: str = "allocating", time: str = "5", **fields):
     notes = {keys.NODE: "node-a", keys.TO_ALLOCATE: left, keys.BIND_PHASE: phase, keys.TIME: time}
-    return pod(uid=PodUid("w"), annotations=notes, **fields)
+    return pod(uid=PodUid("w"), annotations=notes, **({"node_name": "node-a"} | fields))
 
 
 @pytest.mark.parametrize(
     ("found", "progress", "occupies", "cleans"),
     [
         pytest.param(waiting(), Progress.WAITING, True, False, id="bound"),
+        pytest.param(waiting(node_name=""), Progress.WAITING, True, True, id="not bound"),
         pytest.param(waiting(left=""), Progress.DONE, False, False, id="nothing left"),
         pytest.param(waiting(phase="success"), Progress.DONE, False, True, id="served, with rests"),
         pytest.param(waiting(started=True), Progress.DONE, False, True, id="started, with rests"),
