@@ -295,7 +295,7 @@ class Owner:
         self.nodes.announce_anew()
         for at, pod in enumerate(list(self.carded.values())):
             holding = self.ledger.holding(pod.uid)
-            self._warn_of(pod, holding.closes if holding is not None else "")
+            self._warn_of(pod, holding.reason if holding is not None else "")
             if at % SLICE == 0:
                 yield
 
