@@ -128,7 +128,8 @@ class HandOff:
         name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
         if name is None or seen is None:
-            if flight is not None and pod.node_name:
+            # On no node it may be shown as it was before our Binding, and not without what it was known by.
+            if flight is not None and (pod.node_name or not flight.ours):
                 self._end(pod.uid, now_s, served=True)
             return None
         node = NodeName(seen.node or pod.node_name)
@@ -239,6 +240,8 @@ class HandOff:
         flight = self._flight(uid)
         if flight is not None and flight.pod is None:
             self._end(uid, now_s, served=False)
+        elif flight is not None:
+            flight.ours = False  # what is left of it somebody else wrote
         node = self.ghosts.withdraw(uid)
         if node is not None:
             self._reopen(node)

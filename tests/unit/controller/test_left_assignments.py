@@ -93,6 +93,29 @@ def test_a_clearing_that_came_too_late_is_asked_for_again():
     assert world.placed() == {"p": "n1"}
 
 
+@pytest.mark.parametrize("name", ["cardshare", "volcano"])
+def test_who_takes_the_assignment_off_frees_pod_and_node(name):
+    world = World(node("n1"))
+    shown = world.shows(pod("p", annotations=left_on("n1"), scheduler_name=name))
+    world.adds(pod("q"))
+    assert world.binds() == []
+    world.shows(shown, annotations={})
+    world.passes(0.5)
+    assert set(world.placed()) == ({"p", "q"} if name == "cardshare" else {"q"})
+
+
+def test_so_does_who_took_it_off_after_our_binding_was_refused_because_of_it():
+    world = World(node("n1"))
+    shown = world.shows(pod("p"))
+    (bind,) = world.binds()
+    world.shows(shown, annotations=left_on("n1"))
+    world.owner.outcomes.refused(bind.pod.uid, bind.attempt)
+    assert world.binds() == []
+    world.shows(shown, annotations={})
+    world.passes(0.5)
+    assert [one.pod.name for one in world.actions(Bind)] == ["p"]
+
+
 def test_for_a_plugin_that_goes_by_time_alone_the_time_is_cleared_as_well():
     beats = {"volcano.sh/node-vgpu-handshake": "Requesting_2026.01.01 00:00:00"}
     made = node("n1")
