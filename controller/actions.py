@@ -1,10 +1,12 @@
 """What the owner wants done outside: values that `act` takes apart; each answers with one call back to the owner."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.claims import Claim, Volume
 from core.model import NodeName, Pod, PodUid
+from core.node_state import Offers
+from core.nodefit import NodeFacts
 from core.settings import DialectName
 from core.waiting import Wait
 
@@ -37,12 +39,17 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """Lock a node for a pod that is to be bound there; pod None: only put right what its lock says."""
+    """Lock a node for a pod that is to be bound there; pod None: only put right what its lock says.
+
+    facts, offers: what the node was, and offered, when the pod was judged; the ledger's own values.
+    """
 
     node: NodeName
     dialect: DialectName
     pod: Target | None = None
     attempt: int = 0
+    facts: NodeFacts | None = field(default=None, compare=False, repr=False)
+    offers: Offers | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.settling import Attempts, News, State
 from controller.deciding.wake import Happening, What
 from core.model import Node, NodeName, Pod, PodUid
+from core.placing.decide import still_fits
 from core.port.handoff import LockStep, LockWait
 from core.settings import DialectName
 from core.waiting import Cause, Wait
@@ -126,13 +127,27 @@ class NodeLocks:
         entry = self._locking(action)
         if entry is None or entry.placement is None:
             self.tend(action.node)
-        elif entry.newest is not None or not self._pending.is_ours(entry.pod):
-            # A Binding would name a version that is past, or is not ours to send any more.
+        elif entry.newest is not None or not self._pending.is_ours(entry.pod) or not self._stands(entry, action):
+            # A Binding would name a version that is past, or cards that have changed, or is not ours to send any more.
             self.withdraw(entry)
             self._planner.promises.take_back(entry)
             self._pending.settled(entry)
         else:
             self._planner.promises.bind(entry, entry.placement)
+
+    def _stands(self, entry: Entry, action: Lock) -> bool:
+        """Whether the node, which may have changed while it was locked, takes the pod still.
+
+        What others were promised there meanwhile is no reason to choose other cards, again and again.
+        """
+        ledger, placement, shape = self._planner.ledger, entry.placement, entry.shape
+        state = ledger.states.get(action.node)
+        if state is None or placement is None or shape is None:
+            return False
+        is_same = state.facts is action.facts and ledger.offered(action.node) is action.offers
+        if is_same and action.dialect not in state.closed:
+            return True
+        return still_fits(ledger, self._planner.search.policy, shape, placement)
 
     def not_locked(self, action: Lock, reason: str, rest_s: float = _LOCK_REST_S) -> None:
         """The node is locked for another, or cannot be locked: the pod is judged again when that changes."""

@@ -85,8 +85,18 @@ class Promises:
             self.bind(entry, placement)
             return
         state.life.lock(entry)
-        action = Lock(node=placement.node, dialect=placement.dialect, pod=target_of(pod), attempt=entry.attempt)
-        state.actions.append(action)
+        node = placement.node
+        facts, offers = state.ledger.states[node].facts, state.ledger.offered(node)
+        state.actions.append(
+            Lock(
+                node=node,
+                dialect=placement.dialect,
+                pod=target_of(pod),
+                attempt=entry.attempt,
+                facts=facts,
+                offers=offers,
+            )
+        )
 
     def bind(self, entry: Entry, placement: Placement) -> None:
         """Have the Binding of a pod sent that is in flight already, with the next stamp of its node."""

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from controller.deciding.locks import TimeLock
 from core import hami_lock
 from core.model import Phase, PodUid
 from core.port.handoff import LockStep, LockWait
+from core.settings import Policy
 from core.tables import Tables
 from tests.support.devices import ascend
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
@@ -35,6 +37,12 @@ def lock_of(name, time=LATER):
 def asked(world):
     world.plan()
     return world.actions(Lock)
+
+
+def chip_of(world, name):
+    placement = world.entry(name).placement
+    assert placement is not None
+    return placement.assignment.entries[0].uuid
 
 
 def judged(world, action, seen, named=None):
@@ -194,3 +202,41 @@ def test_a_time_lock_of_ours_is_dropped_once_nothing_is_in_flight_and_another_s_
     assert lock.lock(locked, (pod("a"),), START_UNIX_S, Tables()) is None
     assert lock.lock(locked, (), START_UNIX_S, Tables()) == LockStep(key="gpu", value=None)
     assert isinstance(lock.lock(locked, (pod("a"),), START_UNIX_S, Tables(), pod("b")), LockWait)
+
+
+@pytest.mark.parametrize("change", ["unhealthy", "another id", "cordoned", "lock only"])
+def test_a_pod_is_judged_again_when_its_node_has_been_locked(change):
+    world = World(npu_node())
+    world.adds(npu_pod("a"))
+    (action,) = asked(world)
+    chip = chip_of(world, "a")
+    seen = npu_node("2", **lock_of("a"))
+    key, register = next((key, text) for key, text in seen.annotations.items() if "register" in key)
+    devices = json.loads(register)
+    for one in devices:
+        if one["id"] == chip and change == "unhealthy":
+            one["health"] = False
+        elif one["id"] == chip and change == "another id":
+            one["id"] = "U9"
+    now = replace(seen, annotations={**seen.annotations, key: json.dumps(devices)}, unschedulable=change == "cordoned")
+    judged(world, action, seen)
+    world.owner.nodes.changed(now)
+    world.owner.locks.locked(action)
+    binds = world.binds()
+    assert [bind.pod.name for bind in binds] == (["a"] if change == "lock only" else [])
+    if change == "cordoned":
+        assert (world.stage("a"), world.holders("node-a")) == ("refused", set())
+    elif change != "lock only":
+        assert chip_of(world, "a") != chip
+
+
+def test_what_others_were_promised_while_a_node_was_locked_has_no_pod_choose_again():
+    world = World(npu_node(), policy=Policy.SPREAD)
+    world.adds(npu_pod("a"))
+    (action,) = asked(world)
+    world.adds(npu_pod("b"), npu_pod("c"))
+    assert asked(world) == []
+    world.gone("b")  # which had its place beside that of a
+    world.owner.nodes.changed(npu_node("2", **lock_of("a")))
+    world.owner.locks.locked(action)
+    assert [bind.pod.name for bind in world.binds()] == ["a"]
