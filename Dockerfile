@@ -11,7 +11,7 @@ ARG PIP_NO_INDEX=0
 COPY deploy/wheels /packages
 COPY requirements.lock /packages/
 RUN python -m venv --without-pip /venv \
- && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
+ && python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --no-deps --require-hashes \
       --only-binary :all: --find-links /packages -r /packages/requirements.lock
 
 FROM packages AS core-interpreted
@@ -23,7 +23,7 @@ COPY requirements-compile.lock /packages/
 COPY scripts/building/compile_core.py /scripts/building/
 # A base that has gcc, such as python:3.11, needs nothing from Debian.
 RUN command -v gcc || (apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev)
-RUN python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --require-hashes \
+RUN python -m pip --disable-pip-version-check --python /venv/bin/python install --no-cache-dir --no-deps --require-hashes \
       --only-binary :all: --find-links /packages -r /packages/requirements-compile.lock \
  && /venv/bin/python /scripts/building/compile_core.py --in-place /app
 
