@@ -80,18 +80,21 @@ class Serving:
         config, is_served = self._process.config, False
         if config.preview_listen is None:
             return
-        directory, seen = Path(config.cert_dir), None
+        directory, seen, refused = Path(config.cert_dir), None, ""
         try:
             while True:
                 found = await asyncio.to_thread(serving.signature, directory)
                 if found != seen:
-                    seen = found
                     try:
                         pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
                         serving.use(self._context, pair.stored)
                     except (ConfigError, ssl.SSLError, OSError) as e:
-                        _log.warning("no certificate to serve previews and explanations with", error=str(e))
+                        # Looked at again, also unchanged: it may be valid from some moment on.
+                        if str(e) != refused:
+                            refused = str(e)
+                            _log.warning("no certificate to serve previews and explanations with", error=refused)
                     else:
+                        seen, refused = found, ""
                         if not is_served:
                             taken = await self._trusted.start(config.preview_listen, "--preview-listen")
                             is_served = True

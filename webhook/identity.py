@@ -36,6 +36,8 @@ class Identity:
         self._metrics = metrics
         self._is_refusing = False
         self._has_warned = False
+        # By file, what was refused last and why.
+        self._refusals: dict[str, tuple[object, str]] = {}
         problems: list[str] = []
         self._clients: bytes | None = None
         try:
@@ -73,14 +75,17 @@ class Identity:
         found = await asyncio.to_thread(serving.signature, self._directory)
         if found == self._signature:
             return
-        self._signature = found
         try:
             pair = await asyncio.to_thread(serving.load, self._directory, now)
-            if pair.stored == self._pair.stored:
-                return
-            serving.use(self.context, pair.stored)
+            if pair.stored != self._pair.stored:
+                serving.use(self.context, pair.stored)
         except (ConfigError, ssl.SSLError, OSError) as e:
-            self._refused(str(e))
+            # It stays to be looked at: the same files may do later, where their issuer's clock is ahead of ours.
+            self._refused("pair", found, str(e))
+            return
+        self._signature = found
+        self._refusals.pop("pair", None)
+        if pair.stored == self._pair.stored:
             return
         self._pair = pair
         self._has_warned = False
@@ -89,17 +94,20 @@ class Identity:
         _log.info("certificate replaced", expires=pair.expires.isoformat())
 
     async def _look_at_clients(self, path: Path, renew: Callable[[ssl.SSLContext], None]) -> None:
+        clients: bytes | None = None
         try:
             clients = await asyncio.to_thread(serving.read_client_ca, path)
             if clients == self._clients:
+                self._refusals.pop("client_ca", None)
                 return
-            self._clients = clients
             # A context can be told to trust more, never less: the next one trusts what the file says.
             context = serving.server_context(clients)
             serving.use(context, self._pair.stored)
         except (ConfigError, ssl.SSLError, OSError) as e:
-            self._refused(str(e))
+            self._refused("client_ca", clients, str(e))
             return
+        self._clients = clients
+        self._refusals.pop("client_ca", None)
         self.context = context
         self._is_refusing = False
         renew(context)
@@ -119,6 +127,10 @@ class Identity:
             self._has_warned = True
             _log.warning("certificate ends soon; see why it is not renewed", ends=ends.isoformat())
 
-    def _refused(self, error: str) -> None:
+    def _refused(self, what: str, content: object, error: str) -> None:
+        """Tell of it, once for the same content and error."""
+        if self._refusals.get(what) == (content, error):
+            return
+        self._refusals[what] = (content, error)
         self._metrics.reload_failures["certificate"] += 1
         _log.warning("certificate refused", error=error)

@@ -43,9 +43,7 @@ def test_what_is_locked_is_installed_as_it_stands():
     """A pip that resolves may look at a release newer than the lock, which has no hash there, and end."""
     told = ("Dockerfile", "scripts/setup", "scripts/test", "docs/operators/install.md", "docs/zh/operators/install.md")
     commands = [
-        command
-        for name in told
-        for command in re.findall(r"\bpip\b.*--require-hashes.*", (ROOT / name).read_text())
+        command for name in told for command in re.findall(r"\bpip\b.*--require-hashes.*", (ROOT / name).read_text())
     ]
     assert len(commands) >= len(told)
     assert [command for command in commands if "--no-deps" not in command] == []
