@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.nodefit import Amounts
-from core.port.cards import NodeRoom, Placed, Room, Want
+from core.port.cards import NodeRoom, Placed, Want
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 
@@ -72,8 +72,8 @@ class Cardless:
     def room(self, cards: Sequence[Any]) -> NodeRoom:
         """The node as one card that is idle if no cards are on it."""
         (card,) = cards
-        rooms = (Room(_Kind(card.cpu, card.bare), card.free_cpu, card.free_memory),)
-        return NodeRoom(int(card.bare), card.used_ppm, rooms)
+        kind = _Kind(card.cpu, card.bare)
+        return NodeRoom(int(card.bare), card.used_ppm, (kind,), (card.free_cpu,), (card.free_memory,))
 
     def width(self, request: Any) -> int:
         """A pod is on one node."""

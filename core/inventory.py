@@ -333,7 +333,7 @@ def _is_recognised(asked: _Asked, key: str) -> bool:
 def _different(asked: _Asked) -> int:
     """How many different cards are needed at least: one, where a card has several rooms."""
     dialect = asked.dialect
-    several = any(len(dialect.room(cards).rooms) > len(cards) for cards in asked.sold.layouts)
+    several = any(len(dialect.room(cards).kinds) > len(cards) for cards in asked.sold.layouts)
     return 1 if several else dialect.width(asked.request)
 
 

@@ -52,7 +52,7 @@ class Table:
 
 
 class Columns(Table):
-    """What is free on all nodes in one dialect, a row per node: see `core.port.cards.Room`.
+    """What is free on all nodes in one dialect, a row per node: see `core.port.cards.NodeRoom`.
 
     Attributes:
         cells: by row the number of the node's kind (the narrower if it has two), that of how many of its cards are
@@ -119,21 +119,19 @@ class Columns(Table):
             self.cells[row, FREE:] = NO_CARD
             return
         room = self._judging.room(cards)
-        if len(room.rooms) > self.width:
-            self._grow(len(room.rooms))
+        if len(room.free) > self.width:
+            self._grow(len(room.free))
         kinds: list[int] = []
         last: Hashable = None
         number = 0
-        for kind, _, _, narrow in room.rooms:
-            within = kind if narrow is None else narrow
+        for kind in room.kinds if room.narrow is None else room.narrow:
             # Cards of one node are mostly of one kind, whose hash is then not asked for again.
-            if within is not last and within != last:
-                last, number = within, _number(within, self._numbers, self.kinds)
+            if kind is not last and kind != last:
+                last, number = kind, _number(kind, self._numbers, self.kinds)
             kinds.append(number)
         none = [NO_CARD] * (self.width - len(kinds))
-        idle = _number(room.idle, self._idle_numbers, self.idle)
-        self.cells[row] = [number, idle, *[one.free for one in room.rooms], *none]
-        self.spare[row] = [one.spare for one in room.rooms] + none
+        self.cells[row] = [number, _number(room.idle, self._idle_numbers, self.idle), *room.free, *none]
+        self.spare[row] = [*room.spare, *none]
         self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + int(self.rows.places[row])
         if self.kind is not None or kinds.count(number) < len(kinds):
             self._tell_apart(row, kinds + [number] * len(none), room)
@@ -143,7 +141,7 @@ class Columns(Table):
         if self.kind is None:
             self.kind = np.repeat(self.cells[:, KIND : KIND + 1], self.width, 1)
         self.kind[row] = kinds
-        self.mixed[row] = any(one.kind != room.rooms[0].kind for one in room.rooms)
+        self.mixed[row] = any(kind != room.kinds[0] for kind in room.kinds)
 
     def _grow(self, width: int) -> None:
         """Have a row for each node, and *width* rooms."""

@@ -1,6 +1,6 @@
 """What is told of a node's cards: what it offers, what is free, what a pod gets and holds, and what people see."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
@@ -24,30 +24,25 @@ class Held(Generic[AssignmentT]):
     closes: str = ""
 
 
-class Room(NamedTuple):
-    """A card that could still take something, as the columns have it (`core.placing.columns`).
-
-    A card of which one container may get several shares has as many of them. kind: cards of one kind answer alike to
-    selectors and have one total, so that *free* alone bounds their score. free: the largest amount one more share could
-    have, in the dialect's unit; spare: what is left of the second dimension (percent of cores; constant where a
-    protocol has none). narrow: a kind within *kind*, of which `want` tells more, where what a share takes depends on
-    more than *free*; such cards have *free* in common. None where *kind* says all, else `want` is asked with it alone.
-    A request for several cards of one *kind* scores no more than if all of them were of the best of their narrow ones,
-    which is that with the largest `Want.numerator`; nodes are bounded by that.
-    """
-
-    kind: Hashable
-    free: int
-    spare: int
-    narrow: Hashable = None
-
-
 class NodeRoom(NamedTuple):
-    """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and the rooms."""
+    """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and what is free of each.
+
+    Of each card that could still take something, in columns (`core.placing.columns`), as many times as one container may
+    get a share of it. kinds: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds
+    their score. free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the
+    second dimension (percent of cores; constant where a protocol has none). narrow: kinds within *kinds*, of which
+    `want` tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None
+    where *kinds* say all, else `want` is asked with these alone. A request for several cards of one kind scores no more
+    than if all of them were of the best of their narrow ones, which is that with the largest `Want.numerator`; nodes
+    are bounded by that.
+    """
 
     idle: int
     used_ppm: int
-    rooms: tuple[Room, ...]
+    kinds: Sequence[Hashable] = ()
+    free: Sequence[int] = ()
+    spare: Sequence[int] = ()
+    narrow: Sequence[Hashable] | None = None
 
 
 class Want(NamedTuple):

@@ -7,16 +7,14 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys
-from core.dialects.ascend_hami.cards import Card, Cut, chips_of, cores_total, trim
+from core.dialects.ascend_hami.cards import Card, Cut, Kind, chips_of, cores_total, trim
 from core.dialects.ascend_hami.devices import Assigned, Segment, Unreadable, decode_devices, encode_devices
 from core.dialects.ascend_hami.requests import is_soft
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 from core.tables import AscendChip, Tables
-
-_new_tuple: Final = tuple.__new__
 
 
 class Entry(NamedTuple):
@@ -239,8 +237,9 @@ def _slot(cards: list[Card], charge: Charge) -> int:
 def room(cards: Sequence[Card]) -> NodeRoom:
     """What bounds need: cards that can take nothing more have no room."""
     idle = used = total = 0
-    rooms: list[Room] = []
-    # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.
+    kinds: list[Kind] = []
+    frees: list[int] = []
+    spares: list[int] = []
     for fixed, used_slots, used_memory, used_cores, used_ai_core, used_ai_cpu, _, unread in cards:
         _, _, _, slots, memory, cores, _, soft, ai_core, ai_cpu, _, kind, fault, _, _ = fixed
         used += used_memory
@@ -255,8 +254,10 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         spare = ai_cpu - used_ai_cpu if ai_cpu else ai_core - used_ai_core
         if soft:
             spare = max(cores, 100) - used_cores
-        rooms.append(_new_tuple(Room, (kind, memory - used_memory, max(spare, 0), None)))
-    return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+        kinds.append(kind)
+        frees.append(memory - used_memory)
+        spares.append(max(spare, 0))
+    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares)
 
 
 def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:

@@ -10,13 +10,11 @@ from core.dialects.gpushare.cards import Assignment, Card, Kind, unit_of
 from core.dialects.gpushare.grammar import MEMORY_RESOURCE, Request, relaxed
 from core.dialects.gpushare.grammar import unit_of as unit_of_request
 from core.dialects.gpushare.mode import Mode
-from core.port.cards import CardShare, Hole, NodeRoom, Placed, Room, Tally, Want
+from core.port.cards import CardShare, Hole, NodeRoom, Placed, Tally, Want
 from core.port.refusals import Reason, Shortfall
 from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy
-
-_new_tuple: Final = tuple.__new__
 
 
 class GpuMemory(Mode):
@@ -69,7 +67,8 @@ class GpuMemory(Mode):
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What bounds need to know of a node's cards."""
         idle = used = total = 0
-        rooms: list[Room] = []
+        kinds: list[Kind] = []
+        frees: list[int] = []
         for _, kind, memory, fault, used_memory, pods in cards:
             used += used_memory
             total += memory
@@ -77,8 +76,9 @@ class GpuMemory(Mode):
                 if not pods:
                     idle += 1
                 if used_memory < memory:
-                    rooms.append(_new_tuple(Room, (kind, memory - used_memory, 0, None)))
-        return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+                    kinds.append(kind)
+                    frees.append(memory - used_memory)
+        return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, [0] * len(kinds))
 
     def width(self, request: Request) -> int:
         """Always one card."""

@@ -13,7 +13,7 @@ from core.dialects.gpushare.mode import Mode
 from core.errors import quoted
 from core.model import AnyPod
 from core.names import WISHED_INDICES
-from core.port.cards import CardShare, Hole, NodeRoom, Placed, Room, Tally, Want
+from core.port.cards import CardShare, Hole, NodeRoom, Placed, Tally, Want
 from core.port.refusals import Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.selection import ANY_CARD, CardSelection
@@ -57,9 +57,10 @@ class GpuNumber(Mode):
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What bounds need: an idle card is one unit of room."""
-        rooms = tuple(Room(card.kind, 1, 0) for card in cards if card.fault is None and not card.pods)
+        kinds = [card.kind for card in cards if card.fault is None and not card.pods]
         busy = sum(card.pods > 0 for card in cards)
-        return NodeRoom(len(rooms), busy * 1_000_000 // len(cards) if cards else 0, rooms)
+        idle = len(kinds)
+        return NodeRoom(idle, busy * 1_000_000 // len(cards) if cards else 0, kinds, [1] * idle, [0] * idle)
 
     def width(self, request: Request) -> int:
         """How many cards of one node *request* needs at once."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.dialects.hami import keys, mig
@@ -159,11 +160,17 @@ def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, i
         untold=not record.mode,
         words=type_words(record.type),
         profiles=profiles,
-        kind=Kind(mode, record.type, record.memory_mib, record.cores, profiles),
+        kind=_shared(Kind(mode, record.type, record.memory_mib, record.cores, profiles)),
         fault=fault,
         problem=problem,
         links=tuple(sorted(links.items())),
     )
+
+
+@lru_cache(maxsize=1 << 10)
+def _shared(kind: Kind) -> Kind:
+    """One value for all cards of a kind, which are compared at every change of their node."""
+    return kind
 
 
 def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | None, str]:

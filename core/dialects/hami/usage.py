@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.hami import keys, mig
-from core.dialects.hami.cards import Card, Fixed, label_of
+from core.dialects.hami.cards import Card, Fixed, Kind, label_of
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 from core.tables import HamiTable, Tables
 from core.units import MAX_INT32
@@ -20,7 +20,6 @@ from core.wire.entries import Entry as Written
 from core.wire.entries import Unread, entries, text_of
 from core.wire.reading import check_length
 
-_new_tuple: Final = tuple.__new__
 _SEPARATOR: Final = ";"
 # A pod has no more containers with cards, and hardly one of them more cards than a node has.
 _MAX_DEVICES: Final = 512
@@ -307,8 +306,9 @@ def room(cards: Sequence[Card]) -> NodeRoom:
     One container may get as many instances of one card as have a place beside each other.
     """
     idle = used = total = 0
-    rooms: list[Room] = []
-    # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.
+    kinds: list[Kind] = []
+    frees: list[int] = []
+    spares: list[int] = []
     for fixed, used_slots, used_memory, used_cores, slices, unread in cards:
         used += used_memory
         total += fixed.memory
@@ -319,12 +319,11 @@ def room(cards: Sequence[Card]) -> NodeRoom:
         free, spare = fixed.memory - used_memory, fixed.cores - used_cores
         # All cores promised is nothing left, for those too that ask for none.
         if free > 0 and spare > 0 and used_slots < fixed.slots:
-            one = _new_tuple(Room, (fixed.kind, free, spare, None))
-            if fixed.profiles:
-                rooms += [one] * min(fixed.slots - used_slots, mig.most(fixed.profiles, slices))
-            else:
-                rooms.append(one)
-    return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+            times = min(fixed.slots - used_slots, mig.most(fixed.profiles, slices)) if fixed.profiles else 1
+            kinds += [fixed.kind] * times
+            frees += [free] * times
+            spares += [spare] * times
+    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares)
 
 
 def idle_cards(cards: Sequence[Card]) -> int:

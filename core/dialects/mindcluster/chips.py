@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from core.dialects.mindcluster.templates import NO, NULL, SLICE_CORES, TEMPLATES, UNKNOWN_BIT, YES
-from core.port.cards import Hole, NodeRoom, Room, Tally
+from core.port.cards import Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 
 # A slice whose template is not known: it is there, and nobody can tell how much it takes.
@@ -16,7 +16,7 @@ UNKNOWN: Final = "?"
 WHOLE: Final = ""
 NO_VGROUP: Final = -1
 
-# How `Room.spare` tells what a node's chips can still take: the largest slice by class, whole chips on top.
+# How `NodeRoom.spare` tells what a node's chips can still take: the largest slice by class, whole chips on top.
 SPARE_BY_CORES: Final = {1: 25, 2: 50, 4: 75}
 SPARE_WHOLE: Final = 75
 
@@ -163,8 +163,10 @@ def room(chips: Sequence[Chip]) -> NodeRoom:
         elif largest < SLICE_CORES[-1] and not one.unstable:
             largest = max(largest, largest_slice(one))
     spare = SPARE_WHOLE + idle_chips if idle_chips else SPARE_BY_CORES.get(largest, 0)
-    rooms = (Room(Kind(per_chip, flight), free, spare),) if spare else ()
-    return NodeRoom(idle_chips, max(used, 0) * 1_000_000 // total if total else 0, rooms)
+    used_ppm = max(used, 0) * 1_000_000 // total if total else 0
+    return (
+        NodeRoom(idle_chips, used_ppm, (Kind(per_chip, flight),), (free,), (spare,)) if spare else NodeRoom(0, used_ppm)
+    )
 
 
 def largest_slice(one: Chip) -> int:

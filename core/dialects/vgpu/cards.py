@@ -1,5 +1,6 @@
 """The cards of a node in the vGPU protocol, and what is in use on them."""
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.dialects.vgpu import keys, mig
@@ -148,18 +149,26 @@ def _fixed(record: Record, table: VgpuTable, node_in_mig: bool, ordered: bool, r
         words=type_words(record.type),
         mode=mode,
         layout=layout,
-        kind=Kind(
-            mode,
-            record.type,
-            record.memory,
-            max(table.memory_factor, 1),
-            layout,
-            max(mig.most_charged(layout) - record.memory, 0),
+        kind=_shared(
+            Kind(
+                mode,
+                record.type,
+                record.memory,
+                max(table.memory_factor, 1),
+                layout,
+                max(mig.most_charged(layout) - record.memory, 0),
+            )
         ),
         fault=fault,
         problem=problem,
         ordered=ordered,
     )
+
+
+@lru_cache(maxsize=1 << 10)
+def _shared(kind: Kind) -> Kind:
+    """One value for all cards of a kind, which are compared at every change of their node."""
+    return kind
 
 
 def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool) -> tuple[Reason | None, str]:

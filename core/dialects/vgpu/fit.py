@@ -4,7 +4,7 @@ Source: protocol reference, nvidia 3.3 to 3.6, 3.13, with its defects (nvidia 5.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.dialects.vgpu import keys, mig, usage
 from core.dialects.vgpu.cards import Card, Fixed, Kind, Sliced
@@ -19,11 +19,8 @@ _BINPACK: Final = Policy.BINPACK
 _SPREAD: Final = Policy.SPREAD
 
 
-class _Picked(NamedTuple):
-    """One container's cards as entries in register order, and what they score."""
-
-    entries: list[Entry]
-    score: float
+# One container's cards as entries in register order, and what they score.
+_Picked = tuple[list[Entry], float]
 
 
 def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Assignment] | None:
@@ -31,9 +28,7 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Ass
     asks = request.asks
     if len(asks) == 1:
         picked = _pick(cards, asks[0], request, policy)
-        if picked is None:
-            return None
-        return Placed(Assignment(tuple(picked.entries), request.group, request.rules), picked.score)
+        return None if picked is None else _placed(request, *picked)
     entries: list[Entry] = []
     score = 0.0
     filled = tuple(cards)
@@ -41,11 +36,16 @@ def place(cards: Sequence[Card], request: Request, policy: Policy) -> Placed[Ass
         picked = _pick(filled, ask, request, policy)
         if picked is None:
             return None
-        entries += picked.entries
+        more, of_these = picked
+        entries += more
         # Slices may fill a card beyond what its driver reports; no bound of several containers knows by how much.
-        score += min(picked.score, 100.0 * ask.number)
+        score += min(of_these, 100.0 * ask.number)
         # Without group and rules: a pod does not keep itself from its own cards.
-        filled = usage.take(filled, Assignment(tuple(picked.entries)))
+        filled = usage.take(filled, Assignment(tuple(more)))
+    return _placed(request, entries, score)
+
+
+def _placed(request: Request, entries: list[Entry], score: float) -> Placed[Assignment]:
     return Placed(Assignment(tuple(entries), request.group, request.rules), score)
 
 
@@ -62,40 +62,34 @@ def left(card: Card, request: Request) -> Hole | None:
 
 def alone(cards: Sequence[Card], request: Request, slot: int) -> Placed[Assignment]:
     """What *request*, which is for one card, gets of the card at *slot*, which takes it."""
-    picked = _picked(cards, [slot], request.asks[0], _BINPACK)
-    return Placed(Assignment(tuple(picked.entries), request.group, request.rules), picked.score)
+    return _placed(request, *_picked(cards, [slot], request.asks[0], _BINPACK))
 
 
 def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy) -> _Picked | None:
     fitting: list[tuple[int, int]] = []
     number, percent, need = ask.number, ask.percent, ask.memory
     for slot, card in enumerate(cards):
-        # The commonest obstacle first, without a call: this loop is where decisions spend their time.
+        # What is quick comes first, without a call: this loop is where decisions spend their time.
         if not percent and card.fixed.memory - card.used_memory < need and not card.fixed.kind.slack:
             continue
-        if refusal(card, ask, request) is None:
-            if policy is _BINPACK:
-                fitting.append((-card.used_memory, slot))
-            elif policy is _SPREAD:
-                fitting.append((card.used_slots, slot))
-            else:
-                fitting.append((-slot, slot))
+        rank = -card.used_memory if policy is _BINPACK else card.used_slots if policy is _SPREAD else -slot
+        if number > 1:
+            if refusal(card, ask, request) is None:
+                fitting.append((rank, slot))
+        elif (not fitting or rank < fitting[0][0]) and refusal(card, ask, request) is None:
+            fitting = [(rank, slot)]
     if len(fitting) < number:
         return None
-    if number == 1:
-        slots = [min(fitting)[1]]
-    else:
-        fitting.sort()
-        # Limits are applied in bus order inside the container, so entries stand in register order (S33).
-        slots = sorted([slot for _, slot in fitting[:number]])
-    return _picked(cards, slots, ask, policy)
+    fitting.sort()
+    # Limits are applied in bus order inside the container, so entries stand in register order (S33).
+    return _picked(cards, sorted([slot for _, slot in fitting[:number]]), ask, policy)
 
 
 def _picked(cards: Sequence[Card], slots: list[int], ask: Ask, policy: Policy) -> _Picked:
     entries: list[Entry] = []
     used = idle = 0
-    totals: list[int] = []
-    shares: list[float] = []
+    shares = 0.0
+    total, is_one_total = cards[slots[0]].fixed.memory, True
     for slot in slots:
         card = cards[slot]
         fixed = card.fixed
@@ -103,14 +97,14 @@ def _picked(cards: Sequence[Card], slots: list[int], ask: Ask, policy: Policy) -
         entries.append(Entry(slot, fixed.uuid, ask.container, wanted(ask, fixed), ask.cores, charge, taken))
         after = card.used_memory + charge
         used += after
-        totals.append(fixed.memory)
-        shares.append(100.0 * after / fixed.memory)
+        is_one_total = is_one_total and fixed.memory == total
+        shares += 100.0 * after / fixed.memory
         idle += not card.used_slots
     if policy is _BINPACK:
         # Cards of one total score as `want` bounds them, to the last bit.
-        return _Picked(entries, 100.0 * used / totals[0] if len(set(totals)) == 1 else sum(shares))
+        return entries, 100.0 * used / total if is_one_total else shares
     # A card scores under spread by what it was before it took the share (S10).
-    return _Picked(entries, 100.0 * idle if policy is _SPREAD else 0.0)
+    return entries, 100.0 * idle if policy is _SPREAD else 0.0
 
 
 def _charged(card: Card, ask: Ask) -> tuple[int, mig.Slice | None]:
@@ -195,7 +189,7 @@ def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]
             picked = _pick(filled, ask, request, policy)
             if picked is None:
                 return _shortfalls(filled, ask, request)
-            filled = usage.take(filled, Assignment(tuple(picked.entries)))
+            filled = usage.take(filled, Assignment(tuple(picked[0])))
     return ()
 
 

@@ -19,12 +19,11 @@ from core.dialects.vgpu.pod_devices import (
 from core.dialects.vgpu.requests import group_of, matched_rules
 from core.errors import InvalidRequestError
 from core.model import Pod
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Room, Tally
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Tally
 from core.port.refusals import Reason
 from core.tables import Tables
 
 # What a card keeps sorted: groups, rules, slices.
-_new_tuple: Final = tuple.__new__
 _Item = TypeVar("_Item", str, int, mig.Slice)
 
 
@@ -164,28 +163,35 @@ def give_back(cards: tuple[Card, ...], assignment: Assignment) -> tuple[Card, ..
 def room(cards: Sequence[Card]) -> NodeRoom:
     """What bounds need: cards that can take nothing more have no room."""
     idle = used = total = 0
-    rooms: list[Room] = []
-    # Asked at every change of a node; plain tuples are made without the keyword machinery of a named one.
-    for fixed, used_slots, used_memory, used_cores, _, _, slices, unread in cards:
-        _, _, slots, memory, _, _, layout, kind, fault, _, _ = fixed
+    kinds: list[Kind] = []
+    frees: list[int] = []
+    spares: list[int] = []
+    narrow: list[Sliced | Kind] | None = None
+    for card in cards:
+        fixed, used_memory = card.fixed, card.used_memory
+        kind, layout = fixed.kind, fixed.layout
         used += used_memory
-        total += memory
-        if fault is not None or unread:
+        total += fixed.memory
+        if fixed.fault is not None or card.unread:
             continue
-        if not used_slots:
+        if not card.used_slots:
             idle += 1
-        if (used_memory < memory or kind.slack) and used_slots < slots and used_cores < 100:
-            if slices and mig.conflicting(slices):
-                continue
-            free, narrow = memory - used_memory, None
-            if kind.slack:
-                free = max(free, mig.largest_free(layout, slices))
+        if card.used_slots >= fixed.slots or card.used_cores >= 100 or (card.slices and mig.conflicting(card.slices)):
+            continue
+        free = fixed.memory - used_memory
+        if kind.slack:
+            free = max(free, mig.largest_free(layout, card.slices))
+        if free > 0:
             if layout:
                 # What a share takes of a MIG card depends on the slices in use, not on what is free.
-                narrow = Sliced(kind, mig.canonical(layout, slices), used_memory, free)
-            if free > 0:
-                rooms.append(_new_tuple(Room, (kind, free, 100 - used_cores, narrow)))
-    return NodeRoom(idle, used * 1_000_000 // total if total else 0, tuple(rooms))
+                narrow = list(kinds) if narrow is None else narrow
+                narrow.append(Sliced(kind, mig.canonical(layout, card.slices), used_memory, free))
+            elif narrow is not None:
+                narrow.append(kind)
+            kinds.append(kind)
+            frees.append(free)
+            spares.append(100 - card.used_cores)
+    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares, narrow)
 
 
 def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:

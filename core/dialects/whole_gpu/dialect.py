@@ -14,7 +14,7 @@ from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts,
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
-from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Room, Tally, Want
+from core.port.cards import CardShare, Held, Hole, NodeRoom, Offer, Placed, Tally, Want
 from core.port.handoff import InFlight, Stamp
 from core.port.optional import Packing, Reading
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
@@ -150,8 +150,8 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         for kind, _, used in cards:
             free = kind.total - used
             ppm = used * 1_000_000 // kind.total
-            return NodeRoom(max(free, 0), ppm, (Room(kind, free, 0),) if free > 0 else ())
-        return NodeRoom(0, 0, ())
+            return NodeRoom(free, ppm, (kind,), (free,), (0,)) if free > 0 else NodeRoom(0, ppm)
+        return NodeRoom(0, 0)
 
     def width(self, request: Request) -> int:
         """One room, whatever the count."""

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core.model import AnyPod, Node, Pod
-from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Room, Series, Tally, Want
+from core.port.cards import CardShare, Held, NodeRoom, Offer, Placed, Series, Tally, Want
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec, Modes, NodeDocuments, Place
@@ -141,10 +141,13 @@ class Toy:
 
     def room(self, cards: Sequence[Any]) -> NodeRoom:
         total = sum(c.total for c in cards)
+        some = [c for c in cards if c.memory < c.total]
         return NodeRoom(
             sum(c.memory == 0 for c in cards),
             sum(c.memory for c in cards) * 1_000_000 // total if total else 0,
-            tuple(Room((c.kind, c.total), c.total - c.memory, 100 - c.cores) for c in cards if c.memory < c.total),
+            [(c.kind, c.total) for c in some],
+            [c.total - c.memory for c in some],
+            [100 - c.cores for c in some],
         )
 
     def width(self, request: Any) -> int:

@@ -135,15 +135,15 @@ def test_a_card_that_is_cut_has_as_many_rooms_as_instances_beside_those_in_use()
         return PORT.place(cut, PORT.request(pod(asked), TABLES), Policy.BINPACK)
 
     cut = PORT.offer(node(card("GPU-0", mode="mig", migProfiles=PROFILES)), TABLES).cards
-    assert len(PORT.room(cut).rooms) == 7
+    assert len(PORT.room(cut).free) == 7
     large = place(ask(1, memory=19000)).assignment
     assert large.entries[0].slice == (4, 4)
     cut = PORT.take(cut, large)
-    assert len(PORT.room(cut).rooms) == 4
+    assert len(PORT.room(cut).free) == 4
     assert place(ask(5, memory=4000)) is None
-    assert PORT.room(PORT.take(cut, place(ask(4, memory=4000)).assignment)).rooms == ()
+    assert PORT.room(PORT.take(cut, place(ask(4, memory=4000)).assignment)).free == []
     plain = PORT.offer(node(card("GPU-0"), card("GPU-1", 1)), TABLES).cards
-    assert len(PORT.room(plain).rooms) == 2
+    assert len(PORT.room(plain).free) == 2
 
 
 def test_cards_are_compared_by_their_own_policies_alone():
@@ -159,7 +159,7 @@ def test_a_card_of_which_all_cores_are_promised_has_no_room():
 
     plain = PORT.offer(node(card("GPU-0")), TABLES).cards
     plain = PORT.take(plain, place(100).assignment)
-    assert PORT.room(plain).rooms == ()
+    assert PORT.room(plain).free == []
     assert place(0) is None
 
 

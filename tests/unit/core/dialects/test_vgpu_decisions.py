@@ -288,7 +288,7 @@ def test_slices_that_cannot_be_close_a_mig_card_and_are_told(ids):
     cards = hold(offered(record("GPU-a", model=A100, memory=40960, mode="mig")), bound(ids))
     assert VGPU.place(cards, wish(), Policy.BINPACK) is None
     assert VGPU.overcommitted(cards)
-    assert VGPU.room(cards).rooms == ()
+    assert VGPU.room(cards).free == []
 
 
 def test_a_pod_that_holds_nothing_of_this_protocol_is_nobodys():
@@ -312,7 +312,7 @@ def test_cards_that_can_take_nothing_have_no_room():
     )
     found = VGPU.room(cards)
     assert found.idle == 1
-    assert [(one.free, one.spare) for one in found.rooms] == [(32768, 100)]
+    assert (found.free, found.spare) == ([32768], [100])
     assert found.used_ppm == 1001 * 1_000_000 // (4 * 32768)
 
 

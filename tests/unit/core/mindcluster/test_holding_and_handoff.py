@@ -82,7 +82,7 @@ def test_an_assignment_that_cannot_be_read_closes_the_node(core):
 def test_a_slice_of_an_unknown_template_takes_its_chip_out_of_use():
     cards = after(("0-vir08", "Ascend310P-8c-100-0_0"))
     assert not cards[0].there
-    assert DIALECT.room(cards).rooms[0].free == 8
+    assert DIALECT.room(cards).free[0] == 8
 
 
 def test_a_pod_that_asks_nothing_of_the_vendor_holds_nothing():

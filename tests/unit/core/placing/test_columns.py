@@ -18,7 +18,7 @@ class Cut(Toy):
 
     def room(self, cards):
         found = super().room(cards)
-        return found._replace(rooms=tuple(one._replace(narrow=(one.kind, at)) for at, one in enumerate(found.rooms)))
+        return found._replace(narrow=[(kind, at) for at, kind in enumerate(found.kinds)])
 
 
 class World:
