@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.placing.columns import FREE, IDLE, KIND, Columns
+from core.placing.columns import Columns
 from core.placing.rows import Floats, Ints, Some
 from core.placing.score import NodePolicy, most_of_others
 from core.placing.shape import Shape
 from core.port.dialect import AnyJudging
 
 REFUSED: Final = float("inf")
-# More than any card has free. What a pod asks in all is more than a number of 64 bits holds, if it likes.
-_NEVER: Final = 1 << 62
+# More than any card has free.
+_NEVER: Final = float(1 << 62)
 
 
 class Bounds:
@@ -33,46 +33,42 @@ class Bounds:
         self._others: Final = most_of_others(policy, shape.preferred)
         # By number of kind what is needed of a card of it, and what it makes of the score; by number of idle cards, as
         # the columns have these, the negated score.
-        self._free: Ints = np.zeros(0, np.int64)
-        self._spare: Ints = np.zeros(0, np.int64)
+        self._free, self._spare, self._numerator, self._total, self._by_idle = (np.zeros(0) for _ in range(5))
         self._minds_spare = False
-        self._numerator: Floats = np.zeros(0, np.float64)
-        self._total: Floats = np.zeros(0, np.float64)
-        self._by_idle: Floats = np.zeros(0, np.float64)
 
     @property
     def leaves_open(self) -> bool:
         """Whether there may be rows of which nothing bounds the score."""
-        return self._policy.tables is not None or (self._width > 1 and self._columns.kind is not None)
+        return self._policy.tables is not None or (self._width > 1 and self._columns.kind_of_card is not None)
 
     def of(self, rows: Some) -> Floats:
         """The bounds of *rows*: what the shape's static constraints say of them is not asked."""
         columns = self._columns
         if len(self._free) < len(columns.kinds):
             self._learn(columns.kinds[len(self._free) :])
-        # What belongs together is read from one place, and calculated column by column.
+        # What belongs together is read from one place, and calculated card by card.
         cells = _at(columns.cells, rows).T.copy()
         if not len(self._free) or self._width > columns.width:
             return np.full(cells.shape[1], REFUSED)
-        free = cells[FREE:]
-        # Where each node has cards of one kind, one column tells it.
-        kind = cells[KIND] if columns.kind is None else _at(columns.kind, rows).T.copy()
-        fits = free >= self._free.take(kind)
+        # Where each node has cards of one kind, one number tells it.
+        kind = _at(columns.kind, rows) if columns.kind_of_card is None else _at(columns.kind_of_card, rows).T.copy()
+        free, spare = cells[: columns.width], cells[columns.width :]
+        short = free < self._free.take(kind)
         if self._minds_spare:
-            spare = _at(columns.spare, rows).T
-            fits &= spare >= self._spare.take(kind)
+            short |= spare < self._spare.take(kind)
         if self._by_free and self._policy.tables is None:
-            found = self._of_cards(rows, kind, np.where(fits, free, REFUSED))
+            np.putmask(free, short, REFUSED)
+            found = self._of_cards(rows, kind, free)
         else:
-            takes = fits.any(0) if self._width == 1 else fits.sum(0) >= self._width
-            found = np.where(takes, self._of_node(cells[IDLE]), REFUSED)
+            fails = short.all(0) if self._width == 1 else short.sum(0) > columns.width - self._width
+            found = np.where(fails, REFUSED, self._of_node(_at(columns.idle, rows)))
         return found - self._others if self._others else found
 
     def _of_cards(self, rows: Some, kind: Ints, free: Floats) -> Floats:
         """By what is *free* on as many cards as the shape asks at once: the least, for these are scored best."""
         columns = self._columns
         numerator, total = self._numerator.take(kind), self._total.take(kind)
-        if columns.kind is None:
+        if columns.kind_of_card is None:
             return self._minus_score(_least(free, self._width), numerator, total)
         if self._width == 1:
             one: Floats = self._minus_score(free, numerator, total).min(0)
@@ -96,7 +92,7 @@ class Bounds:
         policy = self._policy
         if policy.tables is not None:
             return np.full(len(idle), -REFUSED)
-        counts = self._columns.idle[len(self._by_idle) :]
+        counts = self._columns.idles[len(self._by_idle) :]
         if counts:
             scores = [self._judging.idle_score(self._shape.request, count, policy.cards) for count in counts]
             self._by_idle = np.append(self._by_idle, [-score * policy.weight for score in scores])
@@ -107,9 +103,9 @@ class Bounds:
         """What the shape wants of cards of *kinds*, the next ones."""
         wants = [self._judging.want(self._shape.request, kind, self._policy.cards) for kind in kinds]
         free = [_NEVER if want is None else min(want.free, _NEVER) for want in wants]
-        spare = [0 if want is None else min(want.spare, _NEVER) for want in wants]
-        self._free = np.append(self._free, np.array(free, np.int64))
-        self._spare = np.append(self._spare, np.array(spare, np.int64))
+        spare = [0.0 if want is None else min(want.spare, _NEVER) for want in wants]
+        self._free = np.append(self._free, free)
+        self._spare = np.append(self._spare, spare)
         self._minds_spare = bool(self._spare.any())
         self._numerator = np.append(self._numerator, [0.0 if want is None else float(want.numerator) for want in wants])
         self._total = np.append(self._total, [1.0 if want is None else float(want.total) for want in wants])

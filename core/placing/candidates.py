@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from core import names
+from core import names, nodefit
+from core.change_log import ChangeLog
 from core.images import Liking
 from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
 from core.nodefit import NodeFacts
 from core.placing.bounds import REFUSED, Bounds
-from core.placing.columns import Columns, Marks, Mask, Table
+from core.placing.columns import Columns, Marks
 from core.placing.holes import Grounds
 from core.placing.rows import Floats, Ints, Numbers, Rows, Some, grown
 from core.placing.score import NodePolicy
@@ -47,6 +48,8 @@ _MARKS_BYTES: Final = 8
 _KIND_BYTES: Final = 32
 # So many of the best nodes are passed over one by one, before all that are to be are.
 _ONE_BY_ONE: Final = 8
+# So many changes of nodes are remembered for what is kept by row.
+_LOG_MAX: Final = 1 << 14
 
 
 class Remembered(NamedTuple):
@@ -66,7 +69,7 @@ class _Memory:
 
     shape: Shape
     columns: Columns
-    mask: Mask
+    mask: Marks
     bounds: Bounds
     numbers: Floats
     cursor: int = -1
@@ -99,8 +102,11 @@ class Candidates:
         self._grounds = self._new_grounds()
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
+        # The nodes that changed, and of these those that are other nodes than before, whoever is on them.
+        self._changed = ChangeLog(_LOG_MAX)
+        self._changed_facts = ChangeLog(_LOG_MAX)
         self._columns: dict[DialectName | None, Columns] = {}
-        self._masks: dict[NodeConstraints, Mask] = {}
+        self._masks: dict[NodeConstraints, Marks] = {}
         # The last of each is the one that was asked about last.
         self._memories: dict[Shape, _Memory] = {}
         self._marks: dict[View | Liking, Marks] = {}
@@ -139,15 +145,15 @@ class Candidates:
         nodes = len(self._ledger.states)
         for _ in range(2 * (nodes // _READ_AT_ONCE + nodes // self._at_once) + 2):
             self._note_changes()
-            tables: tuple[Table, ...] = self._columns_of(shape), self._mask_of(shape)
-            if max(len(table.behind) for table in tables) < _READ_AT_ONCE:
+            columns, mask = self._columns_of(shape), self._mask_of(shape)
+            if max(len(columns.behind), len(mask.behind)) < _READ_AT_ONCE:
                 judged_max = self.judged + self._at_once
                 found = self._search(self._memory(shape), judged_max=judged_max)
                 if found is not None or self.judged < judged_max:
                     return
             else:
-                for table in tables:
-                    table.catch_up(_READ_AT_ONCE)
+                columns.catch_up(_READ_AT_ONCE)
+                mask.catch_up(_READ_AT_ONCE)
             yield
 
     def best(
@@ -177,7 +183,7 @@ class Candidates:
     def choice(self, shape: Shape) -> int:
         """How many nodes *shape* may choose from, whatever is free on them."""
         memory = self._memory(shape.alone)
-        return memory.columns.there(memory.mask.refuses)
+        return memory.columns.there(memory.mask.said)
 
     # ------------------------------------------------------------------ searching
 
@@ -278,8 +284,6 @@ class Candidates:
             if row is None:
                 row = rows.add(name)
             rows.log.add(row)
-            for columns in self._columns.values():
-                columns.behind[name] = None
             if state is None:
                 self._facts.pop(name, None)
                 if self._grounds is not None:
@@ -288,8 +292,8 @@ class Candidates:
                 continue
             else:
                 self._facts[name] = state.facts
-            for mask in self._masks.values():
-                mask.behind[name] = None
+            self._changed_facts.add(name)
+        self._changed.extend(changed)
         if rows.settle():
             for columns in self._columns.values():
                 columns.seat_anew()
@@ -298,16 +302,24 @@ class Candidates:
         columns = self._columns.get(shape.dialect)
         if columns is None:
             judging = self._ledger.catalog.judging(shape.dialect)
-            columns = Columns(self._rows, self._ledger.states, shape.dialect, judging, self._policy.tie_ppm)
+            states, tie_ppm = self._ledger.states, self._policy.tie_ppm
+            columns = Columns(self._rows, self._changed, states, shape.dialect, judging, tie_ppm=tie_ppm)
             self._columns[shape.dialect] = columns
         return columns
 
-    def _mask_of(self, shape: Shape) -> Mask:
-        mask = self._masks.get(shape.constraints)
+    def _mask_of(self, shape: Shape) -> Marks:
+        """Which nodes the static constraints of *shape* refuse."""
+        constraints, states = shape.constraints, self._ledger.states
+        mask = self._masks.get(constraints)
         if mask is None:
+
+            def refuses(name: NodeName) -> bool:
+                state = states.get(name)
+                return state is None or nodefit.admits(constraints, state.facts) is not None
+
             if len(self._masks) >= _MASKS_MAX:
                 self._masks = {one: kept for one, kept in self._masks.items() if kept.users}
-            mask = self._masks[shape.constraints] = Mask(self._rows, self._ledger.states, shape.constraints)
+            mask = self._masks[constraints] = Marks(self._rows, self._changed_facts, refuses, np.bool_)
         return mask
 
     def _memory(self, shape: Shape) -> _Memory:
@@ -363,7 +375,7 @@ class Candidates:
             changed = np.unique(changed)  # some changed often; of few it takes less to bound them twice
         rows: Some = slice(0, len(self._rows)) if changed is None else changed
         numbers = memory.bounds.of(rows)
-        np.copyto(numbers, REFUSED, where=memory.mask.refuses[rows])
+        np.copyto(numbers, REFUSED, where=memory.mask.said[rows])
         memory.numbers[rows] = numbers
 
     def _leant(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
@@ -387,4 +399,5 @@ class Candidates:
                 del self._marks[next(iter(self._marks))]
             marks = Marks(self._rows, source.log, say)
         self._marks[source] = marks
-        return marks.follow()
+        marks.catch_up()
+        return marks.said

@@ -1,98 +1,102 @@
-"""What the search reads of nodes, in columns: per dialect a table of what is free, per set of constraints a mask.
+"""What the search reads of nodes, in columns: per dialect what is free, and what is made of nodes by whoever is asked.
 
 Each has a row per node (`core.placing.rows`), and is brought up to date node by node: a whole cluster takes longer than
 a loop may stand still, so whoever has a loop to keep running has it done in slices.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from core import nodefit
 from core.change_log import ChangeLog
-from core.model import NodeConstraints, NodeName
+from core.model import NodeName
 from core.node_state import NodeState
-from core.placing.rows import PLACE_BITS, Flags, Ints, Rows, grown
+from core.placing.rows import PLACE_BITS, Flags, Floats, Ints, Rows, grown
 from core.port.cards import NodeRoom
 from core.port.dialect import AnyJudging
 from core.settings import DialectName
 
 # What is free of a card that is not there.
-NO_CARD: Final = -1
-# Where `Columns.cells` has what.
-KIND: Final = 0
-IDLE: Final = 1
-FREE: Final = 2
+NO_CARD: Final = -1.0
 
 _Value = TypeVar("_Value", bound=Hashable)
 
 
-class Table:
-    """What is kept of nodes; behind: those that changed since they were last read."""
+class Behind:
+    """Which nodes changed since they were last read, as far as a log tells; all of them at first."""
 
-    def __init__(self, rows: Rows, states: Mapping[NodeName, NodeState]) -> None:
-        self.rows: Final = rows
-        self.states: Final = states
-        self.behind: Final[dict[NodeName, None]] = dict.fromkeys(states)
+    def __init__(self, rows: Rows, log: ChangeLog) -> None:
+        self._rows: Final = rows
+        self._log: Final = log
+        self._cursor = -1
+        self._names: Final[dict[NodeName, None]] = {}
 
-    def catch_up(self, most: int | None = None) -> None:
-        """Read *most* of the nodes that changed; None: all."""
-        for _ in range(len(self.behind) if most is None else min(most, len(self.behind))):
-            name = self.behind.popitem()[0]
-            row = self.rows.of.get(name)
-            if row is not None:
-                self.read(row, self.states.get(name))
-        if not self.behind:
-            self.behind.clear()  # what is taken out one by one leaves its room behind
+    def __len__(self) -> int:
+        if self._cursor != self._log.cursor:
+            changed = self._log.since(self._cursor)
+            self._names.update(dict.fromkeys(self._rows.names if changed is None else changed))
+            self._cursor = self._log.cursor
+        return len(self._names)
 
-    def read(self, row: int, state: NodeState | None) -> None:
-        """Take in the node of *row* as it is; None: it is gone."""
-        raise NotImplementedError  # each kind of table has its own; an ABC has no registry where it is compiled (0010)
+    def take(self, most: int | None) -> list[tuple[int, NodeName]]:
+        """The next *most* of them, which are read now, with their rows; None: all."""
+        count = len(self)
+        names = [self._names.popitem()[0] for _ in range(count if most is None else min(most, count))]
+        if not self._names:
+            self._names.clear()  # what is taken out one by one leaves its room behind
+        return [(self._rows.of[name], name) for name in names if name in self._rows.of]
 
 
-class Columns(Table):
+class Columns:
     """What is free on all nodes in one dialect, a row per node: see `core.port.cards.NodeRoom`.
 
     Attributes:
-        cells: by row the number of the node's kind (the narrower if it has two), that of how many of its cards are
-            idle, and what is free of each of *width* rooms, `NO_CARD` where there is none; spare: what each can spare.
-        width: how many rooms a row has.
-        kind: by row and room the number of its kind, where there are nodes with rooms of several, however narrow;
-            mixed: the rows of which it is the wider kind that differs.
+        behind: the nodes that are to be read.
+        kind: by row the number of the node's kind of cards (the narrower if it has two).
+        idle: by row the number of how many of its cards are idle.
+        cells: by row what is free of each of *width* cards, then what each can spare; `NO_CARD` where there is none.
+        kind_of_card: by row and card the number of its kind, where there are nodes with cards of several, however
+            narrow; mixed: the rows of which it is the wider kind that differs.
         seats: what settles equal scores, the smallest first: the tie, then the place among the names.
-        kinds, idle: by number.
+        kinds, idles: by number.
     """
 
     def __init__(
         self,
         rows: Rows,
+        log: ChangeLog,
         states: Mapping[NodeName, NodeState],
         dialect: DialectName | None,
         judging: AnyJudging,
+        *,
         tie_ppm: Callable[[int], int],
     ) -> None:
-        """Begin with *states* to be read; *tie_ppm*: settles equal scores by the used share."""
-        super().__init__(rows, states)
+        """Begin with *states* to be read; *log*: which changed. tie_ppm: settles equal scores by the used share."""
+        self.rows: Final = rows
+        self.behind: Final = Behind(rows, log)
+        self._states: Final = states
         self._dialect: Final = dialect
         self._judging: Final = judging
         self._tie_ppm: Final = tie_ppm
         self.width = 1
-        self.cells: Ints = np.full((rows.capacity, FREE + 1), NO_CARD, np.int64)
-        self.spare: Ints = np.full((rows.capacity, 1), NO_CARD, np.int64)
+        self.kind: Ints = np.zeros(rows.capacity, np.int64)
+        self.idle: Ints = np.zeros(rows.capacity, np.int64)
+        self.cells: Floats = np.full((rows.capacity, 2), NO_CARD)
         self.seats: Ints = np.zeros(rows.capacity, np.int64)
-        self.kind: Ints | None = None
+        self.kind_of_card: Ints | None = None
         self.mixed: Flags = np.zeros(rows.capacity, np.bool_)
         self.kinds: Final[list[Hashable]] = []
-        self.idle: Final[list[int]] = []
+        self.idles: Final[list[int]] = []
         self._numbers: Final[dict[Hashable, int]] = {}
         self._idle_numbers: Final[dict[int, int]] = {}
 
     @property
     def size_bytes(self) -> int:
         """What it takes of memory."""
-        kind = 0 if self.kind is None else self.kind.nbytes
-        return self.cells.nbytes + self.spare.nbytes + self.seats.nbytes + self.mixed.nbytes + kind
+        by_card = 0 if self.kind_of_card is None else self.kind_of_card.nbytes
+        return sum([one.nbytes for one in (self.kind, self.idle, self.cells, self.seats, self.mixed)]) + by_card
 
     def tie(self, row: int) -> int:
         """What settles equal scores of the node of *row*, before its name."""
@@ -105,18 +109,22 @@ class Columns(Table):
         seats[:] = (seats >> PLACE_BITS << PLACE_BITS) + places
 
     def there(self, refuses: Flags) -> int:
-        """How many nodes have a room, without those that *refuses* has."""
+        """How many nodes have a card that takes something, without those that *refuses* has."""
         size = min(len(self.seats), len(refuses))
-        free = self.cells[:size, FREE:]
+        free = self.cells[:size, : self.width]
         return int(((free != NO_CARD).any(1) & ~refuses[:size]).sum())
 
-    def read(self, row: int, state: NodeState | None) -> None:
-        """Take in the node of *row* as it is; None: it is gone."""
+    def catch_up(self, most: int | None = None) -> None:
+        """Read *most* of the nodes that changed; None: all."""
+        for row, name in self.behind.take(most):
+            self._read(row, self._states.get(name))
+
+    def _read(self, row: int, state: NodeState | None) -> None:
         if row >= len(self.seats):
             self._grow(self.width)
         cards = () if state is None or self._dialect in state.closed else state.cards(self._dialect)
         if not cards:
-            self.cells[row, FREE:] = NO_CARD
+            self.cells[row] = NO_CARD
             return
         room = self._judging.room(cards)
         if len(room.free) > self.width:
@@ -130,68 +138,55 @@ class Columns(Table):
                 last, number = kind, _number(kind, self._numbers, self.kinds)
             kinds.append(number)
         none = [NO_CARD] * (self.width - len(kinds))
-        self.cells[row] = [number, _number(room.idle, self._idle_numbers, self.idle), *room.free, *none]
-        self.spare[row] = [*room.spare, *none]
+        self.kind[row] = number
+        self.idle[row] = _number(room.idle, self._idle_numbers, self.idles)
+        self.cells[row] = [*room.free, *none, *room.spare, *none]
         self.seats[row] = (self._tie_ppm(room.used_ppm) << PLACE_BITS) + int(self.rows.places[row])
-        if self.kind is not None or kinds.count(number) < len(kinds):
+        if self.kind_of_card is not None or kinds.count(number) < len(kinds):
             self._tell_apart(row, kinds + [number] * len(none), room)
 
     def _tell_apart(self, row: int, kinds: list[int], room: NodeRoom) -> None:
-        """Note the kind of each room of a node, of which there are several, or were on some node."""
-        if self.kind is None:
-            self.kind = np.repeat(self.cells[:, KIND : KIND + 1], self.width, 1)
-        self.kind[row] = kinds
+        """Note the kind of each card of a node, of which there are several, or were on some node."""
+        if self.kind_of_card is None:
+            self.kind_of_card = np.repeat(self.kind[:, None], self.width, 1)
+        self.kind_of_card[row] = kinds
         self.mixed[row] = any(kind != room.kinds[0] for kind in room.kinds)
 
     def _grow(self, width: int) -> None:
-        """Have a row for each node, and *width* rooms."""
-        size, before = self.rows.capacity, self.width
-        more = (0, size - len(self.seats)), (0, width - before)
-        self.cells, self.spare = (np.pad(one, more, constant_values=NO_CARD) for one in (self.cells, self.spare))
+        """Have a row for each node, and *width* cards."""
+        size = self.rows.capacity
+        more = (0, size - len(self.seats)), (0, width - self.width)
+        halves = self.cells[:, : self.width], self.cells[:, self.width :]
+        self.cells = np.concatenate([np.pad(one, more, constant_values=NO_CARD) for one in halves], 1)
         self.width = width
+        self.kind, self.idle = grown(self.kind, size, 0), grown(self.idle, size, 0)
         self.seats, self.mixed = grown(self.seats, size, 0), grown(self.mixed, size, 0)
-        if self.kind is not None:
-            self.kind = np.pad(self.kind, more, mode="edge")
-
-
-class Mask(Table):
-    """Which nodes one set of static constraints refuses, by row; users: how many shapes have them."""
-
-    def __init__(self, rows: Rows, states: Mapping[NodeName, NodeState], constraints: NodeConstraints) -> None:
-        """Begin with *states* to be read."""
-        super().__init__(rows, states)
-        self._constraints: Final = constraints
-        self.refuses: Flags = np.ones(rows.capacity, np.bool_)
-        self.users = 0
-
-    def read(self, row: int, state: NodeState | None) -> None:
-        """Take in the node of *row* as it is; None: it is gone."""
-        if row >= len(self.refuses):
-            self.refuses = grown(self.refuses, self.rows.capacity, 1)
-        self.refuses[row] = state is None or nodefit.admits(self._constraints, state.facts) is not None
+        if self.kind_of_card is not None:
+            self.kind_of_card = np.pad(self.kind_of_card, more, mode="edge")
 
 
 class Marks:
-    """What somebody says of each node, by row, as far as *log* tells of whom that changed; 0 at first."""
+    """What somebody says of each node, by row, as far as a log tells of whom that changed.
 
-    def __init__(self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int]) -> None:
-        """Begin with what is said of all nodes now."""
+    Attributes:
+        behind: the nodes of which it is to be asked.
+        said: by row.
+        users: how many shapes have it, where that is counted.
+    """
+
+    def __init__(self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int], dtype: Any = np.int64) -> None:
+        """Begin with all nodes to be asked of."""
         self._rows: Final = rows
-        self._log: Final = log
         self._say: Final = say
-        self._numbers: Ints = np.zeros(rows.capacity, np.int64)
-        self._cursor = -1
+        self.behind: Final = Behind(rows, log)
+        self.said: npt.NDArray[Any] = np.zeros(rows.capacity, dtype)
+        self.users = 0
 
-    def follow(self) -> Ints:
-        """What is said of each row now."""
-        self._numbers = grown(self._numbers, self._rows.capacity, 0)
-        changed = self._log.since(self._cursor)
-        self._cursor = self._log.cursor
-        for name in self._rows.names if changed is None else changed:
-            row = self._rows.of.get(name)
-            if row is not None:
-                self._numbers[row] = self._say(name)
-        return self._numbers
+    def catch_up(self, most: int | None = None) -> None:
+        """Ask of *most* of the nodes of which it changed; None: all."""
+        self.said = grown(self.said, self._rows.capacity, 0)
+        for row, name in self.behind.take(most):
+            self.said[row] = self._say(name)
 
 
 def _number(found: _Value, numbers: dict[_Value, int], values: list[_Value]) -> int:

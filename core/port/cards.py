@@ -27,12 +27,12 @@ class Held(Generic[AssignmentT]):
 class NodeRoom(NamedTuple):
     """A node's cards in one dialect, summed up: idle cards, used share in parts per million, and what is free of each.
 
-    Of each card that could still take something, in columns (`core.placing.columns`), as many times as one container may
-    get a share of it. kinds: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds
-    their score. free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the
-    second dimension (percent of cores; constant where a protocol has none). narrow: kinds within *kinds*, of which
-    `want` tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None
-    where *kinds* say all, else `want` is asked with these alone. A request for several cards of one kind scores no more
+    The latter of each card that could still take something, as many times as one container may get a share of it.
+    kinds: cards of one kind answer alike to selectors and have one total, so that *free* alone bounds their score.
+    free: the largest amount one more share could have, in the dialect's unit; spare: what is left of the second
+    dimension (percent of cores; constant where a protocol has none). narrow: kinds within *kinds*, of which `want`
+    tells more, where what a share takes depends on more than *free*; such cards have *free* in common. None where
+    *kinds* say all, else `want` is asked with these alone. A request for several cards of one kind scores no more
     than if all of them were of the best of their narrow ones, which is that with the largest `Want.numerator`; nodes
     are bounded by that.
     """

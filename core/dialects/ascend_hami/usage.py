@@ -4,7 +4,7 @@ Source: protocol reference, ascend 4.7, 5.1, 5.2, 5.4; every segment counts (H-1
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import Card, Cut, Kind, chips_of, cores_total, trim

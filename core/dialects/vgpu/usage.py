@@ -5,7 +5,7 @@ Source: protocol reference, nvidia 4.2; every entry counts (S2), MIG slices coun
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from core.dialects.vgpu import keys, mig
 from core.dialects.vgpu.cards import Card, Kind, Sliced

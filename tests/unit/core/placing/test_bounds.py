@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from core.catalog import standard_catalog
+from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
 from core.nodefit import Amounts
@@ -38,7 +39,7 @@ class Judge:
     def columns(self, shape):
         rows = Rows(self.ledger.states)
         judging = self.ledger.catalog.judging(shape.dialect)
-        columns = Columns(rows, self.ledger.states, shape.dialect, judging, self.rule.tie_ppm)
+        columns = Columns(rows, ChangeLog(1), self.ledger.states, shape.dialect, judging, tie_ppm=self.rule.tie_ppm)
         columns.catch_up()
         return columns
 

@@ -5,7 +5,8 @@ import numpy as np
 from core.change_log import ChangeLog
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName
-from core.placing.columns import FREE, IDLE, KIND, NO_CARD, Columns, Marks, Mask
+from core.nodefit import admits
+from core.placing.columns import NO_CARD, Columns, Marks
 from core.placing.rows import PLACE_BITS, Rows
 from core.settings import Settings
 from core.tables import Tables
@@ -28,24 +29,27 @@ class World:
         self.ledger = Ledger(catalog_of(toy), Tables(), Settings())
         for name, cards in cards_by_node.items():
             self.ledger.set_node(node(name, cards))
-        self.rows = Rows(self.ledger.states)
-        self.columns = Columns(self.rows, self.ledger.states, toy.name, toy, lambda used_ppm: -used_ppm)
+        self.rows, self.log = Rows(self.ledger.states), ChangeLog(1000)
+        self.columns = self.columns_of(toy, lambda used_ppm: -used_ppm)
         self.columns.catch_up()
+
+    def columns_of(self, toy, tie_ppm):
+        return Columns(self.rows, self.log, self.ledger.states, toy.name, toy, tie_ppm=tie_ppm)
 
     def set(self, name, cards, **about):
         """Note that a node is another, or new."""
         self.ledger.set_node(node(name, cards, **about))
         if NodeName(name) not in self.rows.of:
             self.rows.add(NodeName(name))
-        self.columns.behind[NodeName(name)] = None
+        self.log.add(NodeName(name))
 
     def rooms(self, name):
         """(kind, free, spare) of a node's rooms, as the columns have them."""
         self.columns.catch_up()
         row, found = self.rows.of[NodeName(name)], self.columns
         cells, width = found.cells[row].tolist(), found.width
-        kinds = [cells[KIND]] * width if found.kind is None else found.kind[row].tolist()
-        some = zip(kinds, cells[FREE:], found.spare[row].tolist(), strict=True)
+        kinds = [found.kind[row]] * width if found.kind_of_card is None else found.kind_of_card[row].tolist()
+        some = zip(kinds, cells[:width], cells[width:], strict=True)
         return [(found.kinds[kind], free, spare) for kind, free, spare in some if free != NO_CARD]
 
 
@@ -57,8 +61,8 @@ def test_a_row_has_the_rooms_of_its_node_and_its_idle_cards():
     world = World(Toy(), a="x:8,x:8", b="x:8")
     assert world.rooms("a") == [(("x", 8), 8, 100)] * 2
     assert world.rooms("b") == [(("x", 8), 8, 100)]
-    assert [world.columns.idle[number] for number in world.columns.cells[:2, IDLE]] == [2, 1]
-    assert world.columns.kind is None
+    assert [world.columns.idles[number] for number in world.columns.idle[:2]] == [2, 1]
+    assert world.columns.kind_of_card is None
     assert not world.columns.mixed.any()
 
 
@@ -81,7 +85,7 @@ def test_cards_of_one_kind_that_are_told_apart_more_narrowly_do_not_make_a_node_
 def test_a_node_that_goes_has_no_rooms_and_its_row_stays_its_own():
     world = World(Toy(), a="x:8", b="x:8")
     world.ledger.remove_node(NodeName("a"))
-    world.columns.behind[NodeName("a")] = None
+    world.log.add(NodeName("a"))
     assert world.rooms("a") == []
     assert world.columns.there(np.zeros(2, np.bool_)) == 1
     assert world.columns.there(np.array([False, True])) == 0
@@ -114,14 +118,13 @@ def test_columns_and_rows_grow_and_keep_what_they_have():
 
 def test_nodes_are_read_so_many_at_once_and_each_once():
     world = World(Toy(), **{f"n{number}": "x:8" for number in range(9)})
-    other = Columns(world.rows, world.ledger.states, Toy.name, Toy(), abs)
+    other = world.columns_of(Toy(), abs)
     left = []
     while other.behind:
         other.catch_up(4)
         left.append(len(other.behind))
     assert left == [5, 1, 0]
     assert other.cells.tolist() == world.columns.cells.tolist()
-    assert other.spare.tolist() == world.columns.spare.tolist()
 
 
 def test_equal_scores_are_settled_by_the_tie_and_then_by_the_name():
@@ -129,7 +132,7 @@ def test_equal_scores_are_settled_by_the_tie_and_then_by_the_name():
     world.ledger.set_node(node("c", "x:8"))
     seats = {name: int(world.columns.seats[world.rows.of[NodeName(name)]]) for name in "abc"}
     assert sorted(seats, key=lambda name: seats[name]) == ["a", "b", "c"]
-    tied = Columns(world.rows, world.ledger.states, Toy.name, Toy(), lambda _: -7)
+    tied = world.columns_of(Toy(), lambda _: -7)
     tied.catch_up()
     for name in "abc":
         row = world.rows.of[NodeName(name)]
@@ -139,7 +142,7 @@ def test_equal_scores_are_settled_by_the_tie_and_then_by_the_name():
 
 def test_names_that_get_other_places_leave_ties_as_they_are():
     world = World(Toy(), a="x:8", z="x:8")
-    columns = Columns(world.rows, world.ledger.states, Toy.name, Toy(), lambda _: -7)
+    columns = world.columns_of(Toy(), lambda _: -7)
     columns.catch_up()
     world.rows.add(NodeName("b"))
     assert world.rows.settle()
@@ -151,19 +154,23 @@ def test_names_that_get_other_places_leave_ties_as_they_are():
 
 def test_a_mask_has_whom_the_constraints_refuse():
     world = World(Toy(), a="x:8", b="x:8")
-    mask = Mask(world.rows, world.ledger.states, NodeConstraints(selector=(("zone", "z"),)))
+    constraints, states = NodeConstraints(selector=(("zone", "z"),)), world.ledger.states
+
+    def refuses(name):
+        return name not in states or admits(constraints, states[name].facts) is not None
+
+    mask = Marks(world.rows, world.log, refuses, np.bool_)
     mask.catch_up()
-    assert mask.refuses[:2].tolist() == [True, True]
+    assert mask.said[:2].tolist() == [True, True]
     world.set("b", "x:8", labels={"zone": "z"})
     for number in range(30):
         world.set(f"n{number}", "x:8", labels={"zone": "z" if number % 2 else "y"})
-    mask.behind.update(dict.fromkeys(world.ledger.states))
     mask.catch_up()
-    assert mask.refuses[: len(world.rows)].tolist() == [True, False, *[not number % 2 for number in range(30)]]
+    assert mask.said[: len(world.rows)].tolist() == [True, False, *[not number % 2 for number in range(30)]]
     world.ledger.remove_node(NodeName("b"))
-    mask.behind[NodeName("b")] = None
+    world.log.add(NodeName("b"))
     mask.catch_up()
-    assert mask.refuses[1]
+    assert mask.said[1]
 
 
 def test_marks_follow_what_is_said_as_far_as_the_log_tells():
@@ -176,17 +183,19 @@ def test_marks_follow_what_is_said_as_far_as_the_log_tells():
 
     rows, log = Rows([NodeName("a"), NodeName("b")]), ChangeLog(4)
     marks = Marks(rows, log, say)
-    assert marks.follow()[:2].tolist() == [3, 0]
+    marks.catch_up()
+    assert marks.said[:2].tolist() == [3, 0]
     asked.clear()
     said["b"] = 5
     log.add(NodeName("b"))
     log.add(NodeName("nobody's"))
-    assert marks.follow()[:2].tolist() == [3, 5]
+    marks.catch_up()
+    assert marks.said[:2].tolist() == [3, 5]
     assert asked == ["b"]
     said["a"] = 0
     for number in range(40):
         rows.add(NodeName(f"c{number}"))
     said["c7"] = 9
     log.forget()
-    found = marks.follow()
-    assert {name for name, row in rows.of.items() if found[row]} == {"b", "c7"}
+    marks.catch_up()
+    assert {name for name, row in rows.of.items() if marks.said[row]} == {"b", "c7"}
