@@ -269,7 +269,7 @@ async def test_an_authority_is_trusted_beside_those_before_and_no_create_is_lost
             for one in authorities:
                 await held.until_trusted(one)
             await go_on()
-            await until_served(installed, pair)
+            await until_served(installed, held)
             await go_on()
         assert found.lost == []
         # As the page ends the trust in those before.
