@@ -1,7 +1,7 @@
 from controller.garbage import Garbage
 
 
-def test_garbage_is_collected_after_some_hundred_changes_and_never_for_none():
+def test_garbage_is_collected_after_some_dozen_changes_and_never_for_none():
     total = 0
     collected: list[int] = []
 
@@ -13,7 +13,7 @@ def test_garbage_is_collected_after_some_hundred_changes_and_never_for_none():
         garbage.look()
     assert collected == []
     for _ in range(10):
-        total += 600
+        total += 60
         garbage.look()
         garbage.look()
     assert collected == [0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
@@ -34,6 +34,6 @@ def test_nothing_is_collected_while_nothing_is_to_be():
     collected: list[int] = []
     garbage = Garbage(lambda: total, collected.append, lambda: False)
     for _ in range(10):
-        total += 600
+        total += 60
         garbage.look()
     assert collected == []
