@@ -1,6 +1,6 @@
 """Pods under review: of their JSON what admission reads; what placing reads is in `core.wire.pods`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -16,6 +16,7 @@ from core.wire.reading import Quantity
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
+    generate_name: str | None = ""
     namespace: str | None = ""
     uid: str | None = ""
     labels: dict[str, str] | None = None
@@ -114,6 +115,11 @@ def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
 def is_made(found: PodObject) -> bool:
     """Whether a controller made the pod, so that nobody reads what is told of it."""
     return any(one.controller for one in found.metadata.owner_references or ())
+
+
+def maker_of(found: PodObject) -> Hashable:
+    """What the pods of a workload have in common, and hardly two workloads: how their names begin, and their owners."""
+    return found.metadata.generate_name, found.metadata.owner_references
 
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
