@@ -7,7 +7,7 @@ NVIDIA's Container Toolkit and of Ascend Docker Runtime.
 """
 
 from collections.abc import Sequence
-from posixpath import normpath
+from posixpath import basename, normpath
 from typing import Final
 
 NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -33,6 +33,8 @@ _KEPT_PATHS: Final = (
     "/usr/local/vgpu",
 )
 _BEGIN_KEPT: Final = (*_DEVICE_LISTS, *(f"{path}/" for path in _KEPT_PATHS))
+# However a path is written that means one of these, the last name of that one stands in it.
+_KEPT_NAMES: Final = tuple(sorted({basename(path) for path in (*_DEVICE_LISTS, *_KEPT_PATHS)}))
 
 
 def is_watched(name: str) -> bool:
@@ -53,6 +55,15 @@ def is_kept(path: str) -> bool:
     """Whether a mount at *path* stands in the place of what a device plugin mounts, or below it, or lists devices."""
     path = absolute(path)
     return path in _KEPT_PATHS or path.startswith(_BEGIN_KEPT)
+
+
+def may_be_kept(paths: Sequence[str]) -> bool:
+    """False only if `is_kept` says so of each of *paths*; a fraction of asking for each."""
+    text = " ".join(paths)
+    for name in _KEPT_NAMES:  # noqa: SIM110 (any() would make a generator for each pod)
+        if name in text:
+            return True
+    return False
 
 
 def absolute(path: str) -> str:

@@ -234,15 +234,27 @@ class Guarded(HttpToolsProtocol):
         if self._is_gone or cycle.disconnected:
             return
         found = self._place.app.reply(cycle.scope, cycle.body)
-        if isinstance(found, Reply) and isinstance(found.body, bytes) and not self.flow.write_paused:
-            cycle.response_started = cycle.response_complete = True
-            end = _HEAD_END if cycle.keep_alive else _CLOSE
-            self._out.inner.write(b"".join((self._place.head(found), b"%d" % len(found.body), end, found.body)))
-            if not cycle.keep_alive:
-                self._out.close()
-            self.on_response_complete()
+        if isinstance(found, Reply) and isinstance(found.body, bytes):
+            # Not at once: calls that came together are all judged before any of them is encrypted and sent, so that
+            # the processor's caches hold one kind of work at a time.
+            self.loop.call_soon(self._send, found, found.body)
         else:
             self._hand_over(partial(self._finish, found))
+
+    def _send(self, reply: Reply, body: bytes) -> None:
+        """Write *reply*, which has *body*, in one piece."""
+        cycle = self.cycle
+        if self._is_gone or cycle.disconnected:
+            return
+        if self.flow.write_paused:
+            self._hand_over(partial(self._finish, reply))
+            return
+        cycle.response_started = cycle.response_complete = True
+        end = _HEAD_END if cycle.keep_alive else _CLOSE
+        self._out.inner.write(b"".join((self._place.head(reply), b"%d" % len(body), end, body)))
+        if not cycle.keep_alive:
+            self._out.close()
+        self.on_response_complete()
 
     async def _finish(self, found: Reply | Awaitable[Reply], scope: Any, receive: Any, send: Any) -> None:
         del receive

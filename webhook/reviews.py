@@ -18,7 +18,7 @@ from core.errors import InvalidRequestError
 from core.inventory import Stock
 from core.warnings import AdmissionWarning
 from core.wire.quotas import ResourceQuota
-from core.wire.reviewed_pods import PodObject, is_made, pod_of
+from core.wire.reviewed_pods import PodObject, is_made, maker_of, pod_of
 from core.wire.reviews import Reply, Review, UnreadableObjectError, admit, decode_review, deny, encode_answer
 from core.wire.templates import decode_workload
 from webhook.metrics import Metrics
@@ -36,6 +36,8 @@ class Path(StrEnum):
 # What is remembered is bounded in bytes of reviews: some thousand workloads, or few that were written to fill it.
 _MAX_REMEMBERED_BYTES: Final = 16 * 2**20
 _MAX_REVIEW_BYTES: Final = 32 * 1024
+# Of workloads that were met a number each is kept, for as many as are remembered of the usual size.
+_MAX_MET: Final = 4096
 
 
 class _Outcome(NamedTuple):
@@ -50,7 +52,8 @@ class _Outcome(NamedTuple):
 class Reviewer:
     """Answers reviews by the rulebook in force; `webhook.run` replaces that when the configuration changes.
 
-    What is done about new pods is remembered by fingerprint: the thousand pods of a Job are judged once.
+    What is done about new pods is remembered by fingerprint, from the second of a workload on: the thousand pods of a
+    Job are judged twice, and a pod that stays the only one of its kind costs neither a fingerprint nor memory.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Reviewer:
         self._mutated: dict[bytes, _Outcome] = {}
         self._validated: dict[bytes, _Outcome] = {}
         self._remembered_bytes = 0
+        self._met: dict[Path, set[int]] = {path: set() for path in Path}
 
     @property
     def book(self) -> Rulebook:
@@ -137,7 +141,7 @@ class Reviewer:
         return self._workload(path, review, body) if review.is_workload else self._outcome(path, review)
 
     def _new_pod(self, path: Path, review: Review, found: PodObject, size: int) -> _Outcome:
-        if size > _MAX_REVIEW_BYTES:
+        if size > _MAX_REVIEW_BYTES or not self._meet(path, review, found):
             return self._outcome(path, review)
         outcomes = self._mutated if path is Path.MUTATE else self._validated
         like = fingerprint(found, review.namespace, review.user_name)
@@ -150,6 +154,16 @@ class Reviewer:
             like += values
             known = outcomes.get(like)
         return known or self._remembered(outcomes, like, self._outcome(path, review), size)
+
+    def _meet(self, path: Path, review: Review, found: PodObject) -> bool:
+        """Whether a pod of the workload of *found* was met before; from now on one was."""
+        met, maker = self._met[path], hash((review.namespace, maker_of(found)))
+        if maker in met:
+            return True
+        if len(met) >= _MAX_MET:
+            met.clear()
+        met.add(maker)
+        return False
 
     def _remembered(self, outcomes: dict[bytes, _Outcome], like: bytes, outcome: _Outcome, size: int) -> _Outcome:
         self._remembered_bytes += size

@@ -105,9 +105,9 @@ def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, 
 
 def complete_container(container: Container, rules: Rulebook) -> Container:
     """One container as `complete_resources` has it; the same object where nothing is to be done."""
-    named = rules.resources.intersection((*container.limits, *container.requests))
-    if not named:
+    if not rules.has_cards(container):
         return container
+    named = rules.resources.intersection((*container.limits, *container.requests))
     limits, requests = dict(container.limits), dict(container.requests)
     for key in sorted(named):
         limit, request = limits.get(key), requests.get(key)

@@ -35,7 +35,7 @@ def _ineffective(pod: ReviewedPod, asked: Asked | None, book: Rulebook) -> Itera
         yield from others_labels(pod, asked, book)
     dialect = book.reading.get(asked.dialect) if asked is not None else None
     if asked is not None and dialect is not None:
-        yield from dialect.warnings(pod.as_pod(), asked.request, book.tables)
+        yield from dialect.warnings(pod, asked.request, book.tables)
 
 
 def misplaced(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:

@@ -132,7 +132,7 @@ def final(verdict: Verdict, book: Rulebook) -> Verdict:
 
     What would still be changed is left as it is, unless device plugins could serve from it.
     """
-    keys = [key for place, values in verdict.edits if place == ANNOTATIONS for key in book.protected_of(values)]
+    keys = [key for one in verdict.edits if one.place == ANNOTATIONS for key in book.protected_of(one.values)]
     return Verdict(violations=(*verdict.violations, *first_of(keys, _forged)), warnings=verdict.warnings)
 
 

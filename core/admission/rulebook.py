@@ -37,9 +37,9 @@ class Rulebook:
     bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
     runtime_classes: those that pods are furnished with.
     modes: by the dialects that have some, how a pod chooses among their ways of sharing. card_lists: the annotations in
-    which users list ids of cards, of all dialects. listing: these, and those in which they list types and positions;
-    refusing: those of them that say which cards they do not want. key_prefixes: how keys and resources of dialects
-    begin.
+    which users list ids of cards, of all dialects; listing_cards: these, and the one of cards to be avoided, in order.
+    listing: these, and those in which they list types and positions; refusing: those of them that say which cards they
+    do not want. key_prefixes: how keys and resources of dialects begin.
     ignored: by dialects that have one, the label and its value of pods that are not completed.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
@@ -62,6 +62,7 @@ class Rulebook:
     memories: Mapping[str, str]
     modes: Mapping[DialectName, Modes]
     card_lists: tuple[CardLists, ...]
+    listing_cards: tuple[str, ...]
     listing: frozenset[str]
     refusing: frozenset[str]
     key_prefixes: tuple[str, ...]
@@ -186,6 +187,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         memories={count: memory for one in counting for count, memory in one.memories(tables).items()},
         modes={one.name: one.modes for one in catalog.specs if one.modes is not None},
         card_lists=card_lists,
+        listing_cards=(*(key for pair in card_lists for key in pair), names.AVOIDED_CARDS),
         listing=_LISTING.union(*card_lists),
         refusing=_REFUSING.union(one.avoid for one in card_lists),
         ignored={one.name: one.ignored for one in catalog.specs if one.ignored[0]},

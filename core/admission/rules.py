@@ -125,22 +125,26 @@ def contradictions(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
             )
 
 
-def moved_twice(pod: ReviewedPod) -> Iterator[Violation]:
+def moved_twice(pod: ReviewedPod) -> Violations:
     """CS206: a key that is to be moved, beside another value under the key that it would be moved to."""
+    violations: Violations = ()
     for key, own in MOVED.items():
         found, wished = pod.annotations.get(key), pod.annotations.get(own)
         if found is not None and wished is not None and items_of(found) != items_of(wished):
-            yield Violation(
-                code="CS206", field=f"annotations {key} and {own}", found=quoted(found), remedy=f"write {own} only"
+            remedy = f"write {own} only"
+            violations += (
+                Violation(code="CS206", field=f"annotations {key} and {own}", found=quoted(found), remedy=remedy),
             )
+    return violations
 
 
 def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
     """CS107, CS108: items of a list of cards or types that can be none."""
     keys = pod.annotations
     found: list[Violation] = []
-    for key in [key for one in (*rules.card_lists, (names.AVOIDED_CARDS,)) for key in one if key in keys]:
-        found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
+    for key in rules.listing_cards:
+        if key in keys:
+            found += _bad_items(pod, key, _CARD, "CS107", "write ids of cards such as 'GPU-03f69c50', joined by ','")
     for key in _TYPE_LISTS:
         if key in keys:
             found += _bad_items(pod, key, _TYPE, "CS108", "write types of cards such as 'A100,V100'")
@@ -150,17 +154,22 @@ def lists(pod: ReviewedPod, rules: Rulebook) -> Violations:
 _TYPE_LISTS: Final = (names.USE_GPU_TYPE, names.NO_USE_GPU_TYPE)
 
 
-def unequal(container: Container, rules: Rulebook) -> Iterator[Violation]:
+def unequal(container: Container, rules: Rulebook) -> Violations:
     """CS207: cards cannot be overcommitted, so a request is its limit."""
-    for key in sorted(rules.resources.intersection(container.limits, container.requests)):
-        limit, request = container.limits[key], container.requests[key]
-        if limit != request and plain(limit) != plain(request):
-            yield Violation(
+    limits, requests = container.limits, container.requests
+    named = rules.resources.intersection(limits, requests)
+    wrong = [key for key in named if limits[key] != requests[key] and plain(limits[key]) != plain(requests[key])]
+    return tuple(
+        [
+            Violation(
                 code="CS207",
                 field=f'container "{container.name}": request {key}',
-                found=quoted(request),
-                remedy=f"write the limit's {quoted(limit)}, or the limit alone",
+                found=quoted(requests[key]),
+                remedy=f"write the limit's {quoted(limits[key])}, or the limit alone",
             )
+            for key in sorted(wrong)
+        ]
+    )
 
 
 def unmeasured(pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:

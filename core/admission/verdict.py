@@ -107,6 +107,7 @@ def _containers(where: str, pairs: Iterable[tuple[Container, Container]]) -> lis
 
 def _edit(place: Path, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Edit, ...]:
     values: dict[str, str | None] = {key: value for key, value in new.items() if old.get(key) != value}
-    if not old.keys() <= new.keys():
-        values.update({key: None for key in old if key not in new})
-    return (Edit(place, values),) if values else ()
+    for key in old:
+        if key not in new:
+            values[key] = None
+    return (Edit(place, values, old),) if values else ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from core.model import Node, Pod
+from core.model import AnyPod, Node, Pod
 from core.port.cards import Hole, Placed, Series
 from core.port.handoff import LockStep, LockWait
 from core.port.refusals import Fault
@@ -218,7 +218,7 @@ class Reading(Protocol[RequestT_contra]):
         """Of all dialects' preferences those that are read, or refused by name, of a pod with *request*."""
         ...
 
-    def warnings(self, pod: Pod, request: RequestT_contra, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: RequestT_contra, tables: Tables) -> Iterator[AdmissionWarning]:
         """What of *pod* has no effect, or another than its words say; of the final state, resources plainly written."""
         ...
 

@@ -4,7 +4,7 @@ A patch that does not apply is an error for the user even where the webhook's fa
 ``test``, no parent is taken for granted, and nothing absent is replaced or removed.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,10 +13,14 @@ Path = tuple[str, ...]
 
 
 class Edit(NamedTuple):
-    """Values to be set in the mapping at *place*, by name; None = to be removed."""
+    """Values to be set in the mapping at *place*, by name; None = to be removed.
+
+    there: the names that the mapping has, where the editor knows some.
+    """
 
     place: Path
     values: Mapping[str, str | None]
+    there: Collection[str] = ()
 
 
 class Appended(NamedTuple):
@@ -50,7 +54,7 @@ class Present(NamedTuple):
     """
 
     depth: int
-    names: Container[str]
+    names: Collection[str]
 
 
 def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Present]) -> bytes:
@@ -58,22 +62,23 @@ def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Pre
 
     Args:
         edits: values to set and to remove; no value's path is the beginning of another.
-        present: what the document has at the path of a mapping.
+        present: what the document has at the path of a mapping; asked where the edit does not tell.
     """
     operations: list[_Put | _Remove] = []
     made: dict[Path, dict[str, Any]] = {}
     for edit in edits:
-        place, values = edit
-        depth, names = present(place)
         if isinstance(edit, Appended):
-            operations += _appended(place, values, there=depth == len(place))
+            operations += _appended(edit, present(edit.place))
             continue
-        if depth < len(place):
-            # The first that is missing is made once, with all that belongs into it.
-            added = {name: value for name, value in values.items() if value is not None}
-            if added:
-                _put(made.setdefault(place[: depth + 1], {}), place[depth + 1 :], added)
-            continue
+        place, values, names = edit
+        if not names:
+            depth, names = present(place)
+            if depth < len(place):
+                # The first that is missing is made once, with all that belongs into it.
+                added = {name: value for name, value in values.items() if value is not None}
+                if added:
+                    _put(made.setdefault(place[: depth + 1], {}), place[depth + 1 :], added)
+                continue
         at = pointer(place) + "/"
         for name, value in values.items():
             if value is not None:
@@ -84,11 +89,11 @@ def encode_patch(edits: Iterable[Edit | Appended], present: Callable[[Path], Pre
     return _encoder.encode(operations) if operations else b""
 
 
-def _appended(place: Path, values: Mapping[str, str | None], *, there: bool) -> list[_Put]:
-    entries = [{"name": name, "value": value} for name, value in values.items()]
-    if not there:
-        return [_Put("add", pointer(place), entries)]
-    return [_Put("add", pointer(place) + "/-", entry) for entry in entries]
+def _appended(edit: Appended, present: Present) -> list[_Put]:
+    at, entries = pointer(edit.place), [{"name": name, "value": value} for name, value in edit.values.items()]
+    if present.depth < len(edit.place):
+        return [_Put("add", at, entries)]
+    return [_Put("add", at + "/-", entry) for entry in entries]
 
 
 def _put(mapping: dict[str, Any], path: Path, values: Mapping[str, str]) -> None:
@@ -106,7 +111,7 @@ def pointer(path: Path) -> str:
 
 
 def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _names_in(found: Any) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -102,10 +102,13 @@ def amounts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
 
 
 def texts(found: Mapping[str, Quantity] | None) -> Mapping[str, str]:
-    """As `amounts`, shared with nobody."""
+    """As `amounts`, and *found* itself where all of it is text already."""
     if not found:
         return EMPTY
-    return {key: value if isinstance(value, str) else as_written(value) for key, value in found.items()}
+    for value in found.values():
+        if not isinstance(value, str):
+            return {key: as_written(one) for key, one in found.items()}
+    return cast(Mapping[str, str], found)  # as was just seen
 
 
 def quantities(found: Mapping[str, Quantity] | None, field: str) -> Mapping[str, int]:

@@ -1,13 +1,13 @@
 """Pods under review: of their JSON what admission reads; what placing reads is in `core.wire.pods`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
 import msgspec
 
 from core.model import NO_REACH, Container, Reach, ReviewedPod
-from core.watched import is_kept, is_watched, may_be_watched
+from core.watched import is_kept, is_watched, may_be_kept, may_be_watched
 from core.wire import reading
 from core.wire.objects import Owner, Presence
 from core.wire.patches import Path, Present
@@ -16,6 +16,7 @@ from core.wire.reading import Quantity
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
+    generate_name: str | None = ""
     namespace: str | None = ""
     uid: str | None = ""
     labels: dict[str, str] | None = None
@@ -94,25 +95,31 @@ def pod_of(found: PodObject, namespace: str = "") -> ReviewedPod:
     Nothing of where it could go, or of what became of it, is in; and nothing is shared, for it is soon forgotten.
     """
     meta, spec = found.metadata, found.spec or _NO_SPEC
+    # By place, which takes half the time that names take.
     return ReviewedPod(
-        namespace=meta.namespace or namespace,
-        labels=meta.labels or reading.EMPTY,
-        annotations=meta.annotations or reading.EMPTY,
-        scheduler_name=spec.scheduler_name or "",
-        node_name=spec.node_name or "",
-        runtime_class=spec.runtime_class_name or "",
-        deleting=meta.deletion_timestamp is not None,
-        finalizers=meta.finalizers or (),
-        host_pid=bool(spec.host_pid),
-        host_paths=_host_paths(spec.volumes) if spec.volumes else (),
-        containers=_containers(spec.containers),
-        init_containers=_containers(spec.init_containers),
+        meta.namespace or namespace,
+        meta.labels or reading.EMPTY,
+        meta.annotations or reading.EMPTY,
+        spec.scheduler_name or "",
+        spec.node_name or "",
+        spec.runtime_class_name or "",
+        meta.deletion_timestamp is not None,
+        meta.finalizers or (),
+        bool(spec.host_pid),
+        _host_paths(spec.volumes) if spec.volumes else (),
+        _containers(spec.containers),
+        _containers(spec.init_containers),
     )
 
 
 def is_made(found: PodObject) -> bool:
     """Whether a controller made the pod, so that nobody reads what is told of it."""
     return any(one.controller for one in found.metadata.owner_references or ())
+
+
+def maker_of(found: PodObject) -> Hashable:
+    """What the pods of a workload have in common, and hardly two workloads: how their names begin, and their owners."""
+    return found.metadata.generate_name, found.metadata.owner_references
 
 
 def ephemeral_containers_of(found: PodObject) -> tuple[Container, ...]:
@@ -138,22 +145,36 @@ def resources_in(found: PodObject) -> Iterator[Iterable[str]]:
 
 
 def _containers(found: tuple[_Container, ...] | None) -> tuple[Container, ...]:
-    return tuple([_container(one) for one in found]) if found else ()
+    if not found:
+        return ()
+    is_plain = _are_plain(found)
+    return tuple([_container(one, is_plain) for one in found])
 
 
-def _container(found: _Container) -> Container:
-    resources = found.resources
-    limits = reading.texts(resources.limits) if resources else reading.EMPTY
-    requests = reading.texts(resources.requests) if resources else reading.EMPTY
-    # By place, which takes half the time that names take.
-    return Container(found.name, limits, requests, found.restart_policy == "Always", (), _reach(found))
+def _are_plain(found: tuple[_Container, ...]) -> bool:
+    """Whether no rule looks at any variable or mount of *found*.
+
+    Nearly every container has some, and hardly any these: so all of them are asked of at once.
+    """
+    names = [variable.name for one in found for variable in one.env or ()]
+    paths = [mount.mount_path for one in found for mount in one.volume_mounts or ()]
+    return not (may_be_watched(names) or may_be_kept(paths))
+
+
+def _container(found: _Container, is_plain: bool) -> Container:
+    """*found* as admission judges it; *is_plain*: none of its variables and mounts is one that a rule looks at."""
+    limits = requests = reading.EMPTY
+    if found.resources is not None:
+        limits, requests = reading.texts(found.resources.limits), reading.texts(found.resources.requests)
+    reach = NO_REACH
+    if not is_plain or found.env_from or found.security_context is not None:
+        reach = _reach(found)
+    return Container(found.name, limits, requests, found.restart_policy == "Always", (), reach)
 
 
 def _reach(found: _Container) -> Reach:
-    """What is looked at besides resources: nearly every container has variables and mounts, and hardly any of these."""
-    env, mounts, security = found.env, found.volume_mounts, found.security_context
-    watched = _watched(env) if env and may_be_watched([one.name for one in env]) else ()
-    kept = tuple([one.mount_path for one in mounts if is_kept(one.mount_path)]) if mounts else ()
+    """What is looked at besides resources."""
+    watched, kept, security = _watched(found.env or ()), _kept(found.volume_mounts or ()), found.security_context
     privileged = bool(security is not None and security.privileged)
     added = security.capabilities.add or () if security is not None and security.capabilities is not None else ()
     if not (watched or kept or privileged or added or found.env_from):
@@ -164,6 +185,10 @@ def _reach(found: _Container) -> Reach:
 def _watched(env: tuple[_Env, ...]) -> tuple[tuple[str, str | None], ...]:
     found = [one for one in env if is_watched(one.name)]
     return tuple([(one.name, (one.value or "") if one.value_from is None else None) for one in found])
+
+
+def _kept(mounts: tuple[_Mount, ...]) -> tuple[str, ...]:
+    return tuple([one.mount_path for one in mounts if is_kept(one.mount_path)])
 
 
 def _host_paths(volumes: tuple[_Volume, ...]) -> tuple[str, ...]:

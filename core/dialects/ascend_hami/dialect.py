@@ -183,7 +183,7 @@ class AscendHami(
         del tables
         return warnings.recognised(request)
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect, or give more than they say."""
         del request
         return warnings.of(pod, tables)

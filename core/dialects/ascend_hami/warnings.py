@@ -10,7 +10,7 @@ from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import trim
 from core.dialects.ascend_hami.requests import Request, is_soft
 from core.errors import quoted
-from core.model import Container, Pod
+from core.model import AnyPod, Container, Pod
 from core.tables import AscendChip, Tables
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
@@ -34,7 +34,7 @@ def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Ad
     return replace(pod, runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
-def of(pod: Pod, tables: Tables) -> Iterator[AdmissionWarning]:
+def of(pod: AnyPod, tables: Tables) -> Iterator[AdmissionWarning]:
     """CS114 and CS116 for *pod*."""
     word = pod.annotations.get(keys.MODE, "")
     if word not in ("", keys.SOFT):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from core import selection
 from core.errors import InvalidRequestError
-from core.model import AnyPod, Container, Node, Pod
+from core.model import AnyPod, Container, Node
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
@@ -217,7 +217,7 @@ def distinct(indices: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(indices)))
 
 
-def warnings(pod: Pod) -> Iterator[AdmissionWarning]:
+def warnings(pod: AnyPod) -> Iterator[AdmissionWarning]:
     """CS116: cards to avoid by id, where the plugin knows cards by position alone."""
     try:
         ids, _ = selection.avoided(pod.annotations.get(AVOIDED_CARDS, ""), "")

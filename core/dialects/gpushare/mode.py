@@ -106,7 +106,7 @@ class Mode:
         del request
         return self.preferences(tables)
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Cards that *pod* names by what these nodes do not know."""
         del request, tables
         return grammar.warnings(pod)

@@ -242,7 +242,7 @@ class Hami(
         del request, tables
         return warnings.PREFERENCES
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
         del request
         return warnings.of(pod, tables.hami)

@@ -10,7 +10,7 @@ from typing import Final
 from core import names
 from core.dialects.hami import keys
 from core.errors import quoted
-from core.model import Container, Pod
+from core.model import AnyPod, Container, Pod
 from core.tables import HamiTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 from core.watched import TASK_PRIORITY
@@ -57,7 +57,7 @@ def _with_cores(one: Container, table: HamiTable) -> Container:
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more})
 
 
-def of(pod: Pod, table: HamiTable) -> Iterator[AdmissionWarning]:
+def of(pod: AnyPod, table: HamiTable) -> Iterator[AdmissionWarning]:
     """CS116 for *pod*."""
     for one in (*pod.init_containers, *pod.containers):
         memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)

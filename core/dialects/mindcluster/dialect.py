@@ -62,7 +62,7 @@ class MindCluster(Furnishing[Request], Reading[Request], Healing[Chip], Typical[
         del request, tables
         return frozenset()
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Labels of *pod* that choose nothing."""
         del tables
         return warnings.of(pod, request)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.requests import Request
 from core.dialects.mindcluster.templates import DECISIONS, HIGH, LOW, NULL
-from core.model import Pod
+from core.model import AnyPod, Pod
 from core.warnings import AdmissionWarning, no_effect
 
 
@@ -21,7 +21,7 @@ def completed(pod: Pod, request: Request) -> Pod:
     return replace(pod, labels={**defaults, **pod.labels})
 
 
-def of(pod: Pod, request: Request) -> Iterator[AdmissionWarning]:
+def of(pod: AnyPod, request: Request) -> Iterator[AdmissionWarning]:
     """CS116: labels where there is no template to choose, or the choice is the same."""
     cores, choice = request
     level, dvpp = pod.labels.get(keys.LEVEL, LOW), pod.labels.get(keys.DVPP, NULL)

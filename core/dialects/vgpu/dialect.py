@@ -104,7 +104,7 @@ class Vgpu(
         del request
         return self.preferences(tables)
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """Figures and words of *pod* that have no effect."""
         return warnings.of(pod, request, tables.vgpu)
 

@@ -3,7 +3,7 @@
 Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25 done as they say.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeVar
 
@@ -73,13 +73,7 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     if violations:
         return violations
     spread = pod.annotations.get(keys.GROUP_POLICY) == keys.SPREAD_GROUP
-    return Request(
-        asks=asks,
-        selection=wish,
-        mode=mode,
-        group=group_of(pod) if spread else "",
-        rules=matched_rules(pod, tables),
-    )
+    return Request(asks, wish, mode, group_of(pod) if spread else "", matched_rules(pod, tables))
 
 
 def _too_few(pod: AnyPod, wished: frozenset[int], asks: tuple[Ask, ...], table: VgpuTable) -> tuple[Violation, ...]:
@@ -131,16 +125,18 @@ def asks_of(pod: AnyPod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Viola
     for position, container in enumerate(pod.containers):
         if not _mentions(container, table):
             continue
-        read = _Figures(container)
-        number = read(table.number_resource, "CS101")
-        memory = read(table.memory_resource, "CS101")
+        figures = _Figures(container)
+        number = figures.read(table.number_resource, "CS101")
+        memory = figures.read(table.memory_resource, "CS101")
         percent = (
-            read(table.percentage_resource, "CS102", minimum=1, maximum=100) if table.percentage_resource else None
+            figures.read(table.percentage_resource, "CS102", minimum=1, maximum=100)
+            if table.percentage_resource
+            else None
         )
-        cores = read(table.cores_resource, "CS103", maximum=100)
+        cores = figures.read(table.cores_resource, "CS103", maximum=100)
         if number == 0:
             continue
-        violations += read.violations
+        violations += figures.violations
         if not percent and not memory:
             percent = 100
         # The percentage wins over the memory where both are given, as upstream has it.
@@ -157,7 +153,7 @@ class _Figures:
         self._container = container
         self.violations: list[Violation] = []
 
-    def __call__(self, resource: str, code: str, minimum: int = 0, maximum: int = MAX_INT32) -> int | None:
+    def read(self, resource: str, code: str, minimum: int = 0, maximum: int = MAX_INT32) -> int | None:
         text = self._container.limits.get(resource)
         place = "limit"
         if text is None:
@@ -246,20 +242,24 @@ def _unservable(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:
     return tuple(violations)
 
 
-def _cardless(pod: AnyPod, table: VgpuTable) -> Iterator[Violation]:
+def _cardless(pod: AnyPod, table: VgpuTable) -> list[Violation]:
     """Shares of no card: kubelet gives the container none (S21), and a node none of its shares."""
-    shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
+    violations: list[Violation] = []
     for one in pod.containers:
         if not _asks_nothing(one, table):
             continue
+        shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
         given = [key for key in shares if _is_more_than_none(one.limits.get(key) or one.requests.get(key))]
         if given:
-            yield Violation(
-                code="CS203",
-                field=f'container "{one.name}": limit {table.number_resource}',
-                found=quoted(one.limits[table.number_resource]),
-                remedy=f"write {table.number_resource}: 1, or leave out {', '.join(given)} as well",
+            violations.append(
+                Violation(
+                    code="CS203",
+                    field=f'container "{one.name}": limit {table.number_resource}',
+                    found=quoted(one.limits[table.number_resource]),
+                    remedy=f"write {table.number_resource}: 1, or leave out {', '.join(given)} as well",
+                )
             )
+    return violations
 
 
 def _is_more_than_none(text: str | None) -> bool:

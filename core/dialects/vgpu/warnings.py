@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
-from core.model import Container, Pod
+from core.model import AnyPod, Container
 from core.tables import VgpuTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
 
 
-def of(pod: Pod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
+def of(pod: AnyPod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
     """CS116 for *pod*, which asks *request*."""
     for one in pod.containers:
         yield from _shares(one, request, table)

@@ -97,7 +97,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         del request, tables
         return names.TYPE_WISHES | names.PLACE_WISHES
 
-    def warnings(self, pod: Pod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
+    def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
         """None: what could have no effect is refused."""
         del pod, request, tables
         return iter(())

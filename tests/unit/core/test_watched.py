@@ -44,3 +44,13 @@ def test_a_mount_is_kept_if_its_walk_ends_at_a_kept_path_or_below(path):
     there = walked(path) + "/"
     kept = (*(f"{one}/" for one in watched._KEPT_PATHS), *watched._DEVICE_LISTS)
     assert watched.is_kept(path) == there.startswith(kept)
+
+
+@given(st.lists(PATHS, max_size=3))
+def test_mounts_are_looked_at_one_by_one_wherever_one_of_them_is_kept(paths):
+    assert watched.may_be_kept(paths) or not any(map(watched.is_kept, paths))
+
+
+def test_mounts_that_nobody_keeps_are_not_looked_at_one_by_one():
+    assert not watched.may_be_kept([])
+    assert not watched.may_be_kept(["/data", "/var/run/secrets/kubernetes.io/serviceaccount", "/tmp", "/dev/shm"])

@@ -21,6 +21,16 @@ class BrokenCatalog(Catalog):
         raise RuntimeError("broken")
 
 
+class CountingCatalog(Catalog):
+    """A catalog that counts how often it is asked."""
+
+    asked = 0
+
+    def request_of(self, pod, tables, settings, among=None):
+        CountingCatalog.asked += 1
+        return super().request_of(pod, tables, settings, among)
+
+
 def reviewer(settings=None):
     return Reviewer(rulebook(settings or Settings(), Tables(), standard_catalog()), Metrics())
 
@@ -132,9 +142,25 @@ def test_an_object_that_is_no_pod_is_denied_with_its_uid():
     assert response["status"]["message"].startswith("CS100 AdmissionReview request.object.metadata.name")
 
 
+@pytest.mark.parametrize(
+    "made", [{}, {"generateName": "job-"}, {"ownerReferences": [{"kind": "Job", "name": "job"}]}], ids=str
+)
+def test_of_a_workload_two_pods_are_judged_and_the_next_are_answered_alike(made):
+    book = replace(reviewer().book, catalog=CountingCatalog(standard_catalog().specs))
+    found, CountingCatalog.asked = Reviewer(book, Metrics()), 0
+    review = json.loads(body(SHARE))
+    review["request"]["object"]["metadata"] |= made
+    answers = {found.answer(Path.MUTATE, json.dumps(review).encode()) for _ in range(4)}
+    assert (len(answers), CountingCatalog.asked) == (1, 2)
+    review["request"]["object"]["metadata"] |= {"generateName": "other-"}
+    assert found.answer(Path.MUTATE, json.dumps(review).encode()) in answers
+    assert CountingCatalog.asked == 3
+
+
 def test_what_is_remembered_is_forgotten_with_its_rulebook():
     found = reviewer()
-    assert ask(found, body(SHARE))["allowed"]
+    for _ in range(3):
+        assert ask(found, body(SHARE))["allowed"]
     found.obey(rulebook(Settings(dialects=frozenset()), Tables(), standard_catalog()))
     assert not ask(found, body(SHARE))["allowed"]
 

@@ -21,7 +21,6 @@ from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings
 from core.tables import HamiTable, Tables
-from core.wire.patches import Edit
 from tests.support.devices.reviewed import reviewed
 
 PORT: Any = DIALECT.port
@@ -291,11 +290,12 @@ def test_shares_of_no_card_are_refused():
 
 def test_what_is_completed_is_what_admission_writes():
     book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
-    edits = judge_new(reviewed(pod(ask(), inits=(ask()._replace(name="init"),))), "dana", book).verdict.edits
+    verdict = judge_new(reviewed(pod(ask(), inits=(ask()._replace(name="init"),))), "dana", book).verdict
+    edits = [(one.place, one.values) for one in verdict.edits]
     cores = {"nvidia.com/gpucores": "100"}
     for where in ("containers", "initContainers"):
-        assert Edit(("spec", where, "0", "resources", "limits"), cores) in edits
-        assert Edit(("spec", where, "0", "resources", "requests"), {"nvidia.com/gpu": "1", **cores}) in edits
+        assert (("spec", where, "0", "resources", "limits"), cores) in edits
+        assert (("spec", where, "0", "resources", "requests"), {"nvidia.com/gpu": "1", **cores}) in edits
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
     # It is no way past the rules, nor to an assignment of one's own.
     forged = asking._replace(annotations={keys.ALLOCATED: "GPU-a,NVIDIA,1,1:;"})
     verdict = judge_new(forged, "dana", book).verdict
-    assert any(place == ("metadata", "annotations") for place, _ in verdict.edits)
+    assert any(one.place == ("metadata", "annotations") for one in verdict.edits)
     bad = asking._replace(annotations={keys.CARD_POLICY: "numa-first"})
     assert [one.code for one in judge_new(bad, "dana", book).verdict.violations] == ["CS104"]
 
