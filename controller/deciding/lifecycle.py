@@ -337,7 +337,7 @@ class Lifecycle:
 
     def moved_on(self, entry: Entry, version: str) -> None:
         """The pod is as it was, in another *version*: a write of our own made it."""
-        entry.pod = replace(entry.pod, resource_version=version)
+        entry.pod = entry.pod._replace(resource_version=version)
 
     def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
         """What the pod asks, if that is known; *wait*: why it is not decided."""

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from controller.deciding.changes import holds_the_same
@@ -21,7 +19,7 @@ BOUND = pod(
 
 
 def with_annotations(**changes):
-    return replace(BOUND, annotations={**BOUND.annotations, **changes})
+    return BOUND._replace(annotations={**BOUND.annotations, **changes})
 
 
 def test_a_plugins_mark_changes_nothing_that_a_pod_holds():
@@ -48,7 +46,7 @@ def test_any_other_annotation_may_change_what_a_pod_holds_also_beside_a_mark(key
 )
 def test_no_dialect_reads_a_mark_of_what_a_pod_holds(resource, cards, key):
     def held(annotations):
-        one = replace(BOUND, annotations=annotations, containers=(Container(name="main", limits={resource: "1"}),))
+        one = BOUND._replace(annotations=annotations, containers=(Container(name="main", limits={resource: "1"}),))
         return [dialect.held(one, (), Tables()) for dialect in standard_catalog().dialects.values()]
 
     assert sum(one is not None for one in held(cards)) == 1

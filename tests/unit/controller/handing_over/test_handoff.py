@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from controller.handing_over.handoff import HandOff
 from controller.handing_over.marks import Keys
 from core.catalog import standard_catalog
@@ -39,7 +37,7 @@ def test_a_pod_in_flight_keeps_out_only_what_the_plugin_could_mistake_for_it():
 def test_a_pod_occupies_the_node_that_its_annotation_names_although_it_is_not_bound():
     found = handoff()
     found.observe(bound("p", node_name="n1", scheduler_name="volcano"), 0.0)
-    found.observe(replace(bound("q", devices=2), node_name=""), 0.0)
+    found.observe(bound("q", devices=2)._replace(node_name=""), 0.0)
     assert found.busy(N1, TWO)
 
 
