@@ -168,7 +168,7 @@ class Controller:
             leading = process.leading = self._may_lead(transport)
             self._gated = Gated(transport, leading.may_write)
             calls = Calls(self._gated)
-            recorder = Recorder(calls, metrics, instance=config.identity)
+            recorder = Recorder(calls, metrics, instance=config.identity, is_binding=lambda: owner.life.in_flight > 0)
             actor = process.actor = Actor(calls, owner, inbox, recorder, metrics, reached=self._reached)
             status_writer = process.status_writer = StatusWriter(owner, calls, inbox, recorder, metrics)
             group_writes = GroupWrites(owner.groups, calls, inbox, recorder, metrics)

@@ -93,15 +93,21 @@ def shares_of(ledger: Ledger, name: NodeName, *, by_owner: bool) -> Shares:
         closed = is_full(state) or bool(state.closed.get(dialect))
         tallies = {one.card: one for one in port.tally(cards)}
         wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner)
+        left = {Part.IDLE: 0, Part.STRANDED: 0}
         for card, tally in tallies.items():
             size = CARD * (tally.total if tally.mode == "whole" else 1)
-            of_card = wishes.get(card, {})
+            is_sold = tally.used >= tally.total or (tally.cores_pct or 0) >= 100
+            rest = Part.STRANDED if closed or is_sold or not tally.healthy else Part.IDLE
+            left[rest] += size
+            of_card = wishes.get(card)
+            if of_card is None:
+                continue
             charged = fitted([min(one, size) for one in of_card.values()], size)
             for payee, part in zip(of_card, charged, strict=True):
                 found[payee] += part
-            is_sold = tally.used >= tally.total or (tally.cores_pct or 0) >= 100
-            rest = Part.STRANDED if closed or is_sold or not tally.healthy else Part.IDLE
-            found[Payee(dialect, rest)] += size - sum(charged)
+            left[rest] -= sum(charged)
+        for rest, part in left.items():
+            found[Payee(dialect, rest)] += part
     return {payee: part for payee, part in found.items() if part}
 
 

@@ -4,7 +4,7 @@ The one place that knows which dialects there are; a new one is added to `_ALL`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from core.cardless import CARDLESS
@@ -176,7 +176,7 @@ class Catalog:
                 if not named.isdisjoint((*one.limits, *one.requests))
             )
             first = next(asking, None)
-            alone = replace(whole, containers=(first,), init_containers=()) if first is not None else None
+            alone = whole._replace(containers=(first,), init_containers=()) if first is not None else None
             if alone is not None and dialect.request(alone, tables) is not None:
                 return (_too_many_containers(len(pod.containers) + len(pod.init_containers)),)
         return None

@@ -4,7 +4,6 @@ Counting it is the ledger's (`core.ledger`); what an annotation means is its dia
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from core import names, nodefit
@@ -102,7 +101,7 @@ class Reader:
         kept = {key: known.annotations[key] for key in keys if key in known.annotations}
         if all(pod.annotations.get(key) == text for key, text in kept.items()):
             return pod
-        return replace(pod, annotations={**pod.annotations, **kept})
+        return pod._replace(annotations={**pod.annotations, **kept})
 
     def amounts(self, pod: Pod) -> Amounts:
         """What *pod* takes of its node beside cards; one of ``pods`` where that cannot be read."""

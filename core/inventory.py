@@ -255,7 +255,7 @@ def _is_of_ids(key: str) -> bool:
 
 
 def _unnamed(pod: Pod) -> Pod:
-    return replace(pod, annotations={key: text for key, text in pod.annotations.items() if not _is_of_ids(key)})
+    return pod._replace(annotations={key: text for key, text in pod.annotations.items() if not _is_of_ids(key)})
 
 
 def _is_wrong(found: object) -> bool:
@@ -309,13 +309,13 @@ def _unknown_ids(asked: _Asked) -> Violation | None:
 
 def _is_recognised_alone(asked: _Asked, key: str) -> bool:
     """Whether *key*, a list of ids, is read at all."""
-    alone = replace(asked.pod, annotations={**_unnamed(asked.pod).annotations, key: asked.pod.annotations[key]})
+    alone = asked.pod._replace(annotations={**_unnamed(asked.pod).annotations, key: asked.pod.annotations[key]})
     return bool(asked.dialect.request(alone, asked.tables) != asked.request)
 
 
 def _avoids(asked: _Asked, key: str) -> bool:
     """Whether *key* lists cards to leave alone: those that are not there are no hindrance."""
-    alone = replace(asked.pod, annotations={**_unnamed(asked.pod).annotations, key: _NO_CARD})
+    alone = asked.pod._replace(annotations={**_unnamed(asked.pod).annotations, key: _NO_CARD})
     request = asked.dialect.request(alone, asked.tables)
     return any(asked.dialect.place(cards, request, Policy.BINPACK) is not None for cards in asked.sold.layouts)
 
@@ -327,7 +327,7 @@ _NO_CARD: Final = "no-such-card"
 def _is_recognised(asked: _Asked, key: str) -> bool:
     """Whether *key* of the pod is read at all: without it another request is made."""
     without = {one: text for one, text in asked.pod.annotations.items() if one != key and not _is_of_ids(one)}
-    return bool(asked.dialect.request(replace(asked.pod, annotations=without), asked.tables) != asked.request)
+    return bool(asked.dialect.request(asked.pod._replace(annotations=without), asked.tables) != asked.request)
 
 
 def _different(asked: _Asked) -> int:

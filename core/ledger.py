@@ -655,7 +655,7 @@ class Ledger:
             return old
         pod, stamp = placement.asked_by, Stamp(node=placement.node, now_s=0, order=0)
         said = self.catalog.dialects[placement.dialect].annotations(placement.assignment, stamp, self.tables)
-        pod = replace(pod, annotations={**pod.annotations, **said})
+        pod = pod._replace(annotations={**pod.annotations, **said})
         found = self._reader.counted(pod, entry, self._reader.amounts(pod), old)
         return found if found.dialect == placement.dialect else old
 

@@ -196,8 +196,7 @@ class PodVolumes(NamedTuple):
 NO_VOLUMES: Final = PodVolumes()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(NamedTuple):
     """A pod as the API server tells it.
 
     created_s is Unix seconds. overhead is by resource name, as written; so is resources, what is requested for the pod
@@ -216,9 +215,7 @@ class Pod:
     uid: PodUid
     namespace: str
     name: str
-    resource_version: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = EMPTY
     scheduler_name: str = ""
     node_name: str = ""
     runtime_class: str = ""
@@ -232,8 +229,8 @@ class Pod:
     created_s: int = 0
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    overhead: Mapping[str, str] = field(default_factory=dict)
-    resources: Mapping[str, str] = field(default_factory=dict)
+    overhead: Mapping[str, str] = EMPTY
+    resources: Mapping[str, str] = EMPTY
     constraints: NodeConstraints = NodeConstraints()
     peers: PeerTerms = NO_PEERS
     wishes: Wishes = NO_WISHES
@@ -249,6 +246,8 @@ class Pod:
     nominated_node: str = ""
     preempts: bool = True
     start_s: int = 0
+    resource_version: str = ""
+    annotations: Mapping[str, str] = EMPTY
 
     @property
     def key(self) -> str:

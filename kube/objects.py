@@ -6,7 +6,7 @@ What is inside is decoded by the function that the caller hands in; kinds of obj
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,8 +32,7 @@ class ListPage(Generic[_T]):
     continue_token: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed(Generic[_T]):
+class Changed(NamedTuple, Generic[_T]):
     """An object appeared, changed or went; *value* is it, as it last was."""
 
     kind: EventKind
@@ -94,7 +93,7 @@ class _Event(msgspec.Struct, frozen=True):
 _list_decoder: Final = msgspec.json.Decoder(_List)
 _event_decoder: Final = msgspec.json.Decoder(_Event)
 _head_decoder: Final = msgspec.json.Decoder(_Head)
-_KINDS: Final = frozenset(EventKind)
+_KINDS: Final = {kind.value: kind for kind in EventKind}
 
 
 def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T]]:
@@ -149,12 +148,9 @@ def read_version(text: bytes) -> str:
 def _decode_event(line: bytes, decode: Callable[[bytes], _T]) -> WatchEvent[_T]:
     event = _event_decoder.decode(line)
     head = _head_decoder.decode(event.object)
-    if event.type in _KINDS:
-        return Changed(
-            kind=EventKind(event.type),
-            value=decode(bytes(event.object)),
-            resource_version=head.metadata.resource_version,
-        )
+    kind = _KINDS.get(event.type)
+    if kind is not None:
+        return Changed(kind=kind, value=decode(bytes(event.object)), resource_version=head.metadata.resource_version)
     if event.type == "BOOKMARK":
         return Bookmark(resource_version=head.metadata.resource_version)
     if event.type == "ERROR":

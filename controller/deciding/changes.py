@@ -1,8 +1,12 @@
 """What of a pod's change matters: most of what the API server shows of a pod is of no consequence here."""
 
 from collections.abc import Set
+from typing import Final
 
 from core.model import Pod
+
+# Of a pod's fields the last: its version and its annotations.
+_NOTES: Final = Pod._fields.index("resource_version")
 
 
 def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
@@ -17,6 +21,14 @@ def holds_the_same(known: Pod, pod: Pod, marks: Set[str]) -> bool:
         and known.containers == pod.containers
         and known.init_containers == pod.init_containers
         and known.resources == pod.resources
+    )
+
+
+def is_served(known: Pod, pod: Pod, marks: Set[str]) -> bool:
+    """Whether nothing of a bound pod is new but *marks*, which its device plugin writes: most changes are so."""
+    return (
+        known[:_NOTES] == pod[:_NOTES]
+        and {key for key, _ in known.annotations.items() ^ pod.annotations.items()} <= marks
     )
 
 

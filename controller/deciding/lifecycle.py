@@ -82,8 +82,6 @@ TABLE: Final[Mapping[tuple[Stage | None, Event], Stage | None]] = {
 
 # Stages in which something was sent for the pod: what the mirror shows of it on no node counts once that is settled.
 UNSETTLED: Final = frozenset({*_ANSWERED, Stage.BOUND})
-# Stages in which a call is under way that `bind_in_flight_max` counts.
-_IN_FLIGHT: Final = (Stage.LOCKING, Stage.BINDING)
 # Stages in which a pod's turn has not come, or is found to be another's.
 _BEFORE_TURN: Final = (Stage.READY, Stage.PREPARING, Stage.TURN, Stage.LOCKING)
 # A condition that stood for so long does not change again and again.
@@ -202,7 +200,7 @@ class Lifecycle:
     @property
     def in_flight(self) -> int:
         """How many Bindings, or the locks before them, are on their way."""
-        return sum(self._counts[stage] for stage in _IN_FLIGHT)
+        return self._counts[Stage.LOCKING] + self._counts[Stage.BINDING]
 
     # ------------------------------------------------------------------ stages
 
@@ -337,7 +335,7 @@ class Lifecycle:
 
     def moved_on(self, entry: Entry, version: str) -> None:
         """The pod is as it was, in another *version*: a write of our own made it."""
-        entry.pod = replace(entry.pod, resource_version=version)
+        entry.pod = entry.pod._replace(resource_version=version)
 
     def asks(self, entry: Entry, shape: Shape | None, wait: Wait | None = None) -> None:
         """What the pod asks, if that is known; *wait*: why it is not decided."""

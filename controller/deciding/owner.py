@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from controller.actions import Announce, Clear, Subject, about_pod, target_of
-from controller.deciding.changes import holds_the_same
+from controller.deciding.changes import holds_the_same, is_served
 from controller.deciding.claims import Claims
 from controller.deciding.lifecycle import UNSETTLED, Entry, Told, UndefinedEventError
 from controller.deciding.node_locks import NodeLocks
@@ -58,7 +58,7 @@ class Owner:
         uses: what pods use through resource claims, as the mirror shows it.
         occupants: the pods on nodes, as far as it decides whether they leave for others.
         preempting: has them leave.
-        carded: bound pods with cards, as they were when they were last counted.
+        carded: bound pods with cards, as they were last seen.
     """
 
     def __init__(
@@ -167,6 +167,12 @@ class Owner:
             if pod.uid in self._on_nodes and not pod.node_name:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
         self._seen[pod.uid] = pod.resource_version
+        counted = self.carded.get(pod.uid)
+        if counted is not None and is_served(counted, pod, self._marks):
+            self.carded[pod.uid] = pod
+            self._observe(pod)
+            self.locks.tend(NodeName(pod.node_name))
+            return
         self.groups.pod_changed(pod, has_place=known is not None and self._has_place(pod))
         self._observe(pod)
         if pod.node_name:
@@ -232,6 +238,7 @@ class Owner:
         if known is not None or entry is not None:
             self._heed_kubelet(pod)
         if known is not None and entry is None and holds_the_same(known, pod, self._marks):
+            self.carded[pod.uid] = pod
             return
         if pod.finished:
             self.planner.state.books.drop(pod.uid)

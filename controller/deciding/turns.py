@@ -92,12 +92,14 @@ class Turns:
         """Send those whose turn has come, and look whether others wait too long."""
         for node in self._handoff.turns():
             # Who is sent makes nobody free: what is busy once is so for all that wait for the same.
-            busy: set[Keys] = set()
+            open_to = self._handoff.kinds(node)
             for uid, keys in self._handoff.line(node):
-                if keys in busy:
+                if keys not in open_to:
                     continue
                 if self._handoff.busy(node, keys):
-                    busy.add(keys)
+                    open_to.discard(keys)
+                    if not open_to:
+                        break
                 elif self._state.has_room:
                     self._give(uid, keys)
                 else:

@@ -63,9 +63,24 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Node:
+    """What is known of one node. kinds: how many of its line have which keys: few, where the line is long."""
+
     flights: dict[PodUid, _Flight] = field(default_factory=dict)
     line: dict[PodUid, _Waiting] = field(default_factory=dict)
+    kinds: dict[Keys, int] = field(default_factory=dict)
     mean_s: float | None = None
+
+    def join(self, uid: PodUid, waiting: _Waiting) -> None:
+        """Add *uid* to the end of the line."""
+        self.line[uid] = waiting
+        self.kinds[waiting.keys] = self.kinds.get(waiting.keys, 0) + 1
+
+    def leave(self, uid: PodUid) -> None:
+        """Take *uid* out of the line."""
+        keys = self.line.pop(uid).keys
+        self.kinds[keys] -= 1
+        if not self.kinds[keys]:
+            del self.kinds[keys]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +281,8 @@ class HandOff:
 
     def join(self, uid: PodUid, node: NodeName, keys: Keys, now_s: float, since_s: float | None = None) -> None:
         """Let reserved *uid* wait its turn on *node*; *since_s*: it has waited since then, if not from now on."""
-        self._node(node).line[uid] = _Waiting(keys, now_s if since_s is None else since_s, now_s)
+        self.leave(uid)
+        self._node(node).join(uid, _Waiting(keys, now_s if since_s is None else since_s, now_s))
         self._line_of[uid] = node
 
     def leave(self, uid: PodUid) -> None:
@@ -274,7 +290,7 @@ class HandOff:
         node = self._line_of.pop(uid, None)
         if node is not None:
             found = self._nodes[node]
-            found.line.pop(uid, None)
+            found.leave(uid)
             self.crowds.forget(node)
             self._drop_if_empty(node, found)
 
@@ -295,14 +311,14 @@ class HandOff:
         if self.busy(node, keys):
             return False
         found = self._nodes.get(node)
-        return found is None or not any(self.marks.alike(node, keys, one.keys) for one in found.line.values())
+        return found is None or not any(self.marks.alike(node, keys, others) for others in found.kinds)
 
     def wait_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
         """How long a pod with *keys* that comes to *node* now would wait for its turn; infinite behind a silence."""
         found = self._nodes.get(node)
         if found is None:
             return self.closed_s(node, keys, now_s)
-        ahead = sum(1 for one in found.line.values() if self.marks.alike(node, keys, one.keys))
+        ahead = sum(count for others, count in found.kinds.items() if self.marks.alike(node, keys, others))
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
     def _expected_s(self, node: _Node | None) -> float:
@@ -344,6 +360,11 @@ class HandOff:
         """Name *node* in the next `turns` as well."""
         self._ended[node] = None
 
+    def kinds(self, node: NodeName) -> set[Keys]:
+        """By what plugins could mistake those who wait on *node*."""
+        found = self._nodes.get(node)
+        return set(found.kinds) if found else set()
+
     def line(self, node: NodeName) -> list[tuple[PodUid, Keys]]:
         """Who waits on *node*, longest first."""
         found = self._nodes.get(node)
@@ -380,15 +401,14 @@ class HandOff:
     def _waits(self, node: NodeName, now_s: float) -> Iterator[tuple[PodUid, float]]:
         """How long each of the line of *node* has still to wait, longest in line first."""
         found = self._nodes[node]
-        flights_s: dict[Keys, float] = {}
-        before: dict[Keys, int] = {}
+        expected_s = self._expected_s(found)
+        left_s = {keys: self._flights_s(node, found, keys, now_s) for keys in found.kinds}
+        # Who waits for whom: most of them for themselves alone.
+        behind = {one: [other for other in left_s if self.marks.alike(node, one, other)] for one in left_s}
         for uid, one in found.line.items():
-            keys = one.keys
-            if keys not in flights_s:
-                flights_s[keys] = self._flights_s(node, found, keys, now_s)
-            ahead = sum(count for others, count in before.items() if self.marks.alike(node, keys, others))
-            yield uid, flights_s[keys] + self._expected_s(found) * ahead
-            before[keys] = before.get(keys, 0) + 1
+            yield uid, left_s[one.keys]
+            for other in behind[one.keys]:
+                left_s[other] += expected_s
 
     def next_s(self) -> float:
         """When the next rest ends, or ghost may end, monotonic."""

@@ -1,4 +1,7 @@
-"""core/v1 events for users: merged by pod and reason, few at a time, and never in the way of a Binding."""
+"""core/v1 events for users: merged by pod and reason, few at a time, and not in the way of Bindings.
+
+Warnings come first. News that all went well waits while Bindings are on their way: who reads them is in no hurry.
+"""
 
 import asyncio
 import time
@@ -24,6 +27,9 @@ _KNOWN_MAX: Final = 4096
 _PER_S: Final = 40.0
 _BURST: Final = 200.0
 _NODE_NAMESPACE: Final = "default"
+# So long news that all went well waits for Bindings, and so often it is looked whether these have ended.
+_PATIENCE_S: Final = 5.0
+_LOOK_S: Final = 0.25
 
 Key = tuple[str, str]
 
@@ -39,6 +45,7 @@ _count_decoder: Final = msgspec.json.Decoder(_Count)
 class _Waiting:
     announce: Announce
     times: int
+    since_s: float
 
 
 class Recorder:
@@ -50,15 +57,19 @@ class Recorder:
         metrics: Metrics,
         *,
         instance: str,
+        is_binding: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """Prepare; *is_binding*: whether Bindings are on their way."""
         self._calls = calls
         self._metrics = metrics
         self._instance = instance
+        self._is_binding = is_binding
         self._clock = clock
         self._wall = wall
-        self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
+        self._warnings: OrderedDict[Key, _Waiting] = OrderedDict()
+        self._news: OrderedDict[Key, _Waiting] = OrderedDict()
         # How often each event was written, so that the next one is a count and not another object.
         self._known: OrderedDict[Key, int] = OrderedDict()
         self._filled = asyncio.Event()
@@ -67,43 +78,43 @@ class Recorder:
     def note(self, announce: Announce) -> None:
         """Write this soon; the same about the same object, not yet written, is merged."""
         key = (announce.about.uid or announce.about.name, announce.reason)
-        waiting = self._waiting.get(key)
+        line = self._warnings if announce.warning else self._news
+        waiting = line.get(key)
         if waiting is not None:
             waiting.announce = announce
             waiting.times += 1
             return
-        if len(self._waiting) >= _WAITING_MAX and not self._make_room(announce):
+        if len(self._warnings) + len(self._news) >= _WAITING_MAX:
             self._metrics.events_dropped.inc()
-            return
-        self._waiting[key] = _Waiting(announce, 1)
+            if not announce.warning or not self._news:
+                return
+            self._news.popitem(last=False)  # warnings are worth more
+        line[key] = _Waiting(announce, 1, self._clock())
         self._filled.set()
-
-    def _make_room(self, announce: Announce) -> bool:
-        """Warnings are worth more than news that all went well."""
-        if not announce.warning:
-            return False
-        for key, one in self._waiting.items():
-            if not one.announce.warning:
-                del self._waiting[key]
-                self._metrics.events_dropped.inc()
-                return True
-        return False
 
     async def run(self) -> None:
         """Write until cancelled."""
         tokens, at_s = _BURST, self._clock()
         while True:
             await self._filled.wait()
-            while self._waiting:
+            while line := self._warnings or self._news:
+                if line is self._news and self._must_wait():
+                    await asyncio.sleep(_LOOK_S)
+                    continue
                 now_s = self._clock()
                 tokens, at_s = min(_BURST, tokens + (now_s - at_s) * _PER_S), now_s
                 if tokens < 1.0:
                     await asyncio.sleep(1.0 / _PER_S)
                     continue
                 tokens -= 1.0
-                key, one = self._waiting.popitem(last=False)
+                key, one = line.popitem(last=False)
                 await self._write(key, one)
             self._filled.clear()
+
+    def _must_wait(self) -> bool:
+        """Whether the oldest news has to wait for Bindings."""
+        oldest = next(iter(self._news.values()))
+        return self._is_binding() and self._clock() < oldest.since_s + _PATIENCE_S
 
     async def _write(self, key: Key, one: _Waiting) -> None:
         try:

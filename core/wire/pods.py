@@ -310,8 +310,10 @@ def _started(status: _Status) -> bool:
 def _init_done(found: tuple[_ContainerStatus, ...] | None, containers: tuple[Container, ...]) -> bool:
     """Whether all init *containers* but sidecars have ended with exit code 0."""
     ending = {one.name for one in containers if not one.sidecar}
+    if not ending:
+        return False
     states = {one.name: one.state for one in found or ()}
-    return bool(ending) and all(
+    return all(
         (state := states.get(name)) is not None and state.terminated is not None and not state.terminated.exit_code
         for name in ending
     )

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from core.catalog import standard_catalog
@@ -101,7 +100,7 @@ def _one_at_a_time(args: argparse.Namespace) -> int:
     candidates = Candidates(ledger, node_policy(settings))
     nodes = set()
     for at in range(args.pods):
-        pod = replace(decode_pod(encode(_pod(at))), uid=PodUid(f"uid-{at}"))
+        pod = decode_pod(encode(_pod(at)))._replace(uid=PodUid(f"uid-{at}"))
         shape = shape_of(pod, ledger)
         placement = decide(candidates, pod, shape) if isinstance(shape, Shape) else None
         if placement is None:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     if args.predicates:
         pods = [_minding(pod, number) for number, pod in enumerate(pods)]
     if args.images:
-        pods = [replace(pod, images=chance.choice(_IMAGES).names) for pod in pods]
+        pods = [pod._replace(images=chance.choice(_IMAGES).names) for pod in pods]
     shapes = [_shape(pod, ledger) for pod in pods]
     placed = _half_fill(ledger, candidates, pods, shapes, args.nodes, fleet.pods_to_half, chance)
     for pod, shape in zip(pods, shapes, strict=True):
@@ -132,11 +132,11 @@ def _minding(pod: Pod, number: int) -> Pod:
         peers = PeerTerms(anti_affinity=(PeerTerm(topology_key=_HOST, selector=like),))
     elif number % 10 == 2:
         peers = PeerTerms(spread=(Spread(topology_key=_ZONE, selector=like),))
-    return replace(pod, labels=labels, constraints=constraints, peers=peers)
+    return pod._replace(labels=labels, constraints=constraints, peers=peers)
 
 
 def _renamed(pod: Pod, uid: str) -> Pod:
-    return replace(pod, uid=PodUid(uid), name=uid)
+    return pod._replace(uid=PodUid(uid), name=uid)
 
 
 def _shape(pod: Pod, ledger: Ledger) -> Shape:

@@ -11,7 +11,6 @@ import gc
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from core.catalog import standard_catalog
@@ -152,7 +151,7 @@ class _Rig:
         pod, shape = self._chance.choice(self._small)
         self._made += 1
         name = f"small-{self._made}"
-        placement = decide(self.candidates, replace(pod, uid=PodUid(name), name=name), shape, passed_over)
+        placement = decide(self.candidates, pod._replace(uid=PodUid(name), name=name), shape, passed_over)
         if placement is None:
             return None
         self.ledger.reserve(placement)

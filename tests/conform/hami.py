@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from core import hami_lock, names
@@ -156,8 +155,7 @@ def _completed(pod: Pod, table: HamiTable) -> Pod:
             return one
         return one._replace(limits={**one.limits, table.count_resource: "1"})
 
-    pod = replace(
-        pod,
+    pod = pod._replace(
         containers=tuple(map(counted, pod.containers)),
         init_containers=tuple(map(counted, pod.init_containers)),
     )

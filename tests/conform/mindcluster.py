@@ -216,7 +216,7 @@ def _ledger(nodes: Sequence[Mapping[str, Any]]) -> Ledger:
         ledger.set_node(_node(one))
         for at, pod in enumerate(one.get("pods", ())):
             read = pod_of(pod, _name(one))
-            ledger.count(replace(read, uid=PodUid(f"{_name(one)}/{at}/{read.name}")))
+            ledger.count(read._replace(uid=PodUid(f"{_name(one)}/{at}/{read.name}")))
     return ledger
 
 

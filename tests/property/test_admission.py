@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 
 import jsonpatch
 from hypothesis import given, settings
@@ -171,7 +170,7 @@ def test_what_the_webhook_reads_is_what_the_controller_reads(document):
         pod = pod_of(review.object, review.namespace)
         mended, _ = defaulting.complete(pod, BOOK)
         ours = BOOK.catalog.request_of(mended, BOOK.tables, BOOK.settings)
-        theirs = BOOK.catalog.request_of(replace(pod_from_object(stored), namespace="n"), BOOK.tables, BOOK.settings)
+        theirs = BOOK.catalog.request_of(pod_from_object(stored)._replace(namespace="n"), BOOK.tables, BOOK.settings)
         assert (ours is None) == (theirs is None)
         if isinstance(ours, Asked) and isinstance(theirs, Asked):
             assert ours == theirs

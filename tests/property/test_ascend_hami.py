@@ -52,8 +52,7 @@ def pods(draw, word=None):
     containers = draw(st.lists(st.one_of(asks, whole), min_size=1, max_size=draw(st.sampled_from((1, 1, 3)))))
     found = ascend.pod(word, *containers, soft=soft)
     init = draw(st.lists(st.tuples(asks, st.booleans()), max_size=draw(st.sampled_from((0, 0, 2)))))
-    return replace(
-        found,
+    return found._replace(
         init_containers=tuple(
             ascend.container(word, one, f"i{at}", sidecar=sidecar) for at, (one, sidecar) in enumerate(init)
         ),
@@ -95,7 +94,7 @@ def test_no_chip_is_ever_over_its_total_and_all_is_given_back(node, steps):
             cards = DIALECT.take(cards, answer.assignment)
             assert DIALECT.overcommitted(cards) == ()
             assert DIALECT.give_back(cards, answer.assignment) == before
-            bound = replace(found, node_name="node-a", annotations={**found.annotations, **ascend.notes(answer)})
+            bound = found._replace(node_name="node-a", annotations={**found.annotations, **ascend.notes(answer)})
             again = DIALECT.held(bound, before, TABLES)
             assert again is not None
             assert again.assignment == answer.assignment

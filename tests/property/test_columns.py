@@ -317,7 +317,7 @@ class World:
         if found is None or chance.random() < 0.2:
             return
         self.found += 1
-        pod = replace(self.pod, uid=PodUid(f"p{self.asked}"), name=f"p{self.asked}")
+        pod = self.pod._replace(uid=PodUid(f"p{self.asked}"), name=f"p{self.asked}")
         self.placed.append(reserve(self.ledger, pod.name, shape, found, pod))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -39,7 +38,7 @@ def play(seed: int, order: Order, version: Version, *, shares: bool = False, ste
     field = Field(world, [Kubelet(node, version, order) for node in names], chance)
     # Where v1.11.0 finds nobody it takes the first pod of the cluster (P20): against that nothing helps.
     innocent = pod("first", namespace="apps", scheduler_name="other", containers=())
-    field.create(replace(innocent, phase=Phase.RUNNING, started=True))
+    field.create(innocent._replace(phase=Phase.RUNNING, started=True))
     created = 0
     for _ in range(steps):
         world.now_s += chance.choice((0.0, 0.005, 0.02, 0.05))

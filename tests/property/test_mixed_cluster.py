@@ -156,7 +156,7 @@ class World:
         self.stamp += 1
         stamp = Stamp(node=placement.node, now_s=self.stamp, order=self.stamp)
         written = dialect.annotations(placement.assignment, stamp, TABLES)
-        bound = replace(pod, node_name=placement.node, annotations={**pod.annotations, **written})
+        bound = pod._replace(node_name=placement.node, annotations={**pod.annotations, **written})
         self.keep(bound)
         self.unserved.append(bound.uid)
         self.placed[placement.dialect] += 1
@@ -177,20 +177,20 @@ class World:
         annotations = self.plugins.serve(pod, self.pods.values())
         if self.chance.random() < 0.15:
             self.failed += 1
-            self.keep(replace(pod, phase=Phase.FAILED))
+            self.keep(pod._replace(phase=Phase.FAILED))
             for dialect in self.ledger.catalog.dialects.values():
                 flight = dialect.in_flight(self.pods[pod.uid], TABLES)
                 if flight is not None and flight.progress is Progress.FAILED and flight.cleanup:
                     cleaned = {**self.pods[pod.uid].annotations, **flight.cleanup}
-                    self.keep(replace(self.pods[pod.uid], annotations=cleaned))
+                    self.keep(self.pods[pod.uid]._replace(annotations=cleaned))
             return
-        self.keep(replace(pod, phase=Phase.RUNNING, started=True, annotations=annotations))
+        self.keep(pod._replace(phase=Phase.RUNNING, started=True, annotations=annotations))
         self.unreported.append(pod.uid)
 
     def report(self) -> None:
         """The plugin tells what it gave to one of the pods that it served."""
         pod = self.pods[self.unreported.pop(self.chance.randrange(len(self.unreported)))]
-        self.keep(replace(pod, annotations=self.plugins.report(pod)))
+        self.keep(pod._replace(annotations=self.plugins.report(pod)))
 
     def leave(self) -> None:
         """A pod's object goes."""
@@ -266,7 +266,7 @@ def test_the_auditor_finds_what_is_wrong():
         ("mig", "GPU-mig-0[group1-0],NVIDIA,6000,1:"),
         ("mig", "GPU-mig-0,NVIDIA,6000,1:"),
     ):
-        wrong = replace(pods[0], node_name=node, annotations={"volcano.sh/vgpu-ids-new": ids})
+        wrong = pods[0]._replace(node_name=node, annotations={"volcano.sh/vgpu-ids-new": ids})
         assert audit(world.nodes.values(), [wrong], TABLES) != [], ids
     chips = [
         ("share", {"volcano.sh/gpu-index": "4"}),
@@ -274,6 +274,6 @@ def test_the_auditor_finds_what_is_wrong():
         ("b3", {"hami.io/Ascend910B3-devices-allocated": "B3-0,Ascend910B3,65537,0:;"}),
     ]
     for node, forged in chips:
-        wrong = replace(pods[0], node_name=node, annotations=forged)
+        wrong = pods[0]._replace(node_name=node, annotations=forged)
         assert audit(world.nodes.values(), [wrong], TABLES) != [], forged
     assert json.loads(world.nodes[NodeName("b3")].annotations["hami.io/node-register-Ascend910B3"])

@@ -64,7 +64,7 @@ def test_the_best_node_is_the_best_of_all_and_holes_are_what_is_left(dialect, se
     placed = []
     learnt = 0
     for number in range(220):
-        pod = replace(chance.choice(pods), uid=PodUid(f"p{number}"), name=f"p{number}")
+        pod = chance.choice(pods)._replace(uid=PodUid(f"p{number}"), name=f"p{number}")
         shape = shape_of(pod, ledger)
         assert isinstance(shape, Shape)
         learning.saw(pod.uid, shape)

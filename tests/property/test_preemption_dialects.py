@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_in_every_protocol_nobody_leaves_in_vain(seed):
     states = dict(ledger.states)
     served, victims = Counter[str](), 0
     for number in range(PODS, PODS + ASKING):
-        pod = replace(asked(chance, number), priority=MINE)
+        pod = asked(chance, number)._replace(priority=MINE)
         shape = shape_of(pod, ledger)
         assert isinstance(shape, Shape)
         fits = try_decide(ledger, policy, pod, shape) is not None

@@ -116,7 +116,7 @@ def test_any_sequence_keeps_every_card_within_its_total(data, found, policy):
         live.append(placed.assignment)
         # What is written says the same to whoever reads it.
         written = dict(dialect.annotations(placed.assignment, STAMP, RULED))
-        seen = dialect.held(replace(pod, node_name="node-a", annotations={**pod.annotations, **written}), cards, RULED)
+        seen = dialect.held(pod._replace(node_name="node-a", annotations={**pod.annotations, **written}), cards, RULED)
         assert seen is not None
         assert not seen.closes
         if "scheduling.k8s.io/group-name" not in pod.annotations:

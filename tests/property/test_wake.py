@@ -3,7 +3,6 @@
 The twin knows nothing of happenings. It reads what each pod asks anew, and looks at all nodes.
 """
 
-from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -64,7 +63,7 @@ class Twin:
         )
         if chance.random() < 0.1:
             limits = {**made.containers[0].limits, "cpu": chance.choice(("8", "40", "64"))}
-            made = replace(made, containers=(Container(name="main", limits=limits, requests=limits),))
+            made = made._replace(containers=(Container(name="main", limits=limits, requests=limits),))
         self.world.adds(made)
 
     def somebody_elses_pod_is_bound(self) -> None:

@@ -4,7 +4,6 @@ Source: protocol reference, ascend 1.5, 1.9, 4.2, 4.3, 4.11.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import trim
@@ -31,7 +30,7 @@ def completed(pod: Pod, request: Request, tables: Tables) -> tuple[Pod, tuple[Ad
     if not found or pod.runtime_class:
         return pod, ()
     text = f"spec.runtimeClassName: {found} was added, as device-config.yaml has it for {request.word}"
-    return replace(pod, runtime_class=found), (AdmissionWarning("CS117", text),)
+    return pod._replace(runtime_class=found), (AdmissionWarning("CS117", text),)
 
 
 def of(pod: AnyPod, tables: Tables) -> Iterator[AdmissionWarning]:

@@ -4,7 +4,6 @@ Source: protocol reference, hami 1.2, 4.1 and 6, HN-11.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from core import names
@@ -21,15 +20,14 @@ _ALL_CORES: Final = "100"
 
 def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
     """CS117: with HAMi's runtime class; all cores for whoever gets all memory, and the variable for a priority."""
-    pod = replace(
-        pod,
+    pod = pod._replace(
         containers=tuple([_completed(one, table) for one in pod.containers]),
         init_containers=tuple([_completed(one, table) for one in pod.init_containers]),
     )
     if not table.runtime_class or pod.runtime_class:
         return pod, ()
     text = f"spec.runtimeClassName: {table.runtime_class} was added, as HAMi's device-config.yaml has it"
-    return replace(pod, runtime_class=table.runtime_class), (AdmissionWarning("CS117", text),)
+    return pod._replace(runtime_class=table.runtime_class), (AdmissionWarning("CS117", text),)
 
 
 def _completed(one: Container, table: HamiTable) -> Container:

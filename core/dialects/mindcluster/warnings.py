@@ -4,7 +4,6 @@ Source: protocol reference, ascend 3.3, 3.4, 4.11.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.requests import Request
@@ -18,7 +17,7 @@ def completed(pod: Pod, request: Request) -> Pod:
     defaults = {keys.LEVEL: LOW, keys.DVPP: NULL}
     if request.choice is None or defaults.keys() <= pod.labels.keys():
         return pod
-    return replace(pod, labels={**defaults, **pod.labels})
+    return pod._replace(labels={**defaults, **pod.labels})
 
 
 def of(pod: AnyPod, request: Request) -> Iterator[AdmissionWarning]:

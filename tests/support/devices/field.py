@@ -12,7 +12,7 @@ interleaving can be played. What a container received is recorded with the pod t
 
 import random
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ class Api:
         before = self.pods[uid]
         if "annotations" in changes:
             changes["annotations"] = {**before.annotations, **changes["annotations"]}
-        return self.put(replace(before, **changes))
+        return self.put(before._replace(**changes))
 
     def annotate_as_plugin(self, uid: PodUid, notes: Mapping[str, str]) -> None:
         """A plugin's patch, with what the webhook puts into the same write (nvidia 2.8).
@@ -97,11 +97,11 @@ class Api:
                 after.pop(key, None)
             else:
                 after[key] = value
-        self.put(replace(self.pods[uid], annotations=after))
+        self.put(self.pods[uid]._replace(annotations=after))
 
     def put(self, pod: Pod) -> Pod:
         self._version += 1
-        now = replace(pod, resource_version=str(self._version))
+        now = pod._replace(resource_version=str(self._version))
         self.pods[now.uid] = now
         self.log.append(Change(now, gone=False))
         return now

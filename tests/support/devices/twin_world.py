@@ -225,7 +225,7 @@ class World:
             limits |= wanted
             notes |= written
             labels |= _MIND_LABELS if plugin == MIND else {}
-        pod = replace(self._made((limits, {}, labels)), annotations=notes, node_name=site.name)
+        pod = self._made((limits, {}, labels))._replace(annotations=notes, node_name=site.name)
         self.pods[pod.uid] = pod
         self._hold(pod)
         self.ledger.count(pod)
@@ -390,14 +390,14 @@ class World:
         stamp = Stamp(node=placement.node, now_s=self.number, order=self.number)
         written = dialect.annotations(placement.assignment, stamp, self.ledger.tables)
         told = self.ledger.told_of(placement)
-        return replace(pod, node_name=placement.node, annotations={**pod.annotations, **written, **told})
+        return pod._replace(node_name=placement.node, annotations={**pod.annotations, **written, **told})
 
     def _bind(self, bound: Pod) -> None:
         self.pods[bound.uid] = bound
         self.unseen.append(bound.uid)
 
     def _change(self, pod: Pod, **fields: Any) -> None:
-        changed = self.pods[pod.uid] = replace(pod, **fields)
+        changed = self.pods[pod.uid] = pod._replace(**fields)
         self.twin.put(changed, self._factors[pod.uid])
         if changed.finished:
             self.twin.take(pod.node_name, pod.uid)

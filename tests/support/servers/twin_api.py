@@ -5,7 +5,7 @@ Source: facts 2.1 and 2.2, measured on kube-apiserver v1.36.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.model import Phase, Pod, PodUid
@@ -47,14 +47,14 @@ class TwinApi:
 
     def write(self, pod: Pod, **changes: Any) -> Pod:
         self.revision += 1
-        now = replace(pod, **changes, resource_version=str(self.revision))
+        now = pod._replace(**changes, resource_version=str(self.revision))
         self.pods[now.uid] = now
         self.events.append(("MODIFIED", now))
         return now
 
     def delete(self, uid: PodUid) -> None:
         self.revision += 1
-        gone = replace(self.pods.pop(uid), resource_version=str(self.revision))
+        gone = self.pods.pop(uid)._replace(resource_version=str(self.revision))
         self.events.append(("DELETED", gone))
 
     def execute(self, request: Request) -> Pod:

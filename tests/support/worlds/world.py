@@ -1,7 +1,6 @@
 """The controller's owner without an outside: builds nodes and pods, answers its actions, and moves its clock."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from controller.actions import Action, Announce, Bind, Clear, Fence, ReadPod
@@ -108,7 +107,7 @@ class World:
     def shows(self, shown: Pod, **changes) -> Pod:
         """Show *shown* as it is after *changes*, in a new version."""
         self.version += 1
-        now = replace(shown, **({"resource_version": str(self.version)} | changes))
+        now = shown._replace(**({"resource_version": str(self.version)} | changes))
         self.pods[now.uid] = now
         self.owner.pod_changed(now)
         return now
@@ -185,7 +184,7 @@ class World:
         self.version += 1
         before = self.pods[fence.pod.uid]
         assert before.resource_version == fence.version
-        now = replace(before, resource_version=str(self.version), scheduled_message=fence.wait.message)
+        now = before._replace(resource_version=str(self.version), scheduled_message=fence.wait.message)
         self.pods[now.uid] = now
         self.owner.fenced(fence.pod.uid, fence.attempt, now)
         return now

@@ -96,8 +96,8 @@ OF_VOLCANO = Settings(scheduler_names=("cardshare", "volcano"))
 RENAMED = Tables(vgpu=VgpuTable(number_resource="example.com/gpu"))
 LEASES = {"cardshare-system/cardshare-controller": HELD}
 OTHERS = LeaseHeld(holder="volcano-scheduler-7", renewed_s=NOW_S - 1, duration_s=15)
-VOLCANO = replace(
-    pod(limits={}, scheduler="default-scheduler", labels={"app": "volcano-scheduler"}), namespace="volcano-system"
+VOLCANO = pod(limits={}, scheduler="default-scheduler", labels={"app": "volcano-scheduler"})._replace(
+    namespace="volcano-system"
 )
 
 
@@ -255,7 +255,7 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         facts(pods=(pod(limits={"cpu": "1"}, scheduler="nobodys"),)),
         facts(plugins=(replace(HAMI_OLD, image="projecthami/hami:v2.10.0"),), pods=(TWO_SHARES,)),
         facts(plugins=(replace(HAMI_OLD, image="registry:2.5/hami@sha256:0"),), pods=(TWO_SHARES,)),
-        facts(plugins=(HAMI_OLD,), pods=(replace(TWO_SHARES, init_containers=()),)),
+        facts(plugins=(HAMI_OLD,), pods=(TWO_SHARES._replace(init_containers=()),)),
         facts(mutating=None, validating=None, policies=None, leases=None, namespaces=None),
     ],
     ids=[

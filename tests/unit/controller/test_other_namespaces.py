@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ GPU = "nvidia.com/gpu"
 
 
 def secret(name, **fields):
-    return replace(pod(f"{SECRET}-{name}", namespace=SECRET, **fields), uid=PodUid("0f6b"))
+    return pod(f"{SECRET}-{name}", namespace=SECRET, **fields)._replace(uid=PodUid("0f6b"))
 
 
 def whole(name, **fields):

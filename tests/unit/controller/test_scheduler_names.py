@@ -1,7 +1,6 @@
 """Who may place the pods that name another's scheduler, in virtual time."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -70,12 +69,12 @@ def theirs(**changes):
 
 
 def named(name, **changes):
-    return replace(pod(name), scheduler_name=VOLCANO.name, **changes)
+    return pod(name)._replace(scheduler_name=VOLCANO.name, **changes)
 
 
 def scheduler(**changes):
     found = {"namespace": "volcano-system", "labels": {"app": "volcano-scheduler"}} | changes
-    return replace(pod("volcano-scheduler-1"), **found)
+    return pod("volcano-scheduler-1")._replace(**found)
 
 
 async def test_where_there_is_no_such_lease_the_name_is_ours_and_none_is_made(play):
@@ -188,11 +187,11 @@ async def test_hamis_name_is_ours_until_a_pod_of_hamis_scheduler_is_seen_or_its_
     )
     assert "pods with schedulerName hami-scheduler are left alone" in one.events[-1].message
     one.name.gone(theirs.uid)
-    waiting = replace(pod("w"), scheduler_name="hami-scheduler")
+    waiting = pod("w")._replace(scheduler_name="hami-scheduler")
     one.name.seen(waiting)
     await asyncio.sleep(1.0)
     assert one.name.given_up == ""
-    one.name.seen(replace(waiting, node_name="n1"))
+    one.name.seen(waiting._replace(node_name="n1"))
     await asyncio.sleep(1.0)
     assert one.name.given_up == "somebody else bound pod default/w"
     assert one.leases.writes == []
@@ -205,7 +204,7 @@ async def test_every_name_is_judged_by_itself(play):
     names.seen(scheduler())
     await asyncio.sleep(1.0)
     assert names.given_up.keys() == {"volcano"}
-    theirs = replace(pod("h"), namespace="kube-system", labels={"app.kubernetes.io/component": "hami-scheduler"})
+    theirs = pod("h")._replace(namespace="kube-system", labels={"app.kubernetes.io/component": "hami-scheduler"})
     names.replaced([theirs])
     await asyncio.sleep(1.0)
     assert names.given_up.keys() == {"hami-scheduler"}

@@ -1,7 +1,5 @@
 """What an audit finds: in a ledger as it stands, and between it and one made of the API server's objects."""
 
-from dataclasses import replace
-
 import pytest
 
 from core import audit
@@ -92,7 +90,7 @@ def test_cards_held_in_two_protocols_are_told():
 
 def test_what_events_are_made_of_counts_pods_and_names_none():
     gpus = Container(name="c", limits={"nvidia.com/gpu": "1"})
-    whole = replace(bound("w", None), containers=(gpus,))
+    whole = bound("w", None)._replace(containers=(gpus,))
     over = [bound(name, "GPU-0,NVIDIA,9000,0:") for name in ("a", "b")]
     one = node("n1", "GPU-0", **{"nvidia.com/gpu": "1"})
     nobody: tuple[PodUid, ...] = ()

@@ -50,7 +50,7 @@ def asks(name: str = "new", **limits: str) -> Pod:
 
 def held(pod: Pod, **annotations: str) -> Pod:
     notes = {key.replace("__", "/").replace("_", "-"): text for key, text in annotations.items()}
-    return replace(pod, uid=PodUid("held"), name="held", node_name=NAME, annotations=notes)
+    return pod._replace(uid=PodUid("held"), name="held", node_name=NAME, annotations=notes)
 
 
 SHARE = asks(**{"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": "9000"})
@@ -122,8 +122,7 @@ def test_a_way_of_sharing_that_is_switched_off_closes_the_others_while_it_is_hel
 
 
 def test_a_pod_with_the_keys_of_two_protocols_is_counted_in_both():
-    both = replace(
-        HELD["vgpu"],
+    both = HELD["vgpu"]._replace(
         annotations={**HELD["vgpu"].annotations, **HELD["hami"].annotations},
         containers=(*HELD["vgpu"].containers, *CHIP.containers),
     )
@@ -147,7 +146,7 @@ def test_a_pod_with_the_keys_of_two_protocols_is_counted_in_both():
 
 
 def test_a_pod_that_names_cards_in_one_of_two_protocols_closes_the_other():
-    both = replace(HELD["vgpu"], containers=(*HELD["vgpu"].containers, *CHIP.containers))
+    both = HELD["vgpu"]._replace(containers=(*HELD["vgpu"].containers, *CHIP.containers))
     chips = full(hami_node("Ascend310P", ("U0",)))
     ledger = ledger_of(chips)
     ledger.count(both)
@@ -197,7 +196,7 @@ def test_a_chip_type_that_is_added_is_counted_on_pods_that_were_there_before():
     ledger = ledger_of(node, without)
     pods = [
         held(CHIP, **{"hami.io__Ascend310P_devices_allocated": "U0,Ascend310P,21527,0:;"}),
-        replace(held(CHIP), uid=PodUid("silent"), name="silent"),
+        held(CHIP)._replace(uid=PodUid("silent"), name="silent"),
     ]
     for one, fits in zip(pods, (False, False), strict=True):
         ledger.count(one)
@@ -285,7 +284,7 @@ def test_the_unit_is_written_with_the_binding_and_read_by_another_process():
     assert told == {MEMORY_UNIT: "10:8000,8000"}
     dialect = ledger.catalog.dialects[DialectName("vgpu")]
     written = dialect.annotations(placement.assignment, Stamp(node=NAME, now_s=1, order=1), tables)
-    bound = replace(HELD["vgpu"], annotations={**written, **told})
+    bound = HELD["vgpu"]._replace(annotations={**written, **told})
     for later, closes in ((factor(10, 10), False), (factor(1, 1), True), (factor(10, 1), True), (factor(1, 10), True)):
         fresh = rebuilt(standard_catalog(), later[0], Settings(), [later[1]], [bound])
         assert (DialectName("vgpu") in fresh.states[NAME].closed) is closes, later[0]
@@ -294,7 +293,7 @@ def test_the_unit_is_written_with_the_binding_and_read_by_another_process():
 @pytest.mark.parametrize("text", ["", "x", "10", "10:", "10:1,2,3", "10:x,1", "1" * 40 + ":1,1", ":,", "10:-1,1"])
 def test_a_unit_that_cannot_be_read_is_none(text):
     tables, node = factor(10, 10)
-    bound = replace(HELD["vgpu"], annotations={**HELD["vgpu"].annotations, MEMORY_UNIT: text})
+    bound = HELD["vgpu"]._replace(annotations={**HELD["vgpu"].annotations, MEMORY_UNIT: text})
     assert rebuilt(standard_catalog(), tables, Settings(), [node], [bound]).states[NAME].closed == {}
 
 
@@ -328,7 +327,7 @@ def test_a_slice_on_a_card_that_is_not_cut_takes_the_card_alone():
     ledger = ledger_of(gpus(VGPU, **REGISTER))
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-0[group1-0],NVIDIA,1000,0:"}))
     for name in ("a", "b"):
-        found = placed(ledger, replace(SHARE, uid=PodUid(name)))
+        found = placed(ledger, SHARE._replace(uid=PodUid(name)))
         if name == "a":
             assert found is not None
             assert found.assignment.entries[0].uuid == "GPU-1"

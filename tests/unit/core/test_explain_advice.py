@@ -187,7 +187,7 @@ def test_cards_that_cannot_be_judged_are_told_to_be_so():
         "Ask for at most 32768 MiB of memory."
     )
     elsewhere = replace(cards("n3", record("GPU-b")), labels={"zone": "b"})
-    there = replace(asked, constraints=NodeConstraints(selector=(("zone", "a"),)))
+    there = asked._replace(constraints=NodeConstraints(selector=(("zone", "a"),)))
     text = told(cluster(replace(broken, labels={"zone": "a"}), elsewhere), there)
     assert "Not even" not in text
     assert text.endswith("for every card. Wait until the device data of n2 can be used.")
@@ -198,7 +198,7 @@ def test_memory_that_nodes_count_too_is_advised():
     node = Node(name=NodeName("s"), capacity={SHARED: "22000", "volcano.sh/gpu-number": "2"})
     ledger = cluster(
         replace(node, allocatable={**node.capacity}),
-        held=[replace(holder, uid=PodUid(uid), annotations={"volcano.sh/gpu-index": uid}) for uid in ("0", "1")],
+        held=[holder._replace(uid=PodUid(uid), annotations={"volcano.sh/gpu-index": uid}) for uid in ("0", "1")],
     )
     text = told(ledger, pod(Container(name="c", limits={SHARED: "8000"})))
     assert text.endswith("3000 of 8000 MiB free. Ask for at most 3000 MiB of memory, or wait until a card empties.")
@@ -313,9 +313,9 @@ def of_gpus(gpus):
 
 
 def asking_gpus(*gpus, first=0):
-    asked = replace(sharing(WHOLE, *gpus), scheduler_name="cardshare")
+    asked = sharing(WHOLE, *gpus)._replace(scheduler_name="cardshare")
     limits = {WHOLE: str(first)}
-    return replace(asked, init_containers=(Container(name="i", limits=limits, requests=limits),)) if first else asked
+    return asked._replace(init_containers=(Container(name="i", limits=limits, requests=limits),)) if first else asked
 
 
 def test_several_containers_with_whole_gpus_are_told_what_they_may_ask_together():

@@ -197,7 +197,7 @@ def npu_node(name, cores_per_chip=8, chips=2, **changes):
 
 
 def npu_pod(cores):
-    return replace(pod(core=cores), labels={"ring-controller.atlas": "ascend-310P"})
+    return pod(core=cores)._replace(labels={"ring-controller.atlas": "ascend-310P"})
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_nodes_that_differ_in_nothing_but_how_often_they_split_are_told_apart():
     once = replace(once, annotations={"volcano.sh/node-vgpu-register": register})
     often = vgpu_node("p", "A30", 24576)
     two = pod(number=2, memory=100)
-    two = replace(two, containers=(*two.containers, two.containers[0]._replace(name="more")))
+    two = two._replace(containers=(*two.containers, two.containers[0]._replace(name="more")))
     for nodes in ((once, often), (often, once)):
         assert verdict(two, inventory(*nodes)).message == ""
     assert not verdict(two, inventory(once)).allowed
@@ -313,7 +313,7 @@ def test_with_more_kinds_of_nodes_than_are_judged_nothing_is_said():
     assert verdict(pod(number=1, memory=90000), inventory(*many[:512])).codes == ("CS401",)
     assert verdict(pod(number=1, memory=90000), inventory(*many)).message == ""
     crowd = pod(number=1, memory=90000)
-    crowd = replace(crowd, containers=tuple(crowd.containers[0]._replace(name=f"c{at}") for at in range(43)))
+    crowd = crowd._replace(containers=tuple(crowd.containers[0]._replace(name=f"c{at}") for at in range(43)))
     assert verdict(crowd, inventory(*many[:1])).message == ""
 
 
@@ -350,5 +350,5 @@ def hami_node(name, mode, count=2):
 )
 def test_one_card_may_do_for_several_only_where_it_is_cut(mode, number, annotations, codes):
     limits = {"nvidia.com/gpu": str(number), "nvidia.com/gpumem": "4000"}
-    asked = replace(pod(annotations), containers=(Container("main", limits=limits),))
+    asked = pod(annotations)._replace(containers=(Container("main", limits=limits),))
     assert verdict(asked, inventory(hami_node("a", mode))).codes == codes

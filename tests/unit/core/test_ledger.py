@@ -60,7 +60,7 @@ def test_a_host_port_is_in_use_from_the_promise_until_its_pod_is_gone(ledger):
     assert not ports(ledger)
     ledger.reserve(replace(promise("p"), dialect=None, ports=(PORT,)))
     assert ports(ledger)
-    ledger.count(replace(bound("p", ""), annotations={}, containers=LISTENS))
+    ledger.count(bound("p", "")._replace(annotations={}, containers=LISTENS))
     assert ports(ledger)
     ledger.set_node(node("n1", "a:8"))
     assert ports(ledger)
@@ -132,10 +132,10 @@ def test_counting_the_same_again_is_no_change(ledger):
 
 def test_a_pod_that_is_resized_takes_what_it_asks_for_now(ledger):
     ledger.count(bound("p", "0/3/0"))
-    resized = replace(bound("p", "0/3/0"), containers=(Container(name="c", requests={"cpu": "2"}),))
+    resized = bound("p", "0/3/0")._replace(containers=(Container(name="c", requests={"cpu": "2"}),))
     ledger.count(resized)
     assert ledger.states[NodeName("n1")].used["cpu"] == 2000
-    ledger.count(replace(resized, overhead={"cpu": "500m"}))
+    ledger.count(resized._replace(overhead={"cpu": "500m"}))
     assert ledger.states[NodeName("n1")].used["cpu"] == 2500
 
 
@@ -144,7 +144,7 @@ def test_a_pod_that_is_resized_takes_what_it_asks_for_now(ledger):
 def test_a_bound_pod_holds_what_it_was_bound_with_whatever_it_says_later(ledger, later, deleting):
     assert ledger.count(bound("p", "0/3/0"))
     changed = bound("p", "0/3/0", resource_version="2", deleting=deleting)
-    changed = replace(changed, annotations={} if later is None else {HELD: later})
+    changed = changed._replace(annotations={} if later is None else {HELD: later})
     assert not ledger.count(changed)
     assert used(ledger) == [3, 0]
     # Nor does it count elsewhere when its node changes, or the configuration does.

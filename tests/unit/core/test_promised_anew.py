@@ -108,7 +108,7 @@ def as_bound(ledger: Ledger, asking: Pod, placement: Placement) -> Pod:
     dialect = ledger.catalog.dialects[placement.dialect]
     stamp = Stamp(node=placement.node, now_s=1, order=1)
     said = dialect.annotations(placement.assignment, stamp, ledger.tables)
-    return replace(asking, node_name=placement.node, phase=Phase.PENDING, annotations={**asking.annotations, **said})
+    return asking._replace(node_name=placement.node, phase=Phase.PENDING, annotations={**asking.annotations, **said})
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,7 +1,5 @@
 """What docs/maintainers/adding-a-dialect.md says is true: one file behind the port is a whole dialect."""
 
-from dataclasses import replace
-
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
@@ -40,8 +38,7 @@ def test_a_pod_is_read_placed_reserved_bound_and_counted_again_after_a_restart()
     assert placement is not None
     ledger.reserve(placement)
     stamp = Stamp(node=placement.node, now_s=1, order=1)
-    bound = replace(
-        POD,
+    bound = POD._replace(
         node_name=placement.node,
         annotations={**POD.annotations, **toy.annotations(placement.assignment, stamp, Tables())},
     )
@@ -53,7 +50,7 @@ def test_a_pod_is_read_placed_reserved_bound_and_counted_again_after_a_restart()
 
 def test_what_does_not_fit_is_explained_and_what_cannot_be_read_is_set_aside():
     ledger = _cluster()
-    shape = shape_of(replace(POD, containers=(Container(name="c", limits={MEMORY: "99"}),)), ledger)
+    shape = shape_of(POD._replace(containers=(Container(name="c", limits={MEMORY: "99"}),)), ledger)
     assert isinstance(shape, Shape)
     assert Candidates(ledger, node_policy(ledger.settings)).best(shape) is None
     text = explain.report(explain.refused(ledger, shape, ledger.settings.policy))

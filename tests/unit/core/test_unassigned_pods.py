@@ -63,7 +63,7 @@ def test_a_node_takes_no_new_shares_while_a_pod_without_an_assignment_is_there(n
     assert scan(ledger, policy, shape) is not None
     cards = ledger.states[node.name].offers[name]
 
-    stranger = replace(pod, uid=PodUid("uid-x"), name="x", node_name=node.name)
+    stranger = pod._replace(uid=PodUid("uid-x"), name="x", node_name=node.name)
     ledger.count(stranger)
     assert "default/x asks for" in ledger.states[node.name].closed[name]
     assert scan(ledger, policy, shape) is None
@@ -73,7 +73,7 @@ def test_a_node_takes_no_new_shares_while_a_pod_without_an_assignment_is_there(n
     assert name in ledger.states[node.name].closed
     assert ledger.states[node.name].offers[name] == cards
 
-    ledger.count(replace(stranger, phase=Phase.FAILED))
+    ledger.count(stranger._replace(phase=Phase.FAILED))
     assert ledger.states[node.name].closed == {}
     assert scan(ledger, policy, shape) is not None
 
@@ -82,7 +82,7 @@ def test_a_pod_without_shares_closes_nothing():
     ledger = Ledger(standard_catalog(), Tables(), Settings())
     node, _ = CASES[DialectName("vgpu")]
     ledger.set_node(node)
-    ledger.count(replace(asking(cpu="1"), node_name=node.name))
+    ledger.count(asking(cpu="1")._replace(node_name=node.name))
     assert ledger.states[node.name].closed == {}
 
 
@@ -113,7 +113,7 @@ def test_a_pod_that_asks_for_no_card_closes_nothing_whatever_share_of_it_it_name
         node, pod = CASES[name]
         ledger.set_node(node)
         one = Container(name="main", limits=amounts, requests=amounts)
-        ledger.count(replace(pod, containers=(one,), init_containers=(), node_name=node.name))
+        ledger.count(pod._replace(containers=(one,), init_containers=(), node_name=node.name))
         assert (name in ledger.states[node.name].closed) is closes, amounts
-        ledger.count(replace(pod, containers=(Container(name="x"),), init_containers=(one,), node_name=node.name))
+        ledger.count(pod._replace(containers=(Container(name="x"),), init_containers=(one,), node_name=node.name))
         assert (name in ledger.states[node.name].closed) is closes, amounts

@@ -70,7 +70,7 @@ def test_a_pod_waits_while_its_node_is_locked_for_a_pod_of_another_scheduler():
     world.actions(Lock)
     world.adds(npu_pod("a"))
     (action,) = [one for one in asked(world) if one.pod]
-    theirs = replace(npu_pod("theirs"), scheduler_name="hami-scheduler")
+    theirs = npu_pod("theirs")._replace(scheduler_name="hami-scheduler")
     found = judged(world, action, npu_node(**lock_of("theirs")), theirs)
     assert isinstance(found, LockWait)
     assert found.reason.endswith("is held for another pod")
@@ -89,7 +89,7 @@ def test_a_lock_of_a_pod_that_is_gone_is_dropped():
     (action,) = asked(world)
     assert action.pod is None
     assert judged(world, action, npu_node(**lock_of("dead"))) == LockStep(key=hami_lock.LOCK, value=None)
-    alive = replace(npu_pod("dead"), scheduler_name="hami-scheduler")
+    alive = npu_pod("dead")._replace(scheduler_name="hami-scheduler")
     assert judged(world, action, npu_node(**lock_of("dead")), alive) is None
     world.owner.locks.locked(action)
     world.owner.nodes.changed(npu_node("3"))

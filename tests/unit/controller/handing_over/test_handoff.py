@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from controller.handing_over.handoff import HandOff
 from controller.handing_over.marks import Keys
 from core.catalog import standard_catalog
@@ -39,7 +37,7 @@ def test_a_pod_in_flight_keeps_out_only_what_the_plugin_could_mistake_for_it():
 def test_a_pod_occupies_the_node_that_its_annotation_names_although_it_is_not_bound():
     found = handoff()
     found.observe(bound("p", node_name="n1", scheduler_name="volcano"), 0.0)
-    found.observe(replace(bound("q", devices=2), node_name=""), 0.0)
+    found.observe(bound("q", devices=2)._replace(node_name=""), 0.0)
     assert found.busy(N1, TWO)
 
 
@@ -318,3 +316,19 @@ def test_a_node_that_turns_pods_away_is_not_waited_for_so_that_another_stays_who
     world.shows(world.accepts(bind), phase=Phase.FAILED, status_reason="UnexpectedAdmissionError")
     world.adds(pod("c"))
     assert [bind.node for bind in world.binds()] == ["n2"]
+
+
+def test_who_joins_a_line_waits_for_those_before_it_that_could_be_taken_for_it_and_for_no_others():
+    found = handoff()
+    found.observe(bound("p"), 0.0)
+    for name, keys in (("a", ONE), ("b", TWO), ("c", ONE)):
+        found.join(f"uid-{name}", N1, keys, 0.0)
+    assert found.kinds(N1) == {ONE, TWO}
+    alone_s = found.wait_s(NodeName("n2"), ONE, 0.0)
+    first_s, both_s = found.wait_s(N1, TWO, 0.0), found.wait_s(N1, ONE, 0.0)
+    assert alone_s < first_s < both_s
+    found.join("uid-c", N1, TWO, 0.0)
+    assert found.wait_s(N1, ONE, 0.0) < both_s
+    for name in "abc":
+        found.leave(f"uid-{name}")
+    assert (found.waiting, found.kinds(N1), found.free(N1, TWO)) == (0, set(), True)

@@ -1,7 +1,5 @@
 """The audit of a running controller: what it finds wrong it looks at again, repairs, and tells."""
 
-from dataclasses import replace
-
 import pytest
 
 from controller.inbox import Inbox
@@ -74,7 +72,7 @@ async def test_a_true_ledger_is_looked_at_once_and_left_alone(rig):
 
 @pytest.mark.drifts(reason="what was not shown is what it is about")
 async def test_a_pod_that_was_not_seen_bound_is_counted_after_a_second_look(rig):
-    missed = replace(rig.world.seen("a"), uid="uid-c", name="c", resource_version="900")
+    missed = rig.world.seen("a")._replace(uid="uid-c", name="c", resource_version="900")
     rig.listed = [*rig.world.pods.values(), missed]
     texts = await rig.looks()
     assert (rig.slept, rig.repairs()) == ([AGAIN_S], 1.0)
@@ -85,7 +83,7 @@ async def test_a_pod_that_was_not_seen_bound_is_counted_after_a_second_look(rig)
 
 @pytest.mark.drifts(reason="what was not shown is what it is about")
 async def test_a_pod_that_the_mirror_shows_between_the_looks_is_no_drift(rig):
-    late = replace(rig.world.seen("a"), uid="uid-c", name="c", resource_version="900")
+    late = rig.world.seen("a")._replace(uid="uid-c", name="c", resource_version="900")
     rig.listed = [*rig.world.pods.values(), late]
     rig.between = lambda: rig.world.owner.pod_changed(late)
     await rig.looks()
@@ -133,8 +131,8 @@ async def test_a_card_over_its_total_is_told_once_and_stands_until_it_is_not(rig
 @pytest.mark.drifts(reason="what was not shown is what it is about")
 async def test_events_of_a_node_name_no_pod_and_the_report_does(rig):
     rig.world.owner.nodes.changed(node("n1", cards=2, memory=8000, version="2"))
-    missed = replace(rig.world.seen("a"), uid="uid-c", name="c", resource_version="900")
-    other = replace(missed, uid="uid-d", name="d")
+    missed = rig.world.seen("a")._replace(uid="uid-c", name="c", resource_version="900")
+    other = missed._replace(uid="uid-d", name="d")
     rig.listed = [*rig.world.pods.values(), missed, other]
     rig.world.announced()
     texts = await rig.looks()

@@ -23,8 +23,14 @@ class Rig:
     def __init__(self):
         self.calls = FakeCalls()
         self.metrics = Metrics()
+        self.is_binding = False
         now_s = asyncio.get_running_loop().time
-        self.recorder = Recorder(self.calls, self.metrics, instance="me", clock=now_s, wall=now_s)
+        self.recorder = Recorder(
+            self.calls, self.metrics, instance="me", is_binding=lambda: self.is_binding, clock=now_s, wall=now_s
+        )
+
+    def written(self):
+        return [event["involvedObject"]["name"] for _, event in self.calls.of("create_event")]
 
     def dropped(self):
         return self.metrics.events_dropped._value.get()
@@ -122,3 +128,29 @@ async def test_events_that_may_not_be_written_are_given_up_and_the_rest_goes_on(
         await asyncio.sleep(1)
         assert rig.dropped() == 1
         assert [event["involvedObject"]["name"] for _, event in rig.calls.of("create_event")] == ["a", "b"]
+
+
+async def test_news_wait_while_bindings_are_on_their_way_and_warnings_do_not():
+    async with running() as rig:
+        rig.is_binding = True
+        rig.recorder.note(announce("good", "Scheduled", warning=False))
+        rig.recorder.note(announce("bad"))
+        await asyncio.sleep(2)
+        assert rig.written() == ["bad"]
+        rig.is_binding = False
+        await asyncio.sleep(1)
+        assert rig.written() == ["bad", "good"]
+
+
+async def test_news_do_not_wait_for_ever():
+    async with running() as rig:
+        rig.is_binding = True
+        rig.recorder.note(announce("early", "Scheduled", warning=False))
+        await asyncio.sleep(3)
+        rig.recorder.note(announce("late", "Scheduled", warning=False))
+        await asyncio.sleep(1)
+        assert rig.written() == []
+        await asyncio.sleep(2)
+        assert rig.written() == ["early"]
+        await asyncio.sleep(3)
+        assert rig.written() == ["early", "late"]

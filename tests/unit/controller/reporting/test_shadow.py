@@ -1,7 +1,5 @@
 """What a shadow says of a cluster that another schedules: of pods that wait, of what is wrong, and of its Bindings."""
 
-from dataclasses import replace
-
 from controller.inbox import Inbox
 from controller.reporting import shadow_round
 from controller.reporting.onlooker import Onlooker
@@ -187,5 +185,5 @@ async def test_reasons_are_worked_out_for_so_many_kinds_of_pods(monkeypatch):
 
 async def test_pods_of_other_schedulers_are_not_judged():
     world = Beside(node("n1"))
-    world.adds(asks("a"), replace(asks("b"), scheduler_name="third"), asks("c", constraints=on("nowhere")))
+    world.adds(asks("a"), asks("b")._replace(scheduler_name="third"), asks("c", constraints=on("nowhere")))
     assert (await world.judged()).keys() == {"a", "c"}

@@ -1,7 +1,5 @@
 """What looks like a key of ours and is none is told with the one that was meant; keys of others are let be."""
 
-from dataclasses import replace
-
 import pytest
 
 from core.admission.advice import with_warnings
@@ -138,7 +136,7 @@ def test_resources_of_others_are_told_with_what_says_the_same_here(key, instead)
 
 @pytest.mark.parametrize("scheduler", ["volcano", "hami-scheduler"])
 def test_words_of_others_are_let_be_on_pods_of_their_schedulers(scheduler):
-    asked = replace(pod(["nvidia.com/use-gpuuuid"], limits=["nvidia.com/gpumem"]), scheduler_name=scheduler)
+    asked = pod(["nvidia.com/use-gpuuuid"], limits=["nvidia.com/gpumem"])._replace(scheduler_name=scheduler)
     assert told(asked) == []
 
 

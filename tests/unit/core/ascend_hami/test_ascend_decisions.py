@@ -253,7 +253,7 @@ def test_two_containers_of_a_pod_get_two_chips():
 
 def with_init(init, *containers, sidecar=False):
     found = ascend.pod(P, *containers)
-    return replace(found, init_containers=(ascend.container(P, init, "i", sidecar=sidecar),))
+    return found._replace(init_containers=(ascend.container(P, init, "i", sidecar=sidecar),))
 
 
 def test_an_init_container_uses_the_chip_of_one_that_asks_the_same_and_is_charged_once():
@@ -299,8 +299,7 @@ def test_every_segment_of_a_pod_is_counted():
 )
 def test_init_containers_count_by_their_peak(sidecar, text, expected):
     found = ascend.holder(P, text)
-    found = replace(
-        found,
+    found = found._replace(
         init_containers=(ascend.container(P, [1, 6144], "i", sidecar=sidecar),),
         containers=(ascend.container(P, [1, 3072]),),
     )
@@ -327,7 +326,7 @@ def test_a_device_that_the_node_lost_is_kept_for_its_return():
 
 def test_what_huaweis_own_plugin_writes_under_the_same_name_is_not_read():
     found = ascend.holder(P, f"U0,{P},3072,0:;")
-    static = replace(found, annotations={"huawei.com/Ascend310P": "Ascend310P-0,Ascend310P-1"})
+    static = found._replace(annotations={"huawei.com/Ascend310P": "Ascend310P-0,Ascend310P-1"})
     assert DIALECT.held(static, ascend.cards_of(ascend.node(P)), TABLES) is None
     assert DIALECT.in_flight(static, TABLES) is None
 

@@ -1,7 +1,5 @@
 """Whose turn it is on a node: what the plugin is still to serve, and the lock that tells it."""
 
-from dataclasses import replace
-
 import pytest
 
 from core.model import Node, NodeName, Phase, Pod, PodUid
@@ -79,7 +77,7 @@ def test_a_pod_waits_while_the_plugin_serves_one_that_has_no_lock():
         pod("p", "", node_name="", deleting=True),
         pod(phase="failed", left=";;"),
         pod(phase="success", left=";;"),
-        replace(pod(), phase=Phase.FAILED),
+        pod()._replace(phase=Phase.FAILED),
         pod(started=True),
     ],
     ids=["gone", "deleted before it was bound", "failed", "served", "terminal", "started"],
@@ -141,7 +139,7 @@ def test_the_owner_of_a_lock_is_told():
         (pod(phase="failed", left=";;"), Progress.FAILED),
         (pod(started=True), Progress.DONE),
         (pod(deleting=True), Progress.WAITING),
-        (replace(pod(), phase=Phase.FAILED), Progress.FAILED),
+        (pod()._replace(phase=Phase.FAILED), Progress.FAILED),
     ],
     ids=["bound", "first served", "taken for another", "served", "failed", "started", "deleting", "terminal"],
 )
@@ -158,8 +156,8 @@ def test_a_pod_that_the_plugin_never_looks_at_is_not_in_flight(found):
 
 
 def test_pods_of_different_chip_types_wait_for_each_other():
-    other = replace(
-        pod(), annotations={"hami.io/bind-phase": "allocating", "hami.io/Ascend910B4-1-devices-to-allocate": LEFT}
+    other = pod()._replace(
+        annotations={"hami.io/bind-phase": "allocating", "hami.io/Ascend910B4-1-devices-to-allocate": LEFT}
     )
     first, second = DIALECT.in_flight(pod(), TABLES), DIALECT.in_flight(other, TABLES)
     assert first is not None

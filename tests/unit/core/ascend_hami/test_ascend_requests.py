@@ -48,7 +48,7 @@ def test_memory_of_another_chip_type_is_not_taken_for_ones_own():
 
 def test_two_chip_types_in_one_pod_are_refused():
     both = ascend.pod("Ascend910B4", [1])
-    both = replace(both, containers=(*both.containers, *ascend.pod("Ascend910B4-1", [1]).containers))
+    both = both._replace(containers=(*both.containers, *ascend.pod("Ascend910B4-1", [1]).containers))
     assert codes(both) == ["CS206"]
 
 
@@ -104,8 +104,7 @@ def test_cores_of_zero_are_no_request_for_cores():
 
 
 def test_init_containers_ask_before_the_others_and_sidecars_stay():
-    found = replace(
-        ascend.pod(WORD, [1, 3072]),
+    found = ascend.pod(WORD, [1, 3072])._replace(
         init_containers=(ascend.container(WORD, [1, 6144]), ascend.container(WORD, [1, 3072], sidecar=True)),
     )
     asks = ascend.request(found).asks

@@ -97,9 +97,9 @@ def test_init_containers_take_their_peak_and_sidecars_stay():
     asking = pod(ask(memory=16000), inits=inits)
     found = placed(cards, asking)
     assert [card.used_memory for card in PORT.take(cards, found.assignment)] == [29000]
-    bound = replace(asking, annotations={keys.ALLOCATED: text(found)}, node_name="n")
+    bound = asking._replace(annotations={keys.ALLOCATED: text(found)}, node_name="n")
     assert PORT.held(bound, cards, TABLES).assignment == found.assignment
-    ended = PORT.held(replace(bound, init_done=True), cards, TABLES).assignment
+    ended = PORT.held(bound._replace(init_done=True), cards, TABLES).assignment
     assert [card.used_memory for card in PORT.take(cards, ended)] == [25000]
 
 
@@ -305,7 +305,7 @@ def test_what_is_completed_is_what_admission_writes():
 )
 def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
     book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
-    asking = reviewed(replace(pod(ask(), scheduler_name=""), labels=labels))
+    asking = reviewed(pod(ask(), scheduler_name="")._replace(labels=labels))
     verdict = judge_new(asking, "dana", book).verdict
     assert bool(verdict.edits) is edited
     # It is no way past the rules, nor to an assignment of one's own.
@@ -319,7 +319,7 @@ def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
 def test_other_protocols_do_not_read_hamis_label():
     book = rulebook(Settings(), Tables(), CATALOG)
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
-    asking = reviewed(replace(pod(Container("c", limits=limits)), labels={"hami.io/webhook": "ignore"}))
+    asking = reviewed(pod(Container("c", limits=limits))._replace(labels={"hami.io/webhook": "ignore"}))
     assert judge_new(asking, "dana", book).verdict.edits
 
 
@@ -357,7 +357,7 @@ def test_a_pod_is_in_flight_until_its_last_device_is_served():
     bound = pod(ask(), annotations=notes, node_name="n")
     assert PORT.in_flight(bound, TABLES).progress is Progress.WAITING
     served = {keys.TO_ALLOCATE: ";;", hami_lock.BIND_PHASE: "success"}
-    assert PORT.in_flight(replace(bound, annotations=served), TABLES).progress is Progress.DONE
+    assert PORT.in_flight(bound._replace(annotations=served), TABLES).progress is Progress.DONE
 
 
 def test_a_bad_card_is_left_out_by_itself():

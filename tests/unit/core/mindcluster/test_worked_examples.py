@@ -1,6 +1,5 @@
 """The worked examples of the protocol reference (M01 to M13), and the user guide's table line by line."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ class World:
 
     def count(self, pod: Pod, core: str, real: str) -> None:
         annotations = {"huawei.com/npu-core": core, **({"huawei.com/AscendReal": real} if real else {})}
-        self.ledger.count(replace(pod, node_name="node-a", annotations=annotations))
+        self.ledger.count(pod._replace(node_name="node-a", annotations=annotations))
 
     @property
     def chips(self) -> Any:

@@ -292,7 +292,7 @@ def test_what_shapes_keep_of_kinds_of_cards_is_told():
     shapes = []
     for number in range(9):
         tolerations = (Toleration(key=f"k{number}", operator="Exists"),)
-        shape = shape_of(replace(asking, constraints=NodeConstraints(tolerations=tolerations)), ledger)
+        shape = shape_of(asking._replace(constraints=NodeConstraints(tolerations=tolerations)), ledger)
         assert isinstance(shape, Shape)
         shapes.append(shape)
     candidates.best(shapes[0])
@@ -317,7 +317,7 @@ def filled(nodes: int, cards: int) -> Ledger:
         name = f"n{number:05}"
         ledger.set_node(vgpu_node(name, cards=cards))
         ids = "".join(f"{name}-{at},NVIDIA,{chance.randrange(1, 9000)},0:" for at in range(cards))
-        ledger.count(replace(pod(f"h{number}"), node_name=name, annotations={"volcano.sh/vgpu-ids-new": ids}))
+        ledger.count(pod(f"h{number}")._replace(node_name=name, annotations={"volcano.sh/vgpu-ids-new": ids}))
     return ledger
 
 

@@ -1,6 +1,5 @@
 """Whole GPUs by model: which pods are placed, on which nodes, and what the plugin alone decides."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,10 +126,10 @@ def test_pods_that_say_nothing_of_a_model_are_left_to_their_scheduler(annotation
 
 
 def test_pods_that_name_a_scheduler_ask_it_for_gpus_of_any_model():
-    pod = replace(gpu_pod(2), scheduler_name="volcano")
+    pod = gpu_pod(2)._replace(scheduler_name="volcano")
     assert chosen(ledger_of(gpu_node(gpus=2)), pod) == "n"
     assert chosen(ledger_of(gpu_node(gpus=1)), pod) == ""
-    assert DIALECT.request(replace(pod, scheduler_name="default-scheduler"), TABLES) is None
+    assert DIALECT.request(pod._replace(scheduler_name="default-scheduler"), TABLES) is None
 
 
 def test_pods_without_gpus_ask_nothing():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,7 +189,7 @@ def _node(api: MemoryApi) -> Node:
 
 def _pod(api: MemoryApi, path: str) -> Pod:
     found: Pod = pod_from_object({**api.objects[path], "metadata": {**api.objects[path]["metadata"], "uid": path}})
-    return replace(found, uid=PodUid(path))
+    return found._replace(uid=PodUid(path))
 
 
 async def _obey(api: MemoryApi, step: LockStep | LockWait | None) -> None:
