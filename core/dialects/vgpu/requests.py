@@ -245,20 +245,24 @@ def _unservable(pod: AnyPod, table: VgpuTable) -> tuple[Violation, ...]:
 def _cardless(pod: AnyPod, table: VgpuTable) -> list[Violation]:
     """Shares of no card: kubelet gives the container none (S21), and a node none of its shares."""
     violations: list[Violation] = []
-    for one in pod.containers:
-        if not _asks_nothing(one, table):
-            continue
-        shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
-        given = [key for key in shares if _is_more_than_none(one.limits.get(key) or one.requests.get(key))]
-        if given:
-            violations.append(
-                Violation(
-                    code="CS203",
-                    field=f'container "{one.name}": limit {table.number_resource}',
-                    found=quoted(one.limits[table.number_resource]),
-                    remedy=f"write {table.number_resource}: 1, or leave out {', '.join(given)} as well",
+    for word, instead, containers in (
+        ("container", f"write {table.number_resource}: 1, or leave out", pod.containers),
+        ("init container", "leave out", pod.init_containers),
+    ):
+        for one in containers:
+            if not _asks_nothing(one, table):
+                continue
+            shares = (table.memory_resource, table.cores_resource, table.percentage_resource)
+            given = [key for key in shares if _is_more_than_none(one.limits.get(key) or one.requests.get(key))]
+            if given:
+                violations.append(
+                    Violation(
+                        code="CS203",
+                        field=f'{word} "{one.name}": limit {table.number_resource}',
+                        found=quoted(one.limits[table.number_resource]),
+                        remedy=f"{instead} {', '.join(given)} as well",
+                    )
                 )
-            )
     return violations
 
 

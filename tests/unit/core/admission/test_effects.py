@@ -107,6 +107,15 @@ def test_shares_of_no_card_are_denied(share):
     )
 
 
+@pytest.mark.parametrize("share", [{MEMORY: 3000}, {CORES: 30}, {PERCENT: 50}])
+def test_shares_of_no_card_for_an_init_container_are_denied(share):
+    first = Container(name="first", limits={key: str(value) for key, value in {NUMBER: 0, **share}.items()})
+    asked = pod({"cpu": 1})._replace(init_containers=(first,))
+    verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
+    (name,) = share
+    assert verdict.message == (f"CS203 init container \"first\": limit {NUMBER}: found '0'; leave out {name} as well")
+
+
 def test_a_chip_wanted_and_refused_is_denied():
     asked = pod({CHIP: 1}, {"hami.io/use-Ascend310P-uuid": "A,B", "hami.io/no-use-Ascend310P-uuid": "B"})
     verdict = judge_new(reviewed(asked), "dana", BOOK).verdict
