@@ -18,6 +18,21 @@ from runtime.serving import HttpListener
 HERE = Address(host="127.0.0.1", port=0)
 
 
+class Counted(bytes):
+    """A body that tells when its length is wanted: that is when the answer is written."""
+
+    order: list[str]
+
+    def __new__(cls, body, order):
+        made = super().__new__(cls, body)
+        made.order = order
+        return made
+
+    def __len__(self):
+        self.order.append("written")
+        return super().__len__()
+
+
 class Echo:
     """Answers with the body's length: at once, or to be awaited where the path says so or `go_on` holds calls."""
 
@@ -25,6 +40,7 @@ class Echo:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.begun = 0
+        self.order: list[str] = []
 
     def answer(self, call: Call) -> Reply | Awaitable[Reply]:
         self.begun += 1
@@ -36,13 +52,14 @@ class Echo:
         return self._answered(call)
 
     def _answered(self, call: Call) -> Reply:
+        self.order.append("judged")
         if call.path.endswith("/early"):
             raise RefusedCallError(404, "there is nothing here")
         if call.path.endswith("/get"):
             raise RefusedCallError(405, "ask by GET", allow="GET")
         if call.path.endswith("/broken"):
             raise KeyError("a mistake of ours")
-        return Reply(b"%d\n" % len(call.body), content_type=TEXT)
+        return Reply(Counted(b"%d\n" % len(call.body), self.order), content_type=TEXT)
 
 
 class Served:
@@ -117,6 +134,20 @@ async def test_calls_are_answered_one_after_the_other_and_the_connection_is_kept
         writer.write(b"".join(call(b"y" * size, path=path) for size in range(5)))
         assert [await answer(reader) for _ in range(5)] == [(200, b"%d\n" % size) for size in range(5)]
         assert len(served.port.connections) == 1
+
+
+async def test_calls_that_came_together_are_judged_before_the_first_is_written(serve):
+    served = await serve()
+    async with contextlib.AsyncExitStack() as stack:
+        ends = [await stack.enter_async_context(served.connection()) for _ in range(4)]
+        for reader, writer in ends:
+            writer.write(call(b"a"))
+            assert await answer(reader) == (200, b"1\n")
+        served.echo.order.clear()
+        for _, writer in ends:
+            writer.write(call(b"ab"))
+        assert [await answer(reader) for reader, _ in ends] == [(200, b"2\n")] * 4
+        assert served.echo.order == ["judged"] * 4 + ["written"] * 4
 
 
 @pytest.mark.parametrize("path", ["/", "/later"])
