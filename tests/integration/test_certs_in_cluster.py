@@ -112,7 +112,9 @@ async def test_four_at_once_leave_one_pair_that_is_trusted(rig):
             runs = [tasks.create_task(ensure(kubeconfig)) for _ in range(4)]
         assert [run.result()[0] for run in runs] == [0, 0, 0, 0]
         for name in ("ca", "tls"):
-            assert sum(f"Secret cards/{name}: was missing" in run.result()[1] for run in runs) == 1
+            makers = sum(f"Secret cards/{name}: was missing" in run.result()[1] for run in runs)
+            # Who made it and then met another's write judges anew, and finds it good.
+            assert makers == 1 or (makers == 0 and any("trying again" in run.result()[2] for run in runs))
         secret = yaml.safe_load(await calls.get_raw(f"{SECRETS}/tls"))
         configuration = yaml.safe_load(await calls.get_raw(f"{CONFIGURATIONS}/cards"))
         seen = Stored(
