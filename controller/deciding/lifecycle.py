@@ -367,8 +367,10 @@ class Lifecycle:
             entry.told = replace(entry.told, times=0)
 
     def tell(self, entry: Entry, told: Told) -> None:
-        """The pod's condition says *told*."""
+        """The pod's condition says *told*; the same text once more (a fence) is no change, and counts as none."""
         before = entry.told
+        if before is not None and before.text == told.text:
+            return
         in_a_row = before is not None and told.at_s < before.at_s + _CALM_S
         entry.told = replace(told, times=before.times + 1) if in_a_row and before is not None else told
 

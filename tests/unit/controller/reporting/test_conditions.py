@@ -133,6 +133,19 @@ async def test_a_cordon_that_flaps_does_not_have_every_waiting_pod_written_each_
         assert all("cordoned" in told_text(rig, f"p{i}") for i in range(20))
 
 
+async def test_a_text_that_was_written_again_and_again_has_the_next_one_wait_no_longer():
+    async with running() as rig:
+        uid = rig.world.shows(pod("p", memory=5000)).uid
+        await rig.passes(2)
+        text = told_text(rig, "p")
+        for _ in range(8):  # as each fence does
+            rig.world.owner.told(uid, text, None, "", "")
+            await rig.passes(0.5, 0.5)
+        rig.world.owner.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
+        await rig.passes(2)
+        assert "cordoned" in told_text(rig, "p")
+
+
 async def test_a_pod_that_its_user_changes_is_told_at_once_however_often_it_was_told_before():
     async with running() as rig:
         rig.world.shows(pod("p", memory=5000))
