@@ -3,6 +3,7 @@
 The twin knows nothing of happenings. It reads what each pod asks anew, and looks at all nodes.
 """
 
+from math import inf
 from random import Random
 
 from hypothesis import given, settings
@@ -130,7 +131,8 @@ class Twin:
         planner = self.world.owner.planner
         for _ in range(4):
             self.world.passes(0.3)
-        while planner.next_due_s() <= self.world.now_s + 0.05:
+        # Questions that took long, by this clock, are followed by a pause of some times that.
+        while planner.next_due_s() <= self.world.now_s + 0.05 or planner.wakes.due_s(self.world.now_s) < inf:
             self.world.passes(0.05)
         assert self.world.actions(Lock) == []
         self.flying += self.world.actions(Bind)
