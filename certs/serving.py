@@ -17,7 +17,7 @@ from cryptography import x509
 
 from certs.files import CA_FILE, CERT_FILE, KEY_FILE, read
 from certs.pair import Stored, judge
-from core.errors import ConfigError
+from core.errors import ConfigError, InvariantError
 
 Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -28,6 +28,74 @@ class Loaded:
 
     stored: Stored
     expires: datetime
+
+
+class Source:
+    """The pair in a folder, as its files change: `look` for another one, then `serve` it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Know nothing of what is in *directory*."""
+        self._directory: Final = directory
+        self._looked: Signature | None = None
+        self._taken: Signature | None = None
+        self._refused: tuple[Signature | None, str] | None = None
+        self._serving: Loaded | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether there is a pair that serves."""
+        return self._serving is not None
+
+    @property
+    def serving(self) -> Loaded:
+        """The pair that serves.
+
+        Raises:
+            InvariantError: none does yet.
+        """
+        if self._serving is None:
+            raise InvariantError(f"no pair of {self._directory} serves yet")
+        return self._serving
+
+    def look(self, now: datetime) -> Loaded | None:
+        """The pair that is there, if it is another than the one that serves; reads files.
+
+        Raises:
+            ConfigError: it will not do, with the reason: once for the same files and reason. It is looked at again
+                though they stay, for its issuer's clock may be ahead of ours.
+        """
+        self._looked = signature(self._directory)
+        if self._looked == self._taken:
+            return None
+        try:
+            pair = load(self._directory, now)
+        except ConfigError as e:
+            self._refuse(e)
+            return None
+        if self._serving is not None and pair.stored == self._serving.stored:
+            self._taken, self._refused = self._looked, None
+            return None
+        return pair
+
+    def serve(self, context: ssl.SSLContext, pair: Loaded) -> bool:
+        """Have *context* serve *pair*, which was found by the last `look`; False if it was refused for that before.
+
+        Raises:
+            ConfigError: it cannot, once for the same files and reason.
+        """
+        try:
+            use(context, pair.stored)
+        except (ssl.SSLError, OSError) as e:
+            self._refuse(ConfigError([f"certificate in {self._directory}: it cannot be used: {e}"]))
+            return False
+        self._taken, self._refused, self._serving = self._looked, None, pair
+        return True
+
+    def _refuse(self, error: ConfigError) -> None:
+        """Raise *error*, unless that was done for these files."""
+        if self._refused != (self._looked, str(error)):
+            self._refused = self._looked, str(error)
+            raise error
 
 
 def server_context(client_ca: bytes | None = None) -> ssl.SSLContext:

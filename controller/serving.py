@@ -1,7 +1,6 @@
 """What others ask of this process: whether it is ready, its metrics, and what it knows of pods, cards and itself."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -80,25 +79,19 @@ class Serving:
         config, is_served = self._process.config, False
         if config.preview_listen is None:
             return
-        directory, seen, refused = Path(config.cert_dir), None, ""
+        source = serving.Source(Path(config.cert_dir))
         try:
             while True:
-                found = await asyncio.to_thread(serving.signature, directory)
-                if found != seen:
-                    try:
-                        pair = await asyncio.to_thread(serving.load, directory, datetime.now(UTC))
-                        serving.use(self._context, pair.stored)
-                    except (ConfigError, ssl.SSLError, OSError) as e:
-                        # Looked at again, also unchanged: it may be valid from some moment on.
-                        if str(e) != refused:
-                            refused = str(e)
-                            _log.warning("no certificate to serve previews and explanations with", error=refused)
-                    else:
-                        seen, refused = found, ""
-                        if not is_served:
-                            taken = await self._trusted.start(config.preview_listen, "--preview-listen")
-                            is_served = True
-                            _log.info("previews and explanations served", listen=str(taken))
+                try:
+                    pair = await asyncio.to_thread(source.look, datetime.now(UTC))
+                    if pair is not None:
+                        source.serve(self._context, pair)
+                except ConfigError as e:
+                    _log.warning("no certificate to serve previews and explanations with", error=str(e))
+                if source.is_serving and not is_served:
+                    taken = await self._trusted.start(config.preview_listen, "--preview-listen")
+                    is_served = True
+                    _log.info("previews and explanations served", listen=str(taken))
                 await asyncio.sleep(_CERTIFICATE_S)
         finally:
             await self._trusted.stop(_SHUTDOWN_S)

@@ -31,13 +31,12 @@ class Identity:
         Raises:
             ConfigError: with every problem.
         """
-        self._directory = directory
         self._client_ca = client_ca
         self._metrics = metrics
         self._is_refusing = False
         self._has_warned = False
-        # By file, what was refused last and why.
-        self._refusals: dict[str, tuple[object, str]] = {}
+        # What the file of the clients' authority held when it was refused last, and why.
+        self._clients_refused: tuple[bytes | None, str] | None = None
         problems: list[str] = []
         self._clients: bytes | None = None
         try:
@@ -45,15 +44,24 @@ class Identity:
             self.context: ssl.SSLContext = serving.server_context(self._clients)
         except ConfigError as e:
             problems += e.problems
-        self._signature = serving.signature(directory)
+        self._source: Final = serving.Source(directory)
+        pair: Loaded | None = None
         try:
-            self._pair: Loaded = serving.load(directory, datetime.now(UTC))
+            pair = self._source.look(datetime.now(UTC))
         except ConfigError as e:
             problems += e.problems
-        if problems:
+        if problems or pair is None:
             raise ConfigError(problems)
-        serving.use(self.context, self._pair.stored)
+        self._take(pair)
+
+    @property
+    def _pair(self) -> Loaded:
+        return self._source.serving
+
+    def _take(self, pair: Loaded) -> bool:
+        is_taken = self._source.serve(self.context, pair)
         self._metrics.certificate_expires_s = self._pair.expires.timestamp()
+        return is_taken
 
     def why_not_ready(self, now: datetime) -> str:
         """Why nobody should be sent here, or ""."""
@@ -72,42 +80,33 @@ class Identity:
         self._look_at_time(now)
 
     async def _look_at_pair(self, now: datetime) -> None:
-        found = await asyncio.to_thread(serving.signature, self._directory)
-        if found == self._signature:
-            return
         try:
-            pair = await asyncio.to_thread(serving.load, self._directory, now)
-            if pair.stored != self._pair.stored:
-                serving.use(self.context, pair.stored)
-        except (ConfigError, ssl.SSLError, OSError) as e:
-            # It stays to be looked at: the same files may do later, where their issuer's clock is ahead of ours.
-            self._refused("pair", found, str(e))
+            pair = await asyncio.to_thread(self._source.look, now)
+            is_taken = pair is not None and self._take(pair)
+        except ConfigError as e:
+            self._refused(str(e))
             return
-        self._signature = found
-        self._refusals.pop("pair", None)
-        if pair.stored == self._pair.stored:
-            return
-        self._pair = pair
-        self._has_warned = False
-        self._metrics.reloads["certificate"] += 1
-        self._metrics.certificate_expires_s = pair.expires.timestamp()
-        _log.info("certificate replaced", expires=pair.expires.isoformat())
+        if is_taken:
+            self._has_warned = False
+            self._metrics.reloads["certificate"] += 1
+            _log.info("certificate replaced", expires=self._pair.expires.isoformat())
 
     async def _look_at_clients(self, path: Path, renew: Callable[[ssl.SSLContext], None]) -> None:
         clients: bytes | None = None
         try:
             clients = await asyncio.to_thread(serving.read_client_ca, path)
             if clients == self._clients:
-                self._refusals.pop("client_ca", None)
+                self._clients_refused = None
                 return
             # A context can be told to trust more, never less: the next one trusts what the file says.
             context = serving.server_context(clients)
             serving.use(context, self._pair.stored)
         except (ConfigError, ssl.SSLError, OSError) as e:
-            self._refused("client_ca", clients, str(e))
+            if self._clients_refused != (clients, str(e)):
+                self._clients_refused = clients, str(e)
+                self._refused(str(e))
             return
-        self._clients = clients
-        self._refusals.pop("client_ca", None)
+        self._clients, self._clients_refused = clients, None
         self.context = context
         self._is_refusing = False
         renew(context)
@@ -127,10 +126,6 @@ class Identity:
             self._has_warned = True
             _log.warning("certificate ends soon; see why it is not renewed", ends=ends.isoformat())
 
-    def _refused(self, what: str, content: object, error: str) -> None:
-        """Tell of it, once for the same content and error."""
-        if self._refusals.get(what) == (content, error):
-            return
-        self._refusals[what] = (content, error)
+    def _refused(self, error: str) -> None:
         self._metrics.reload_failures["certificate"] += 1
         _log.warning("certificate refused", error=error)

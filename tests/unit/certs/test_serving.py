@@ -5,8 +5,8 @@ import pytest
 
 from certs.files import ensure
 from certs.pair import Wanted
-from certs.serving import load, server_context, signature, use
-from core.errors import ConfigError
+from certs.serving import Source, load, server_context, signature, use
+from core.errors import ConfigError, InvariantError
 
 NOW = datetime.now(UTC)
 WANTED = Wanted(dns_names=("localhost",), days=30, ca_days=60)
@@ -52,3 +52,46 @@ def test_the_signature_changes_with_the_files(directory):
     assert signature(directory) == before
     (directory / "ca.crt").unlink()
     assert signature(directory) != before
+
+
+def test_a_source_finds_a_pair_once_and_again_when_it_is_another(directory, tmp_path_factory):
+    source, context = Source(directory), server_context()
+    pair = source.look(NOW)
+    assert pair is not None
+    assert not source.is_serving
+    with pytest.raises(InvariantError, match="no pair of"):
+        _ = source.serving
+    assert source.serve(context, pair)
+    assert source.serving is pair
+    (directory / "tls.crt").write_bytes(pair.stored.cert_pem)
+    assert source.look(NOW) is None
+    other = tmp_path_factory.mktemp("other")
+    ensure(other, WANTED, NOW)
+    for name in ("ca.crt", "tls.key", "tls.crt"):
+        (directory / name).write_bytes((other / name).read_bytes())
+    assert source.look(NOW) is not None
+    assert source.serving is pair
+
+
+def test_what_a_source_refuses_is_told_once_and_found_when_it_is_valid(tmp_path):
+    ensure(tmp_path, WANTED, NOW + timedelta(hours=1))
+    source = Source(tmp_path)
+    with pytest.raises(ConfigError, match="not signed by"):
+        source.look(NOW)
+    assert source.look(NOW + timedelta(minutes=1)) is None
+    assert source.look(NOW + timedelta(hours=2)) is not None
+
+
+def test_a_pair_that_cannot_be_served_leaves_the_one_before(directory, monkeypatch):
+    source, context = Source(directory), server_context()
+    pair = source.look(NOW)
+    assert pair is not None
+
+    def fails(*_):
+        raise ssl.SSLError("no memory")
+
+    monkeypatch.setattr("certs.serving.use", fails)
+    with pytest.raises(ConfigError, match="no memory"):
+        source.serve(context, pair)
+    assert not source.serve(context, pair)
+    assert not source.is_serving
