@@ -102,13 +102,19 @@ class UndefinedEventError(InvariantError):
 class Told:
     """The text of the last condition that was written, or found; when (monotonic), and what of it is not numbers.
 
-    times: how often in a row it was another one soon before.
+    since_s: when more than numbers changed last; None: with the text. times: how often in a row it did soon before.
     """
 
     text: str
     at_s: float
     why: Hashable = None
+    since_s: float | None = None
     times: int = 0
+
+    @property
+    def changed_s(self) -> float:
+        """When more than numbers of it changed last."""
+        return self.at_s if self.since_s is None else self.since_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -371,8 +377,11 @@ class Lifecycle:
         before = entry.told
         if before is not None and before.text == told.text:
             return
-        in_a_row = before is not None and told.at_s < before.at_s + _CALM_S
-        entry.told = replace(told, times=before.times + 1) if in_a_row and before is not None else told
+        if before is not None and before.why is not None and before.why == told.why:
+            told = replace(told, since_s=before.changed_s, times=before.times)
+        elif before is not None and told.at_s < before.changed_s + _CALM_S:
+            told = replace(told, times=before.times + 1)
+        entry.told = told
 
     # ------------------------------------------------------------------ asking
 

@@ -183,7 +183,8 @@ class Nodes:
         """A node is deleted."""
         self._newcomers.leaves(name)
         self._planner.search.kinds.leaves(name)
-        self._planner.ledger.remove_node(name)
+        if self._planner.ledger.remove_node(name):
+            self._planner.wakes.tell_anew()
         self._planner.handoff.node_gone(name)
         self._locks.gone(name)
         self._beats.forget(name)

@@ -83,7 +83,7 @@ class Owner:
             wall: Unix seconds.
             strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
         """
-        self.groups: Final = Groups(self._group_changed, settings.groups)
+        self.groups: Final = Groups(self._group_changed, self._group_parted, settings.groups)
         self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
         state = State(catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall)
         self.planner: Final = Planner(state, self.groups, self._read)
@@ -124,6 +124,9 @@ class Owner:
 
     def _group_changed(self, key: GroupKey) -> None:
         self.pending.group_changed(key)
+
+    def _group_parted(self, key: GroupKey) -> None:
+        self.pending.group_parted(key)
 
     # ------------------------------------------------------------------ namespaces
 

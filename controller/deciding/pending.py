@@ -7,6 +7,7 @@ from controller.deciding import plan
 from controller.deciding.changes import asks_the_same
 from controller.deciding.lifecycle import Entry, Stage, Told
 from controller.deciding.planner import Planner
+from controller.deciding.units import waits_for_others
 from controller.deciding.wake import storage_happening
 from controller.grouping.groups import Groups
 from core.groups import GroupKey, group_of
@@ -16,6 +17,9 @@ from core.waiting import Cause, Wait, is_ours
 
 FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
+# After so many failures in a row users are told: one or two are over before a condition is written.
+_FAILURES_QUIET: Final = 4
+_RETRIED: Final = Wait(Cause.RETRIED, "is tried again, later each time: the last write did not go through")
 # What a pod asks may be read again there: nothing is sent or reserved for it.
 _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
@@ -100,6 +104,8 @@ class Pending:
             rest_s, wait = 0.0, None
         self._planner.life.take(entry, pod)
         self.read(entry, rest_s)
+        if wait is None and entry.failures > _FAILURES_QUIET:
+            wait = _RETRIED
         if wait is not None and entry.stage is Stage.RESTING:
             self._planner.life.hold_up(entry, wait)
             if tell:
@@ -145,6 +151,16 @@ class Pending:
             entry = self._planner.life.get(uid)
             if entry is not None and entry.stage in _MAY_BE_READ:
                 self.read(entry)
+
+    def group_parted(self, key: GroupKey) -> None:
+        """A member of a group left, failed, or came back: those that wait for each other are decided anew."""
+        for uid in self._groups.members(key):
+            entry = self._planner.life.get(uid)
+            if entry is None or not waits_for_others(entry):
+                continue
+            self._planner.life.ready(entry)
+            if self._planner.units.gang(entry) is not None:
+                return  # all of them are decided with it
 
     def rest_s(self, entry: Entry) -> float:
         """How long a pod rests after its failures: not at all after the first, then longer each time."""

@@ -79,7 +79,9 @@ class Promises:
             self.take_back(entry)
             state.hold(entry, too_long)
             return
-        if placement.dialect is not None:
+        if placement.dialect is None:
+            state.handoff.leave(pod.uid)
+        else:
             state.handoff.begin(pod.uid, placement.node, keys, state.clock())
         if placement.dialect is None or self.locks.of(placement.dialect) is None:
             self.bind(entry, placement)

@@ -23,8 +23,10 @@ from core.waiting import Wait
 
 _LINE_PAUSE_S: Final = 0.25
 _SILENCE_PAUSE_S: Final = 1.0
-# Somebody who looks at a pod that waits its turn for longer than this wants to know why.
+# Somebody who looks at a pod that waits its turn for longer than this wants to know why; it is found out anew so often.
 _TELL_TURN_S: Final = 10.0
+_TELL_PAUSE_S: Final = 5.0
+_TOLD_AT_ONCE: Final = 256
 
 
 def _needs_nothing(entry: Entry, placement: Placement) -> bool:
@@ -49,6 +51,8 @@ class Turns:
         self._barring: Final = barring
         self._lines_s = 0.0
         self._silence_s = 0.0
+        self._told_s = 0.0
+        self._to_tell: list[PodUid] = []
 
     def wish(self, entry: Entry, shape: Shape, keys: Keys) -> steps.Wish:
         """What *entry* asks now, and where it would rather not go, or may not."""
@@ -109,6 +113,7 @@ class Turns:
             self._lines_s = now_s
             for one in self._handoff.impatient(now_s):
                 self._try_elsewhere(one, now_s)
+            self._tell_some(now_s)
 
     def _give(self, uid: PodUid, keys: Keys) -> None:
         entry = self._life.get(uid)
@@ -189,13 +194,30 @@ class Turns:
             self._life.ready(entry)
 
     def _keep_waiting(self, entry: Entry, keys: Keys, node: NodeName, now_s: float) -> None:
-        """A pod finds no shorter line: it stays, and is told; but not behind a plugin that does not answer."""
+        """A pod finds no shorter line: it stays, but not behind a plugin that does not answer."""
         if isinf(self._handoff.wait_s(node, keys, now_s)):
             self._promises.take_back(entry)
             self._life.ready(entry)
-        elif entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S and entry.wait is None:
-            self._life.hold_up(entry, self.wait(entry.pod, node, keys))
-            self._state.unreported[entry.pod.uid] = None
+
+    def _tell_some(self, now_s: float) -> None:
+        """Have some of those that wait their turn told why; all of them in turn."""
+        if not self._to_tell and now_s >= self._told_s + _TELL_PAUSE_S:
+            self._to_tell, self._told_s = self._handoff.in_line(), now_s
+        for uid in self._to_tell[-_TOLD_AT_ONCE:]:
+            self._tell(uid, now_s)
+        del self._to_tell[-_TOLD_AT_ONCE:]
+
+    def _tell(self, uid: PodUid, now_s: float) -> None:
+        """Have a pod that has waited its turn for long told why it waits now."""
+        entry = self._life.get(uid)
+        if entry is None or entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
+            return
+        if entry.turn_s is None or now_s < entry.turn_s + _TELL_TURN_S:
+            return
+        wait = self.wait(entry.pod, entry.placement.node, self._state.keys(entry.shape))
+        if wait != entry.wait:
+            self._life.hold_up(entry, wait)
+            self._state.unreported[uid] = None
 
     def wait(self, pod: Pod, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
         """Why *pod*, with *keys*, that has its place on *node* is not bound yet; *in_full*: for operators."""

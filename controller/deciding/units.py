@@ -265,7 +265,16 @@ def _may_go(entry: Entry) -> bool:
     if entry.shape is None or entry.stage not in _UNDECIDED:
         return False
     # Who is held waits for the user, but for those who wait until more members are there.
-    return entry.stage is not Stage.HELD or (entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP)
+    return entry.stage is not Stage.HELD or waits_for_others(entry)
+
+
+def waits_for_others(entry: Entry) -> bool:
+    """Whether a pod waits until more of its group are there, or until they fit together."""
+    if entry.shape is None:
+        return False
+    if entry.stage is Stage.REFUSED:
+        return isinstance(entry.parked, Together)
+    return entry.stage is Stage.HELD and entry.wait is not None and entry.wait.cause is Cause.WAITING_FOR_GROUP
 
 
 def _counts(pod: Pod, entry: Entry | None) -> bool:

@@ -118,6 +118,10 @@ class Wakes:
         self._heard[ask] = self._end
         self.unreported[ask] = None
 
+    def tell_anew(self) -> None:
+        """The users of all that are refused may not know why any more, though nothing opened."""
+        self.unreported.update(dict.fromkeys(self._heard))
+
     def rest(self, ask: Ask, until_s: float) -> None:
         """Do not name *ask* before *until_s* (monotonic): to try it takes long."""
         self._rests[ask] = until_s

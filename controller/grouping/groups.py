@@ -73,8 +73,16 @@ class Groups:
         version: another one after every change that could help one of those.
     """
 
-    def __init__(self, changed: Callable[[GroupKey], None], settings: GroupSettings) -> None:
-        """Begin with nothing; *changed* is told of every group whose members may have to be read again."""
+    def __init__(
+        self, changed: Callable[[GroupKey], None], parted: Callable[[GroupKey], None], settings: GroupSettings
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            changed: told of every group whose members may have to be read again.
+            parted: told of every group of which a member left, failed, or came back: others wait for it.
+            settings: the operator's.
+        """
         self.queues: Final[dict[str, QueueSpec]] = {}
         self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
         self.queues_served: bool | None = None
@@ -85,6 +93,7 @@ class Groups:
         self.wanting: Final[dict[GroupKey, None]] = {}
         self.version = 0
         self._changed: Final = changed
+        self._parted: Final = parted
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
         self._members: Final[dict[GroupKey, _Members]] = {}
         self._key_of: Final[dict[PodUid, GroupKey]] = {}
@@ -283,7 +292,8 @@ class Groups:
             return
         self._key_of[pod.uid] = key
         members = self._members.setdefault(key, _Members())
-        self._count(members, members.pods.get(pod.uid), pod)
+        before = members.pods.get(pod.uid)
+        self._count(members, before, pod)
         members.pods[pod.uid] = pod
         self._say(members, pod.uid, parse_int64(pod.annotations.get(MIN_MEMBER, "")))
         was_odd = bool(members.odd)
@@ -294,6 +304,8 @@ class Groups:
         if was_odd is not bool(members.odd) or (has_place and known != key):
             # Who has its place already, and names its group late (groups 3), counts for those that wait for it.
             self._changed(key)
+        if before is not None and _parts(state_of(before), state_of(pod)):
+            self._parted(key)
         self._note(key)
 
     def pod_gone(self, uid: PodUid) -> None:
@@ -308,6 +320,8 @@ class Groups:
             self._changed(key)
         if not members.pods:
             del self._members[key]
+        else:
+            self._parted(key)
         self._note(key)
 
     def _say(self, members: _Members, uid: PodUid, count: int | None) -> None:
@@ -451,6 +465,11 @@ def _amounts(pod: Pod) -> Amounts:
         return amounts_of(pod)
     except InvalidRequestError:
         return ()
+
+
+def _parts(before: MemberState, now: MemberState) -> bool:
+    """Whether a member that stood at *before* counts for the others no more, or again."""
+    return before is not now and (now is MemberState.FAILED or MemberState.LEAVING in (before, now))
 
 
 def _quoted(key: GroupKey) -> str:

@@ -44,10 +44,11 @@ class Ghosts:
 
     def __init__(self) -> None:
         self._nodes: Final[dict[NodeName, dict[PodUid, _Ghost]]] = {}
+        # The last node on which a pod became one: it may be one on others still.
         self._node_of: Final[dict[PodUid, NodeName]] = {}
 
     def __len__(self) -> int:
-        return len(self._node_of)
+        return sum(len(ghosts) for ghosts in self._nodes.values())
 
     def add(self, node: NodeName, uid: PodUid, keys: Keys, now_s: float, expected_s: float, *, seen: bool) -> None:
         """*uid* vanished unserved on *node*, where a hand-off takes *expected_s*."""
@@ -96,7 +97,8 @@ class Ghosts:
         return [(ghost.keys, ghost.until_s) for ghost in self._nodes.get(node, {}).values()]
 
     def _drop(self, node: NodeName, uid: PodUid) -> None:
-        del self._node_of[uid]
+        if self._node_of.get(uid) == node:
+            del self._node_of[uid]
         del self._nodes[node][uid]
         if not self._nodes[node]:
             del self._nodes[node]

@@ -8,6 +8,8 @@ Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from controller.handing_over.crowds import Crowds
@@ -378,7 +380,7 @@ class HandOff:
         """
         packs, looked = self.settings.policy.packs, now_s - SHORT_S
         late: list[tuple[float, Impatient]] = []
-        found: list[Impatient] = []
+        soon: list[tuple[float, Impatient]] = []
         for node in dict.fromkeys(
             node for uid, node in self._line_of.items() if packs or self._nodes[node].line[uid].looked_s <= looked
         ):
@@ -391,8 +393,10 @@ class HandOff:
                 elif waiting.looked_s <= looked:
                     if left_s <= SHORT_S:
                         waiting.looked_s = now_s
-                    elif len(found) < _IMPATIENT_AT_ONCE:
-                        found.append(Impatient(uid, waited_s, left_s))
+                    else:
+                        soon.append((waiting.looked_s, Impatient(uid, waited_s, left_s)))
+        # Who was looked at longest ago comes first, so that all are in turn.
+        found = [one for _, one in nsmallest(_IMPATIENT_AT_ONCE, soon, key=itemgetter(0))]
         found += [one for _, one in sorted(late)[:_LATE_AT_ONCE]]
         for one in found:
             self._nodes[self._line_of[one.uid]].line[one.uid].looked_s = now_s
@@ -459,6 +463,10 @@ class HandOff:
     def waiting(self) -> int:
         """How many pods wait their turn."""
         return len(self._line_of)
+
+    def in_line(self) -> list[PodUid]:
+        """Who waits for a turn, on any node."""
+        return list(self._line_of)
 
     # ------------------------------------------------------------------ keeping
 

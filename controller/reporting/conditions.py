@@ -228,7 +228,7 @@ class Conditions:
             return not self._may_pass(uid, saying)
         if entry.told.text == saying.text:
             return False
-        due_s = entry.told.at_s + _rest_s(entry.told, saying)
+        due_s = _due_s(entry.told, saying)
         if due_s > self._clock():
             self._look_again(uid, due_s)
             return False
@@ -329,10 +329,10 @@ class _Pace:
             self._next_s = max(self._next_s, self._clock() + rest_s)
 
 
-def _rest_s(told: Told, saying: Saying) -> float:
-    """For how long what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
+def _due_s(told: Told, saying: Saying) -> float:
+    """Until when what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
     flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
-    return max(_STANDS_S[_differs(told, saying)], flap_s)
+    return max(told.at_s + _STANDS_S[_differs(told, saying)], told.changed_s + flap_s)
 
 
 def _differs(told: Told, saying: Saying) -> _Differs:

@@ -130,3 +130,24 @@ def test_a_pod_goes_elsewhere_rather_than_wait_for_a_ghost():
     world.adds(pod("q"))
     (second,) = world.binds()
     assert second.node != bind.node
+
+
+def test_a_pod_that_vanished_on_two_nodes_is_a_ghost_on_both_until_each_ends():
+    world = World(node("n1"), node("n2", unschedulable=True))
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    world.loses(bind)
+    world.reads_back(None)
+    # The watch is behind: it shows the pod as it was before its deletion, and the first node takes nothing now.
+    world.owner.nodes.changed(node("n1", version="2", unschedulable=True))
+    world.owner.nodes.changed(node("n2", version="2"))
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    assert bind.node == "n2"
+    world.owner.outcomes.contradicted(bind.pod.uid, bind.attempt)
+    world.reads_back(None)
+    world.gone("p")
+    assert len(world.owner.handoff.ghosts) == 2
+    for _ in range(30):
+        world.passes(1.0)
+    assert len(world.owner.handoff.ghosts) == 0

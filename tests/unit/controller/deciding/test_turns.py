@@ -1,0 +1,151 @@
+"""Who waits for a turn: nobody who was sent, each in turn for a shorter line, and everybody told what is true now."""
+
+import pytest
+
+from core.model import NodeConstraints, Phase
+from core.settings import Policy
+from core.waiting import Cause
+from tests.support.worlds.world import World, node, pod
+
+GANG = {"scheduling.k8s.io/group-name": "g", "scheduling.volcano.sh/group-min-member": "3"}
+ZONE_A = NodeConstraints(selector=(("zone", "a"),))
+
+
+@pytest.fixture
+def sent_late():
+    """Of a gang without cards, more members than Bindings may be in flight: the third waited, and is sent."""
+    world = World(node("n1"), bind_in_flight_max=2)
+    world.has_no_kind()
+    world.adds(*[pod(f"m{at}", limits={"cpu": "1"}, annotations=GANG) for at in range(3)])
+    first, second = world.binds()
+    world.accepts(first)
+    assert len(world.binds()) == 1
+    world.accepts(second)
+    return world
+
+
+def one_is_served(world, **changes):
+    """Something ends on the node, so that its line is looked at; its node *changes* before."""
+    world.adds(pod("x"))
+    (bind,) = world.binds()
+    world.accepts(bind)
+    if changes:
+        world.owner.nodes.changed(node("n1", version="2", **changes))
+    world.serves("x")
+    world.plan()
+
+
+def test_a_pod_without_cards_that_was_sent_waits_in_no_line(sent_late):
+    assert sent_late.owner.handoff.waiting == 0
+    one_is_served(sent_late)
+    assert sent_late.stage("m2") == "binding"
+
+
+def test_nothing_of_a_pod_without_cards_that_was_sent_is_taken_back(sent_late):
+    one_is_served(sent_late, unschedulable=True)
+    assert "uid-m2" in sent_late.holders("n1")
+
+
+# ---------------------------------------------------------------------- long lines
+
+
+def crowd(policy, count=80):
+    """So many wait that can go nowhere else, on one node."""
+    world = World(node("a1", cards=8, slots=100, labels={"zone": "a"}), policy=policy)
+    world.has_no_kind()
+    world.adds(*[pod(f"p{at:03d}", memory=10, constraints=ZONE_A, created_s=at) for at in range(count)])
+    return world
+
+
+def lives(world, seconds, serves_s=20.0):
+    """Time passes; the plugin serves one pod every *serves_s*."""
+    flying = []
+    for step in range(int(seconds / 0.25)):
+        for bind in world.binds():
+            world.accepts(bind)
+            flying.append(bind.pod.name)
+        world.now_s += 0.25
+        if step % int(serves_s / 0.25) == 0 and flying:
+            world.serves(flying.pop(0))
+    world.plan()
+
+
+def test_a_pod_at_the_end_of_a_long_line_goes_to_a_node_that_comes_to_be_idle():
+    world = crowd(Policy.SPREAD)
+    lives(world, 5)
+    world.adds(pod("x", memory=10, created_s=1000))
+    lives(world, 10)
+    assert world.stage("x") == "turn"
+    world.owner.nodes.changed(node("b1", cards=8, slots=100, labels={"zone": "b"}))
+    lives(world, 60)
+    assert world.stage("x") == "none"
+
+
+@pytest.mark.parametrize("policy", [Policy.SPREAD, Policy.BINPACK])
+def test_everybody_in_a_long_line_is_told_why(policy):
+    world = crowd(policy)
+    lives(world, 30)
+    waiting = [entry for entry in world.owner.life if entry.stage.value == "turn"]
+    assert len(waiting) > 64
+    assert [entry.pod.name for entry in waiting if entry.wait is None] == []
+
+
+# ---------------------------------------------------------------------- a node that rests
+
+
+def turned_away(world, name):
+    """The kubelet turns a pod away, and what is to be cleared of it is."""
+    reason, words = "UnexpectedAdmissionError", "no healthy devices present"
+    world.shows(world.seen(name), phase=Phase.FAILED, status_reason=reason, status_message=words)
+    for clear in world.clears():
+        found = world.pods[clear.pod.uid]
+        world.shows(found, annotations={**found.annotations, **clear.annotations})
+        world.owner.cleared(clear.pod.uid, done=True)
+
+
+def binds_in_time(world):
+    while not (binds := world.binds()):
+        world.passes(1.0)
+    return binds
+
+
+def resting(times):
+    """A node that turned away so many pods in a row: it rests 5 s, then twice as long each time."""
+    world = World(node("n1"))
+    world.has_no_kind()
+    for at in range(times):
+        world.adds(pod(f"x{at}"))
+        (bind,) = binds_in_time(world)
+        world.accepts(bind)
+        turned_away(world, f"x{at}")
+    return world
+
+
+def causes(world, name, seconds):
+    """What a pod that waits is told, second by second."""
+    found = []
+    for _ in range(seconds):
+        world.passes(1.0)
+        entry = world.owner.life.get(world.seen(name).uid)
+        found.append(entry.wait.cause if entry is not None and entry.wait is not None else None)
+    return found
+
+
+def test_a_pod_in_line_is_told_when_its_node_comes_to_rest():
+    world = resting(5)
+    world.adds(pod("a"))
+    (bind,) = binds_in_time(world)
+    world.accepts(bind)
+    world.adds(pod("b"))
+    assert causes(world, "b", 20)[-1] is Cause.WAITING_FOR_TURN
+    turned_away(world, "a")
+    assert causes(world, "b", 10)[-1] is Cause.NODE_RESTS
+
+
+def test_a_pod_in_line_is_told_when_its_node_rests_no_more():
+    world = resting(3)
+    world.adds(pod("a", created_s=1), pod("b", created_s=2))
+    assert causes(world, "b", 18)[-1] is Cause.NODE_RESTS
+    (bind,) = binds_in_time(world)
+    world.accepts(bind)
+    assert causes(world, "b", 10)[-1] is Cause.WAITING_FOR_TURN

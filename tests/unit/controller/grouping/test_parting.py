@@ -1,0 +1,76 @@
+"""When a member leaves, fails or comes back, the others are told what is true then, or decided."""
+
+from core.groups import OUT_OF_SYNC
+from core.model import Phase
+from tests.support.worlds.world import World, node, pod
+
+NAMED = "scheduling.k8s.io/group-name"
+LEAST = "scheduling.volcano.sh/group-min-member"
+THREE = {NAMED: "g", LEAST: "3"}
+TWO = {NAMED: "g", LEAST: "2"}
+
+
+def world_of(*pods, memory=10_000):
+    world = World(node("n1", memory=memory))
+    world.has_no_kind()
+    world.adds(*pods)
+    world.passes(1.0)
+    return world
+
+
+def runs(name, **changes):
+    return pod(name, annotations=TWO, node_name="n1", limits={"cpu": "1"}, phase=Phase.RUNNING, started=True, **changes)
+
+
+def test_how_many_can_be_decided_is_told_when_one_goes():
+    world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE))
+    assert "2 can be decided" in world.wait("a").text
+    world.owner.planner.unreported.clear()
+    world.gone("b")
+    world.passes(1.0)
+    assert "1 can be decided" in world.wait("a").text
+    assert world.entry("a").pod.uid in world.owner.planner.unreported
+
+
+def test_nobody_is_pointed_to_a_member_that_is_gone():
+    world = world_of(pod("a", annotations=THREE), pod("b", annotations=THREE), pod("c", annotations=THREE, gated=True))
+    assert "1 more is there and not ready" in world.wait("a").text
+    world.gone("c")
+    world.passes(1.0)
+    assert "not ready" not in world.wait("a").text
+
+
+def test_that_a_member_is_missing_is_told_instead_of_room():
+    world = world_of(*[pod(name, annotations=THREE) for name in "abc"], memory=100)
+    assert "0 of the 3 members" in world.wait("a").text
+    world.gone("c")
+    world.passes(1.0)
+    assert "2 can be decided" in world.wait("a").text
+    assert world.wait("b") == world.wait("a")
+
+
+def test_a_member_that_fails_counts_no_more_for_those_that_wait():
+    world = world_of(runs("a"), pod("b", annotations={**TWO, LEAST: "3"}))
+    assert "2 can be decided" in world.wait("b").text
+    world.shows(world.seen("a"), phase=Phase.FAILED)
+    world.passes(1.0)
+    assert "1 can be decided" in world.wait("b").text
+
+
+def test_a_member_that_ends_well_while_it_is_deleted_counts_for_those_that_wait():
+    world = world_of(runs("a", deleting=True), pod("b", annotations=TWO))
+    assert world.stage("b") == "held"
+    world.shows(world.seen("a"), phase=Phase.SUCCEEDED)
+    world.passes(1.0)
+    assert world.stage("b") == "binding"
+
+
+def test_a_member_that_its_controller_keeps_after_all_counts_for_those_that_wait():
+    world = world_of(runs("a"))
+    world.shows(world.seen("a"), annotations={**TWO, OUT_OF_SYNC: "true"})
+    world.adds(pod("b", annotations=TWO))
+    world.passes(1.0)
+    assert world.stage("b") == "held"
+    world.shows(world.seen("a"), annotations=TWO)
+    world.passes(1.0)
+    assert world.stage("b") == "binding"
