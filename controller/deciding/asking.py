@@ -14,6 +14,9 @@ from core.placing.gang import Together
 from core.placing.shape import Shape
 from core.topology.peers import Peers
 
+# What pods take opens nothing, so that nobody is asked for it; that their room is gone is told so often.
+_TELL_S: Final = 30.0
+
 
 class Asking:
     """Wakes those that were refused, one by one."""
@@ -26,6 +29,8 @@ class Asking:
         self._wakes: Final = state.wakes
         self._barring: Final = barring
         self._retried_s = state.clock()
+        self._told_s = state.clock()
+        self._told_cursor = state.ledger.cursor
 
     def next(self, now_s: float) -> bool:
         """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
@@ -49,7 +54,11 @@ class Asking:
         return True
 
     def retry(self, now_s: float) -> None:
-        """After a while, ask for all of them, whatever was missed."""
+        """After a while, ask for all of them, whatever was missed; and have them told what has been taken meanwhile."""
+        cursor = self._state.ledger.cursor
+        if now_s >= self._told_s + _TELL_S and cursor != self._told_cursor:
+            self._told_s, self._told_cursor = now_s, cursor
+            self._wakes.tell_anew()
         if now_s >= self._retried_s + self._state.settings.refused_retry_s:
             self._retried_s = now_s
             self._wakes.hear_of_all()
@@ -57,7 +66,10 @@ class Asking:
 
     def retry_due_s(self) -> float:
         """When to do that, monotonic."""
-        return self._retried_s + self._state.settings.refused_retry_s if self._state.life.is_refusing else inf
+        if not self._state.life.is_refusing:
+            return inf
+        due_s = self._retried_s + self._state.settings.refused_retry_s
+        return due_s if self._told_cursor == self._state.ledger.cursor else min(due_s, self._told_s + _TELL_S)
 
     def hear(self) -> None:
         """Take in which nodes opened."""

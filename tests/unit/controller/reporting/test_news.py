@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.explaining import explain
 from core.model import NodeName
 from tests.support.worlds.telling import running
 from tests.support.worlds.world import node, pod
@@ -42,6 +43,24 @@ async def test_that_there_is_no_node_any_more_is_told():
         rig.world.owner.nodes.gone(NodeName("n1"))
         await rig.passes(30)
         assert "0/1 nodes" not in rig.said()[-1]
+
+
+async def test_that_room_was_taken_meanwhile_is_told():
+    async with running() as rig:
+        rig.world.owner.nodes.changed(node("n2", cards=2, memory=8000, slots=1))
+        rig.world.adds(pod("p", memory=9000))
+        await rig.passes(5)
+        told = rig.said()[-1]
+        rig.world.adds(pod("r", memory=7000), pod("s", memory=7000))
+        for _ in range(4):
+            for bind in rig.world.binds():
+                rig.world.accepts(bind)
+                rig.world.serves(bind.pod.name)
+            await rig.passes(15)
+        shape = rig.world.entry("p").shape
+        assert shape is not None
+        answer, _ = await rig.teller.explain(shape)
+        assert rig.said()[-1] == explain.wait(answer, ()).message != told
 
 
 async def throttled(rig, seconds):
