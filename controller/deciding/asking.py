@@ -59,10 +59,20 @@ class Asking:
         if now_s >= self._told_s + _TELL_S and cursor != self._told_cursor:
             self._told_s, self._told_cursor = now_s, cursor
             self._wakes.tell_anew()
+            self._count_anew()
         if now_s >= self._retried_s + self._state.settings.refused_retry_s:
             self._retried_s = now_s
             self._wakes.hear_of_all()
             self._state.books.free_all()
+
+    def _count_anew(self) -> None:
+        """Have those whose queue or namespace has too little left told how much that is now."""
+        state = self._state
+        for ask in [ask for ask in state.life.refused_asks() if isinstance(ask, Capped)]:
+            wait = self._units.counted_anew(ask)
+            for entry in state.life.refused_pods(ask) if wait is not None else ():
+                state.life.hold_up(entry, wait)
+                state.unreported[entry.pod.uid] = None
 
     def retry_due_s(self) -> float:
         """When to do that, monotonic."""

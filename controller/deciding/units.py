@@ -7,7 +7,7 @@ reserves and sends it.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.deciding.asks import Ask, Capped
@@ -183,6 +183,18 @@ class Units:
     def refusal(self, ask: Ask) -> Refusal | None:
         """Why *ask* was refused when it was last tried."""
         return self._refusals.get(ask)
+
+    def counted_anew(self, ask: Capped) -> Wait | None:
+        """Why *ask* is refused, if less is left by now of what it was refused for, or more that is too little still."""
+        refusal = self._refusals.get(ask)
+        left = self._books.budget(refusal.spender) if refusal is not None else None
+        if refusal is None or left is None:
+            return None
+        over = left.lacks({one.resource: one.asked for one in refusal.over})
+        if not over or over == refusal.over:
+            return None
+        self._refusals[ask] = replace(refusal, wait=over_wait(over), over=over)
+        return over_wait(over)
 
     def _note(self, ask: Ask, refusal: Refusal) -> None:
         self._refusals[ask] = refusal

@@ -329,6 +329,11 @@ class _Pace:
             self._next_s = max(self._next_s, self._clock() + rest_s)
 
 
+def numberless(text: str) -> str:
+    """*text* with its numbers left out."""
+    return _DIGITS.sub("#", text)
+
+
 def _due_s(told: Told, saying: Saying) -> float:
     """Until when what was *told* stands although *saying* is true: longer the less differs, or the oftener it did."""
     flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
@@ -337,7 +342,7 @@ def _due_s(told: Told, saying: Saying) -> float:
 
 def _differs(told: Told, saying: Saying) -> _Differs:
     if told.why is None:  # found, not written by this process: compared as text
-        same = _DIGITS.sub("#", told.text) == _DIGITS.sub("#", saying.text)
+        same = numberless(told.text) == numberless(saying.text)
         return _Differs.NUMBERS if same and code_in(told.text) == saying.wait.cause.code else _Differs.REASONS
     if told.why == saying.why:
         return _Differs.NUMBERS

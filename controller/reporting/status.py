@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.deciding.asks import Ask
+from controller.deciding.asks import Ask, Capped
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
 from controller.inbox import Inbox
 from controller.metrics import Metrics
-from controller.reporting.conditions import Conditions, Saying, Why
+from controller.reporting.conditions import Conditions, Saying, Why, numberless
 from controller.reporting.events import Recorder
 from controller.reporting.work import Work
 from core.explaining import explain
@@ -120,7 +120,9 @@ class StatusWriter:
             return None
         waits_for_nodes = isinstance(entry.parked, Together) and self._has_asked_nodes(entry.parked)
         if entry.wait is not None and (entry.wait.cause is Cause.WAITING_FOR_EVICTED or not waits_for_nodes):
-            return Saying(entry.wait, Why(entry.wait))
+            # How much is left of an account moves with every pod that begins or ends.
+            numbers = isinstance(entry.parked, Capped)
+            return Saying(entry.wait, Why(numberless(entry.wait.message) if numbers else entry.wait))
         said = self._said.get(entry.parked) if entry.parked is not None else None
         return said.saying if said is not None else None
 

@@ -201,3 +201,18 @@ def test_a_namespace_without_a_quota_on_cards_has_no_sums():
     made.adds(*[pod(name) for name in "abc"])
     made.plan()
     assert made.owner.planner.state.books._of_namespace == {}
+
+
+def test_who_waits_for_a_quota_is_told_how_much_is_left_now():
+    made = world(node("n1", memory=100_000), quotas=[limits(MEMORY, 4000)])
+    made.adds(pod("a", memory=2000))
+    made.placed()
+    made.adds(pod("p", memory=3000))
+    made.passes(1.0)
+    assert "2000 of 4000 left" in made.wait("p").text
+    made.adds(pod("b", memory=1000))
+    made.placed()
+    made.owner.planner.unreported.clear()
+    made.passes(31.0)
+    assert "1000 of 4000 left" in made.wait("p").text
+    assert made.entry("p").pod.uid in made.owner.planner.unreported
