@@ -13,6 +13,7 @@ from controller.actions import Bind, Lock
 from controller.deciding.lifecycle import Stage
 from core.model import Container, NodeConstraints, NodeName, Phase, Taint, Toleration
 from core.placing.decide import shape_of
+from core.placing.gang import Together
 from core.placing.shape import Shape, scan
 from tests.support.worlds.world import World, node, pod
 
@@ -25,7 +26,9 @@ class Twin:
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
-        self.world = World(node("n0", memory=1000), node("n1", memory=4000, cards=2))
+        most = self.chance.choice((2, 64))
+        self.world = World(node("n0", memory=1000), node("n1", memory=4000, cards=2), bind_in_flight_max=most)
+        self.world.has_no_kind()
         self.count = 0
         self.flying: list[Bind] = []
 
@@ -73,6 +76,14 @@ class Twin:
         made = pod(f"x{self.count}", limits=limits, scheduler_name="other", started=True, phase=Phase.RUNNING)
         self.world.shows(made, node_name=f"n{self.chance.randrange(4)}")
 
+    def members_come(self) -> None:
+        """Three that are placed together; those without cards wait for nothing but a Binding that is free."""
+        self.count += 1
+        group = {"scheduling.k8s.io/group-name": f"g{self.count}", "scheduling.volcano.sh/group-min-member": "3"}
+        limits = self.chance.choice(({"cpu": "1"}, None))
+        for at in range(3):
+            self.world.adds(pod(f"m{self.count}-{at}", memory=400, limits=limits, annotations=group))
+
     def a_pod_changes(self) -> None:
         found = self._some()
         if found is None:
@@ -94,13 +105,27 @@ class Twin:
         if not self.flying:
             return
         bind = self.flying.pop(self.chance.randrange(len(self.flying)))
-        if self.world.owner.life.get(bind.pod.uid) is None:
+        entry = self.world.owner.life.get(bind.pod.uid)
+        if entry is None or entry.attempt != bind.attempt or entry.stage is not Stage.BINDING:
             return
-        if self.chance.random() < 0.2:
+        if self.chance.random() < 0.1:
+            self._vanishes(bind)
+        elif self.chance.random() < 0.2:
             self.world.owner.outcomes.refused(bind.pod.uid, bind.attempt, rest_s=self.chance.choice((0.0, 1.0)))
         else:
             self.world.accepts(bind)
             self.world.serves(bind.pod.name)
+
+    def _vanishes(self, bind: Bind) -> None:
+        """A proxy loses the answer, a read finds the pod gone; the watch, which is behind, shows it once more."""
+        shown = self.world.pods[bind.pod.uid]
+        self.world.loses(bind)
+        for read in self.world.reads():
+            self.world.owner.pod_read(read.pod.uid, read.attempt, None)
+        if self.world.owner.life.get(shown.uid) is None:
+            self.world.pods.pop(shown.uid)
+            if self.chance.random() < 0.5:
+                self.world.shows(shown)
 
     def settings_change(self) -> None:
         self.world.configures(turn_wait_max_s=self.chance.choice((1.0, 5.0)))
@@ -131,16 +156,26 @@ class Twin:
         planner = self.world.owner.planner
         for _ in range(4):
             self.world.passes(0.3)
-        # Questions that took long, by this clock, are followed by a pause of some times that.
-        while planner.next_due_s() <= self.world.now_s + 0.05 or planner.wakes.due_s(self.world.now_s) < inf:
-            self.world.passes(0.05)
-        assert self.world.actions(Lock) == []
         self.flying += self.world.actions(Bind)
+        while self._is_at_work():
+            while not planner.state.has_room:
+                self.a_binding_is_answered()
+            self.world.passes(0.05)
+            self.flying += self.world.actions(Bind)
+        assert self.world.actions(Lock) == []
+
+    def _is_at_work(self) -> bool:
+        """Whether something is due, or asked, or waits for a Binding that is free."""
+        planner, now_s = self.world.owner.planner, self.world.now_s
+        if not planner.state.has_room and any(entry.stage is Stage.READY for entry in self.world.owner.life):
+            return True
+        # Questions that took long, by this clock, are followed by a pause of some times that.
+        return planner.next_due_s() <= now_s + 0.05 or planner.wakes.due_s(now_s) < inf
 
     def nobody_sleeps_who_would_fit(self) -> None:
         planner = self.world.owner.planner
         for entry in self.world.owner.life:
-            if entry.stage is Stage.REFUSED:
+            if entry.stage is Stage.REFUSED and not isinstance(entry.parked, Together):
                 shape = shape_of(entry.pod, self.world.ledger)
                 assert isinstance(shape, Shape)
                 found = scan(self.world.ledger, planner.search.policy, shape)
@@ -154,6 +189,7 @@ def test_nobody_sleeps_who_would_fit(seed, length):
     twin = Twin(seed)
     happenings = (
         *[twin.a_pod_comes] * 10,
+        twin.members_come,
         *[twin.a_binding_is_answered] * 4,
         *[twin.a_pod_changes] * 4,
         *[twin.a_node_is_there] * 2,
