@@ -120,9 +120,8 @@ class Twin:
         """A proxy loses the answer, a read finds the pod gone; the watch, which is behind, shows it once more."""
         shown = self.world.pods[bind.pod.uid]
         self.world.loses(bind)
-        for read in self.world.reads():
+        for read in [one for one in self.world.reads() if one.pod.uid == shown.uid]:
             self.world.owner.pod_read(read.pod.uid, read.attempt, None)
-        if self.world.owner.life.get(shown.uid) is None:
             self.world.pods.pop(shown.uid)
             if self.chance.random() < 0.5:
                 self.world.shows(shown)
@@ -158,19 +157,18 @@ class Twin:
             self.world.passes(0.3)
         self.flying += self.world.actions(Bind)
         while self._is_at_work():
-            while not planner.state.has_room:
+            if not planner.state.has_room:
                 self.a_binding_is_answered()
             self.world.passes(0.05)
             self.flying += self.world.actions(Bind)
         assert self.world.actions(Lock) == []
 
     def _is_at_work(self) -> bool:
-        """Whether something is due, or asked, or waits for a Binding that is free."""
+        """Whether something is due, or asked, or may wait for a Binding that is free."""
         planner, now_s = self.world.owner.planner, self.world.now_s
-        if not planner.state.has_room and any(entry.stage is Stage.READY for entry in self.world.owner.life):
-            return True
         # Questions that took long, by this clock, are followed by a pause of some times that.
-        return planner.next_due_s() <= now_s + 0.05 or planner.wakes.due_s(now_s) < inf
+        is_asked = planner.wakes.due_s(now_s) < inf
+        return is_asked or not planner.state.has_room or planner.next_due_s() <= now_s + 0.05
 
     def nobody_sleeps_who_would_fit(self) -> None:
         planner = self.world.owner.planner
