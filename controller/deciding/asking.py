@@ -16,6 +16,7 @@ from core.topology.peers import Peers
 
 # What pods take opens nothing, so that nobody is asked for it; that their room is gone is told so often.
 _TELL_S: Final = 30.0
+_COUNTED_AT_ONCE: Final = 64
 
 
 class Asking:
@@ -31,6 +32,7 @@ class Asking:
         self._retried_s = state.clock()
         self._told_s = state.clock()
         self._told_cursor = state.ledger.cursor
+        self._to_count: list[Capped] = []
 
     def next(self, now_s: float) -> bool:
         """Ask for one of those that are refused whether it fits now; False if there is nothing to ask."""
@@ -59,16 +61,18 @@ class Asking:
         if now_s >= self._told_s + _TELL_S and cursor != self._told_cursor:
             self._told_s, self._told_cursor = now_s, cursor
             self._wakes.tell_anew()
-            self._count_anew()
+            self._to_count = [ask for ask in self._state.life.refused_asks() if isinstance(ask, Capped)]
+        self._count_some()
         if now_s >= self._retried_s + self._state.settings.refused_retry_s:
             self._retried_s = now_s
             self._wakes.hear_of_all()
             self._state.books.free_all()
 
-    def _count_anew(self) -> None:
-        """Have those whose queue or namespace has too little left told how much that is now."""
+    def _count_some(self) -> None:
+        """Have some of those whose queue or namespace has too little left told how much that is now."""
         state = self._state
-        for ask in [ask for ask in state.life.refused_asks() if isinstance(ask, Capped)]:
+        for _ in range(min(_COUNTED_AT_ONCE, len(self._to_count))):
+            ask = self._to_count.pop()
             wait = self._units.counted_anew(ask)
             for entry in state.life.refused_pods(ask) if wait is not None else ():
                 state.life.hold_up(entry, wait)
@@ -78,6 +82,8 @@ class Asking:
         """When to do that, monotonic."""
         if not self._state.life.is_refusing:
             return inf
+        if self._to_count:
+            return self._state.clock()
         due_s = self._retried_s + self._state.settings.refused_retry_s
         return due_s if self._told_cursor == self._state.ledger.cursor else min(due_s, self._told_s + _TELL_S)
 

@@ -95,7 +95,7 @@ class Pending:
             wait: why it rests then.
             tell: the user is told of that.
         """
-        pod = entry.newest or entry.pod
+        pod, before = entry.newest or entry.pod, entry.wait
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
@@ -105,7 +105,8 @@ class Pending:
         self._planner.life.take(entry, pod)
         self.read(entry, rest_s)
         if wait is None and entry.failures > _FAILURES_QUIET:
-            wait = _RETRIED
+            # Of whose Binding the answer was lost again and again was told so, by every fence.
+            wait = before if before is not None and before.cause is Cause.SCHEDULER_ERROR else _RETRIED
         if wait is not None and entry.stage is Stage.RESTING:
             self._planner.life.hold_up(entry, wait)
             if tell:

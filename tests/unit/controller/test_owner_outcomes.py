@@ -152,6 +152,22 @@ def test_a_fence_that_is_not_written_is_tried_again_later_each_time_and_nothing_
     assert (world.stage("p"), world.holders("n1")) == ("settling", {"uid-p"})
 
 
+def test_whose_binding_is_lost_again_and_again_is_told_that_one_thing_also_while_it_rests():
+    world = World(node("n1", memory=1000))
+    bind = sent(world)
+    causes = set()
+    for _ in range(8):
+        world.loses(bind)
+        world.reads_back(world.seen("p"))
+        world.writes_fence()
+        entry = world.entry("p")
+        causes |= {entry.wait.cause} if entry.wait is not None else set()
+        while not (binds := world.binds()):
+            world.passes(1.0)
+        (bind,) = binds
+    assert causes == {Cause.SCHEDULER_ERROR}
+
+
 def test_a_fence_that_moved_nothing_is_none():
     world = World(node("n1", memory=1000))
     bind = sent(world)
