@@ -74,7 +74,9 @@ class Asking:
         for _ in range(min(_COUNTED_AT_ONCE, len(self._to_count))):
             ask = self._to_count.pop()
             wait = self._units.counted_anew(ask)
-            for entry in state.life.refused_pods(ask) if wait is not None else ():
+            if wait is None:
+                continue
+            for entry in state.life.refused_pods(ask):
                 state.life.hold_up(entry, wait)
                 state.unreported[entry.pod.uid] = None
 

@@ -19,7 +19,7 @@ FIRST_REST_S: Final = 0.25
 _LAST_REST_S: Final = 60.0
 # After so many failures in a row users are told: one or two are over before a condition is written.
 _FAILURES_QUIET: Final = 4
-_RETRIED: Final = Wait(Cause.RETRIED, "is tried again, later each time: the last write did not go through")
+RETRIED: Final = Wait(Cause.RETRIED, "is tried again, later each time: the last write did not go through")
 # What a pod asks may be read again there: nothing is sent or reserved for it.
 _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
@@ -106,7 +106,7 @@ class Pending:
         self.read(entry, rest_s)
         if wait is None and entry.failures > _FAILURES_QUIET:
             # Of whose Binding the answer was lost again and again was told so, by every fence.
-            wait = before if before is not None and before.cause is Cause.SCHEDULER_ERROR else _RETRIED
+            wait = before if before is not None and before.cause is Cause.SCHEDULER_ERROR else RETRIED
         if wait is not None and entry.stage is Stage.RESTING:
             self._planner.life.hold_up(entry, wait)
             if tell:

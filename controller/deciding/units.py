@@ -185,16 +185,19 @@ class Units:
         return self._refusals.get(ask)
 
     def counted_anew(self, ask: Capped) -> Wait | None:
-        """Why *ask* is refused, if less is left by now of what it was refused for, or more that is too little still."""
+        """Why *ask* is refused now, if what is left, too little still, is another amount than when it was refused."""
         refusal = self._refusals.get(ask)
-        left = self._books.budget(refusal.spender) if refusal is not None else None
-        if refusal is None or left is None:
+        over = self._over_now(refusal) if refusal is not None else ()
+        if refusal is None or not over or over == refusal.over:
             return None
-        over = left.lacks({one.resource: one.asked for one in refusal.over})
-        if not over or over == refusal.over:
-            return None
-        self._refusals[ask] = replace(refusal, wait=over_wait(over), over=over)
-        return over_wait(over)
+        found = replace(refusal, wait=over_wait(over), over=over)
+        self._refusals[ask] = found
+        return found.wait
+
+    def _over_now(self, refusal: Refusal) -> tuple[Over, ...]:
+        """Of what there is too little left now for who was refused so."""
+        left = self._books.budget(refusal.spender)
+        return () if left is None else left.lacks({one.resource: one.asked for one in refusal.over})
 
     def _note(self, ask: Ask, refusal: Refusal) -> None:
         self._refusals[ask] = refusal
@@ -239,10 +242,9 @@ class Units:
         Of others that came to limit it since nothing is asked: where they have none, it is refused for them.
         """
         refusal = self._refusals.get(ask)
-        left = self._books.budget(refusal.spender) if refusal is not None else None
-        if refusal is None or left is None:
+        if refusal is None:
             return True
-        lacking = {one.account for one in left.lacks({one.resource: one.asked for one in refusal.over})}
+        lacking = {one.account for one in self._over_now(refusal)}
         return not any(one.account in lacking for one in refusal.over)
 
     def freed(self) -> Iterator[Ask]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
+from controller.deciding.pending import RETRIED
 from controller.deciding.plan import turn_wait
 from controller.inbox import Inbox
 from controller.reporting.evictions import would_leave
@@ -27,7 +28,7 @@ ExplainUnit = Callable[[Together], Awaitable[tuple[Wait | None, Refused | None, 
 UNKNOWN: Final = "unknown"
 _WAITS: Final = {
     Stage.READY: Wait(Cause.WAITING_FOR_DECISION, "is about to be decided"),
-    Stage.RESTING: Wait(Cause.RETRIED, "is tried again soon: the last write did not go through"),
+    Stage.RESTING: RETRIED,
     Stage.SETTLING: Wait(Cause.SCHEDULER_ERROR, "is being read again: it is not known yet what became of its Binding"),
 }
 _STAGES: Final = {
