@@ -163,8 +163,7 @@ def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, 
     pod, shape, keys, *_ = wish
     out = wish.avoid | wish.barred
     for _ in range(_NODES_TRIED):
-        crowded = handoff.crowds.beyond(keys, limit_s)
-        placement = decide(candidates, pod, shape, crowded | out if out else crowded)
+        placement = decide(candidates, pod, shape, out, handoff.crowds.beyond(keys, limit_s))
         if placement is None:
             return None
         if handoff.free(placement.node, keys):

@@ -1,10 +1,12 @@
 """Nodes known to have too long a line, so that they are not looked at again until something ends there."""
 
-from collections.abc import Set
 from typing import Final
 
 from controller.handing_over.marks import Keys
 from core.model import NodeName
+from core.node_set import NodeSet
+
+_NOBODY: Final = NodeSet()
 
 
 class Crowds:
@@ -13,26 +15,26 @@ class Crowds:
     def __init__(self) -> None:
         # Keys -> seconds -> the nodes known to let wait for longer than that. A node of some seconds is in all sets of
         # fewer, too.
-        self._nodes: Final[dict[Keys, dict[float, set[NodeName]]]] = {}
+        self._nodes: Final[dict[Keys, dict[float, NodeSet]]] = {}
         self._keys: Final[dict[NodeName, set[Keys]]] = {}
 
     def add(self, node: NodeName, keys: Keys, beyond_s: float) -> None:
         """A pod with *keys* would wait on *node* for longer than *beyond_s*."""
         self.beyond(keys, beyond_s)
-        for limit_s, nodes in self._nodes.setdefault(keys, {beyond_s: set()}).items():
+        for limit_s, nodes in self._nodes.setdefault(keys, {beyond_s: NodeSet()}).items():
             if limit_s <= beyond_s:
                 nodes.add(node)
         self._keys.setdefault(node, set()).add(keys)
 
-    def beyond(self, keys: Keys, limit_s: float) -> Set[NodeName]:
+    def beyond(self, keys: Keys, limit_s: float) -> NodeSet:
         """The nodes known to let a pod with *keys* wait for longer than *limit_s*."""
         by_limit = self._nodes.get(keys)
         if by_limit is None:
-            return frozenset()
+            return _NOBODY
         found = by_limit.get(limit_s)
         if found is None:
-            longer = (nodes for beyond_s, nodes in by_limit.items() if beyond_s > limit_s)
-            found = by_limit[limit_s] = set().union(*longer)
+            longer = (node for beyond_s, nodes in by_limit.items() if beyond_s > limit_s for node in nodes)
+            found = by_limit[limit_s] = NodeSet(longer)
         return found
 
     def forget(self, node: NodeName) -> None:

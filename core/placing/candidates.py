@@ -9,15 +9,17 @@ a score, every node that changed is judged. The answer is always that of `core.p
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from core import names, nodefit
 from core.change_log import ChangeLog
 from core.images import Liking
 from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
+from core.node_set import NodeSet
 from core.nodefit import NodeFacts
 from core.placing.bounds import REFUSED, Bounds
 from core.placing.columns import Columns, Marks
@@ -46,8 +48,6 @@ _MASK_BYTES: Final = 1
 _MARKS_BYTES: Final = 8
 # What is kept of each kind of card by a shape.
 _KIND_BYTES: Final = 32
-# So many of the best nodes are passed over one by one, before all that are to be are.
-_ONE_BY_ONE: Final = 8
 # So many changes of nodes are remembered for what is kept by row.
 _LOG_MAX: Final = 1 << 14
 
@@ -109,7 +109,7 @@ class Candidates:
         self._masks: dict[NodeConstraints, Marks] = {}
         # The last of each is the one that was asked about last.
         self._memories: dict[Shape, _Memory] = {}
-        self._marks: dict[View | Liking, Marks] = {}
+        self._marks: dict[View | NodeSet | Liking, Marks] = {}
 
     @property
     def ledger(self) -> Ledger:
@@ -148,7 +148,8 @@ class Candidates:
             columns, mask = self._columns_of(shape), self._mask_of(shape)
             if max(len(columns.behind), len(mask.behind)) < _READ_AT_ONCE:
                 judged_max = self.judged + self._at_once
-                found = self._search(self._memory(shape), judged_max=judged_max)
+                memory = self._memory(shape)
+                found = self._search(memory, memory.numbers, judged_max=judged_max)
                 if found is not None or self.judged < judged_max:
                     return
             else:
@@ -157,15 +158,23 @@ class Candidates:
             yield
 
     def best(
-        self, shape: Shape, passed_over: Set[NodeName] = frozenset(), liking: Liking | None = None
+        self,
+        shape: Shape,
+        passed_over: Set[NodeName] = frozenset(),
+        liking: Liking | None = None,
+        crowd: NodeSet | None = None,
     ) -> Found | None:
-        """The best node for *shape* now, without those in *passed_over*; None if no node fits.
+        """The best node for *shape* now; None if no node fits.
 
-        liking: what the images that are needed make of nodes that are as good.
+        Args:
+            shape: what is asked.
+            passed_over: nodes that are left out.
+            liking: what the images that are needed make of nodes that are as good.
+            crowd: more nodes that are left out, however many, of the same set as the last times.
         """
         memory = self._memory(shape.alone)
         view = None if shape.peers is None else self._ledger.topology.view(shape.peers)
-        return self._search(memory, passed_over, view, liking)
+        return self._search(memory, self._sought(memory, passed_over, view, crowd), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
         """How much *shape* takes, to compare shapes: the part of a card times cards, where that is most; then amounts.
@@ -187,23 +196,28 @@ class Candidates:
 
     # ------------------------------------------------------------------ searching
 
-    def _search(
-        self,
-        memory: _Memory,
-        passed_over: Set[NodeName] = frozenset(),
-        view: View | None = None,
-        liking: Liking | None = None,
-        *,
-        judged_max: float = UNLIMITED,
-    ) -> Found | None:
-        """The best node; None if there is none, or once *judged_max* nodes are judged: the next search goes on."""
-        numbers, row_names = memory.numbers, self._rows.names
-        # The numbers of whom may be taken: those of all nodes until somebody is left out.
-        sought = numbers
+    def _sought(self, memory: _Memory, passed_over: Set[NodeName], view: View | None, crowd: NodeSet | None) -> Floats:
+        """The numbers of whom may be taken: until somebody is left out, those of all nodes."""
+        sought = memory.numbers
         if view is not None and view.blocked:
-            sought = np.where(self._marks_of(view, view.blocked.__contains__), REFUSED, numbers)
-        levels = None if liking is None else self._marks_of(liking, liking.level)
-        left_out = 0
+            sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
+        if crowd:
+            sought = np.where(self._marks_of(crowd, crowd.__contains__, np.bool_), REFUSED, sought)
+        of = self._rows.of
+        if left_out := [of[name] for name in passed_over if name in of]:
+            sought = sought.copy()
+            sought[left_out] = REFUSED
+        return sought
+
+    def _search(
+        self, memory: _Memory, sought: Floats, liking: Liking | None = None, *, judged_max: float = UNLIMITED
+    ) -> Found | None:
+        """The best node of *sought*, in which verdicts are noted, as they are in *memory*.
+
+        None if there is none, or once *judged_max* nodes are judged: the next search goes on.
+        """
+        numbers, row_names = memory.numbers, self._rows.names
+        levels = None if liking is None else self._marks_of(liking, liking.level, np.int64)
         while self.judged < judged_max:
             first = self._first(memory, sought, levels)
             best = float(sought[first])
@@ -213,12 +227,6 @@ class Candidates:
                 self._judge_unbounded(memory, sought, judged_max)
                 continue
             name = row_names[first]
-            if name in passed_over:
-                left_out += 1
-                sought = sought.copy() if sought is numbers else sought
-                of = self._rows.of
-                sought[first if left_out < _ONE_BY_ONE else [of[one] for one in passed_over if one in of]] = REFUSED
-                continue
             found = self._found(memory, name)
             now = REFUSED if found is None else found.rank.minus_score
             if found is not None and now == best:
@@ -391,13 +399,15 @@ class Candidates:
         of = self._rows.of
         return np.array([*rows, *[of[name] for name in changed if name in of]], np.intp)
 
-    def _marks_of(self, source: View | Liking, say: Callable[[NodeName], int]) -> Ints:
+    def _marks_of(
+        self, source: View | NodeSet | Liking, say: Callable[[NodeName], int], dtype: Any
+    ) -> npt.NDArray[Any]:
         """What *source* says of all nodes now, by row."""
         marks = self._marks.pop(source, None)
         if marks is None:
             if len(self._marks) >= _MARKS_MAX:
                 del self._marks[next(iter(self._marks))]
-            marks = Marks(self._rows, source.log, say)
+            marks = Marks(self._rows, source.log, say, dtype, is_blank=isinstance(source, NodeSet))
         self._marks[source] = marks
         marks.catch_up()
         return marks.said

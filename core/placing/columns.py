@@ -25,12 +25,14 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class Behind:
-    """Which nodes changed since they were last read, as far as a log tells; all of them at first."""
+    """Which nodes changed since they were last read, as far as a log tells, and which have a row since then."""
 
-    def __init__(self, rows: Rows, log: ChangeLog) -> None:
+    def __init__(self, rows: Rows, log: ChangeLog, cursor: int = -1) -> None:
+        """Begin at *cursor* of *log*; -1: with all nodes."""
         self._rows: Final = rows
         self._log: Final = log
-        self._cursor = -1
+        self._cursor = cursor
+        self._row = len(rows)
         self._names: Final[dict[NodeName, None]] = {}
 
     def __len__(self) -> int:
@@ -38,6 +40,9 @@ class Behind:
             changed = self._log.since(self._cursor)
             self._names.update(dict.fromkeys(self._rows.names if changed is None else changed))
             self._cursor = self._log.cursor
+        if self._row != len(self._rows):
+            self._names.update(dict.fromkeys(self._rows.names[self._row :]))
+            self._row = len(self._rows)
         return len(self._names)
 
     def take(self, most: int | None) -> list[tuple[int, NodeName]]:
@@ -174,11 +179,13 @@ class Marks:
         users: how many shapes have it, where that is counted.
     """
 
-    def __init__(self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int], dtype: Any = np.int64) -> None:
-        """Begin with all nodes to be asked of."""
+    def __init__(
+        self, rows: Rows, log: ChangeLog, say: Callable[[NodeName], int], dtype: Any, *, is_blank: bool = False
+    ) -> None:
+        """Begin with all nodes to be asked of; *is_blank*: only with those of *log*, of all others it says 0."""
         self._rows: Final = rows
         self._say: Final = say
-        self.behind: Final = Behind(rows, log)
+        self.behind: Final = Behind(rows, log, 0 if is_blank else -1)
         self.said: npt.NDArray[Any] = np.zeros(rows.capacity, dtype)
         self.users = 0
 

@@ -13,6 +13,7 @@ from core.errors import InvalidRequestError
 from core.images import Liking
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
+from core.node_set import NodeSet
 from core.placing.candidates import Candidates
 from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
@@ -96,22 +97,26 @@ def liking_of(pod: Pod, ledger: Ledger) -> Liking | None:
 
 
 def decide(
-    candidates: Candidates, pod: Pod, shape: Shape, passed_over: Set[NodeName] = frozenset()
+    candidates: Candidates,
+    pod: Pod,
+    shape: Shape,
+    passed_over: Set[NodeName] = frozenset(),
+    crowd: NodeSet | None = None,
 ) -> Placement | None:
-    """Where *pod* goes now, leaving out *passed_over*; None if no node fits (then ask core.explaining.explain why).
+    """Where *pod* goes now; None if no node fits (then ask core.explaining.explain why).
 
     What settings prefer goes first wherever it fits; without a preference the best score decides. Pods that came since
-    *shape* was made may keep it off.
+    *shape* was made may keep it off. *passed_over* and *crowd* are left out (`Candidates.best`).
     """
     topology = candidates.ledger.topology
     if not topology.is_current(pod, shape.peers):
         shape = shape.beside(topology.peers_of(pod))
     liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
-        found = candidates.best(preferred, passed_over, liking)
+        found = candidates.best(preferred, passed_over, liking, crowd)
         if found is not None:
             return _promise(pod, shape, found)
-    found = candidates.best(shape, passed_over, liking)
+    found = candidates.best(shape, passed_over, liking, crowd)
     return None if found is None else _promise(pod, shape, found)
 
 

@@ -4,7 +4,8 @@ N nodes x 8 cards of three models, about half of the cards in use. With --churn 
 every placement. With --selective half of the shapes select 1 % of the nodes by label, and every tenth shape fits
 nowhere. With --predicates nodes have zones and taints, and of the pods half select a zone and tolerate the taint, a
 tenth keep apart from their like by host, and a tenth are spread over zones. With --images every node has 50 of 200
-images, and every pod needs one. --dialect takes nodes and pods of another
+images, and every pod needs one. With --busy the nodes that took a pod last are left out, as those are whose device
+plugins are busy. --dialect takes nodes and pods of another
 protocol. Seeded: the same figures are asked of the same
 cluster every time.
 """
@@ -13,13 +14,28 @@ import argparse
 import gc
 import random
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from controller.garbage import Garbage
 from core.catalog import standard_catalog
 from core.ledger import Ledger
-from core.model import NO_PEERS, Image, Node, PeerTerm, PeerTerms, Pod, PodUid, Requirement, Spread, Taint, Toleration
+from core.model import (
+    NO_PEERS,
+    Image,
+    Node,
+    NodeName,
+    PeerTerm,
+    PeerTerms,
+    Pod,
+    PodUid,
+    Requirement,
+    Spread,
+    Taint,
+    Toleration,
+)
+from core.node_set import NodeSet
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.score import node_policy
@@ -44,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--selective", action="store_true", help="half of the shapes select 1 %% of the nodes")
     parser.add_argument("--predicates", action="store_true", help="selectors, taints, anti-affinity and spread")
     parser.add_argument("--images", action="store_true", help="50 of 200 images on each node, of which pods need one")
+    parser.add_argument(
+        "--busy", type=int, default=0, help="so many nodes that took a pod last are left out (default 0)"
+    )
     parser.add_argument("--decisions", type=int, help="decisions measured (default 20000; without --churn 2 a node)")
     parser.add_argument("--dialect", choices=tuple(FLEETS), default="vgpu", help="whose nodes and pods (default vgpu)")
     parser.add_argument("--seed", type=int, default=1)
@@ -78,11 +97,12 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     gc.collect()
     gc.freeze()
     garbage = Garbage(lambda: ledger.cursor)
+    busy, crowd = deque[NodeName](), NodeSet()
     began, began_cpu = time.perf_counter(), time.process_time()
     for number, pod in enumerate(asking):
         shape = shapes[number % args.shapes]
         start = time.perf_counter()
-        placement = decide(candidates, pod, shape)
+        placement = decide(candidates, pod, shape, crowd=crowd)
         if placement is not None:
             ledger.reserve(placement)
         times.append(time.perf_counter() - start)
@@ -91,6 +111,8 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
             continue
         fitted += 1
         placed.append(placement.pod)
+        if args.busy:
+            _take_turns(busy, crowd, placement.node, args.busy)
         if args.churn:
             other = chance.randrange(len(placed))
             placed[other], placed[-1] = placed[-1], placed[other]
@@ -99,7 +121,18 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     times.sort()
     params = {
         k: getattr(args, k)
-        for k in ("nodes", "shapes", "policy", "churn", "selective", "predicates", "images", "decisions", "dialect")
+        for k in (
+            "nodes",
+            "shapes",
+            "policy",
+            "churn",
+            "selective",
+            "predicates",
+            "images",
+            "busy",
+            "decisions",
+            "dialect",
+        )
     }
     for metric, value, unit in (
         ("decisions_per_s", round(args.decisions / elapsed), "1/s"),
@@ -112,6 +145,14 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
         ("peak_rss_mib", peak_rss_mib(), "MiB"),
     ):
         yield Result(metric=metric, value=value, unit=unit, params=params)
+
+
+def _take_turns(busy: deque[NodeName], crowd: NodeSet, node: NodeName, most: int) -> None:
+    """*node* is busy now, and one that was is free."""
+    busy.append(node)
+    crowd.add(node)
+    if len(busy) > most:
+        crowd.discard(busy.popleft())
 
 
 def _zoned(node: Node, number: int) -> Node:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.ledger import Ledger
 from core.model import Image, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
+from core.node_set import NodeSet
 from core.placing.candidates import Candidates
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
@@ -117,19 +118,19 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
         )
         for _ in range(2)
     ]
-    crowd: set[NodeName] = set()
+    crowd = NodeSet()
     for number in range(120):
         shape = chance.choice(wanted)
-        passed_over = crowd if chance.random() < 0.8 else frozenset()
-        found = candidates.best(shape, passed_over)
-        assert found == scan(ledger, rule, shape, passed_over)
+        left_out = crowd if chance.random() < 0.8 else None
+        found = candidates.best(shape, crowd=left_out)
+        assert found == scan(ledger, rule, shape, frozenset(left_out or ()))
         if found is not None and chance.random() < 0.8:
             reserve(ledger, f"p{number}", shape, found)
             crowd.add(found.node)
         if crowd and chance.random() < 0.3:
             crowd.discard(chance.choice(sorted(crowd)))
         if chance.random() < 0.02:
-            crowd.clear()
+            crowd = NodeSet()
 
 
 @pytest.mark.parametrize("seed", range(40))

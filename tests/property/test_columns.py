@@ -13,6 +13,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid
+from core.node_set import NodeSet
 from core.placing.candidates import BYTES_MAX, Candidates
 from core.placing.decide import shape_of, shapes_by_way
 from core.placing.pack import Table, Tables, losses
@@ -192,6 +193,7 @@ class World:
         self.placed: list[PodUid] = []
         self.preparing: list[Iterator[None]] = []
         self.asked = self.found = 0
+        self.crowds = [NodeSet(), NodeSet()]
         self.begin()
 
     def begin(self) -> None:
@@ -212,7 +214,7 @@ class World:
     def step(self) -> None:
         """Something happens."""
         often = (self.ask,) * 9 + (self.sets,) * 3 + (self.changes,) * 2 + (self.releases,) * 2 + (self.prepares,) * 2
-        self.chance.choice((*often, self.goes, self.comes_back, self.tries, self.is_rare))()
+        self.chance.choice((*often, self.crowds_change, self.goes, self.comes_back, self.tries, self.is_rare))()
 
     def some(self) -> NodeName:
         """A node that is there."""
@@ -227,6 +229,21 @@ class World:
         node = self.ledger.node(self.some())
         if node is not None:
             self.ledger.set_node(replace(node, unschedulable=self.chance.random() < 0.3, images=_images(self.chance)))
+
+    def crowds_change(self) -> None:
+        """Nodes are left out now, or are not any more; of some nothing is known yet."""
+        at = self.chance.randrange(len(self.crowds))
+        if self.chance.random() < 0.1:
+            self.crowds[at] = NodeSet()
+        crowd = self.crowds[at]
+        for name in [self.some(), self.some(), NodeName(self.name())]:
+            crowd.add(name)
+            if self.chance.random() < 0.1:
+                for _ in range(3000):
+                    crowd.discard(name)
+                    crowd.add(name)
+        for name in self.chance.sample(list(crowd), len(crowd) // 3):
+            crowd.discard(name)
 
     def goes(self) -> None:
         """A node is gone."""
@@ -311,8 +328,9 @@ class World:
         some = chance.sample(list(self.ledger.states), min(count, len(self.ledger.states)))
         passed_over = frozenset({*some, *[NodeName(self.name()) for _ in range(min(count, 3))]})
         liking = self.ledger.images.liking(self.pod) if chance.random() < 0.7 else None
-        found = self.candidates.best(shape, passed_over, liking)
-        assert found == scan(self.ledger, self.rule, shape, passed_over, liking=liking)
+        crowd = chance.choice((None, *self.crowds))
+        found = self.candidates.best(shape, passed_over, liking, crowd)
+        assert found == scan(self.ledger, self.rule, shape, passed_over | frozenset(crowd or ()), liking=liking)
         self.asked += 1
         if found is None or chance.random() < 0.2:
             return

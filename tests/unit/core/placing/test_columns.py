@@ -182,7 +182,7 @@ def test_marks_follow_what_is_said_as_far_as_the_log_tells():
         return said.get(name, 0)
 
     rows, log = Rows([NodeName("a"), NodeName("b")]), ChangeLog(4)
-    marks = Marks(rows, log, say)
+    marks = Marks(rows, log, say, np.int64)
     marks.catch_up()
     assert marks.said[:2].tolist() == [3, 0]
     asked.clear()
@@ -199,3 +199,20 @@ def test_marks_follow_what_is_said_as_far_as_the_log_tells():
     log.forget()
     marks.catch_up()
     assert {name for name, row in rows.of.items() if marks.said[row]} == {"b", "c7"}
+
+
+def test_blank_marks_ask_only_of_whom_the_log_tells_and_of_new_rows():
+    asked: list[str] = []
+
+    def say(name):
+        asked.append(name)
+        return name in ("b", "c")
+
+    rows, log = Rows([NodeName("a"), NodeName("b")]), ChangeLog(4)
+    log.extend([NodeName("b"), NodeName("c")])
+    marks = Marks(rows, log, say, np.bool_, is_blank=True)
+    marks.catch_up()
+    assert (asked, marks.said[:2].tolist()) == (["b"], [False, True])
+    rows.add(NodeName("c"))
+    marks.catch_up()
+    assert (asked, marks.said[:3].tolist()) == (["b", "c"], [False, True, True])
