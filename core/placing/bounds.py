@@ -61,7 +61,8 @@ class Bounds:
             found = self._of_cards(rows, kind, free)
         else:
             fails = short.all(0) if self._width == 1 else short.sum(0) > columns.width - self._width
-            found = np.where(fails, REFUSED, self._of_node(_at(columns.idle, rows)))
+            found = self._of_node(_at(columns.idle, rows))
+            found[fails] = REFUSED
         return found - self._others if self._others else found
 
     def _of_cards(self, rows: Some, kind: Ints, free: Floats) -> Floats:

@@ -383,7 +383,7 @@ class Candidates:
             changed = np.unique(changed)  # some changed often; of few it takes less to bound them twice
         rows: Some = slice(0, len(self._rows)) if changed is None else changed
         numbers = memory.bounds.of(rows)
-        np.copyto(numbers, REFUSED, where=memory.mask.said[rows])
+        numbers[memory.mask.said[rows]] = REFUSED
         memory.numbers[rows] = numbers
 
     def _leant(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
