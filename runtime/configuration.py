@@ -125,12 +125,12 @@ class ActiveConfiguration:
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
         self.current: Configuration = merge({}, catalog, scheduler_names)
-        texts = files.read()
-        for text in texts:
-            self.take(self.decode(text))
-        problems = [one for text in texts if text.source not in self._parts for one in self._problems[text.source][1]]
+        texts = [self.decode(text) for text in files.read()]
+        problems = [problem for one in texts if one.text.source not in self._kept for problem in one.problems]
         if problems:
             raise ConfigError(problems)
+        for one in texts:
+            self.take(one)
         self.version = 0
         if files.lacks_settings:
             _log.warning("no cardshare.yaml there; its defaults are in force", directory=str(files.settings))

@@ -90,9 +90,10 @@ def test_a_file_that_is_too_long_is_refused_and_not_read_on(world):
 def test_the_problems_of_all_files_are_told_at_once(world):
     world.edit("policy: sideways\nunheard: of\n")
     world.edit("tiers: 5\n", "volcano-scheduler.conf")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught, capture_logs() as logs:
         world.start()
     assert len(caught.value.problems) == 3
+    assert not logs, "nothing was in force before that could stay so"
 
 
 def test_a_directory_without_our_settings_is_told(world):
