@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from core.model import Node, Pod
-from core.port.handoff import InFlight, LockStep, LockWait, Progress
+from core.model import Node, Phase, Pod
+from core.port.handoff import InFlight, LockMark, LockStep, LockWait, Progress
 
 LOCK: Final = "hami.io/mutex.lock"
 # The annotations of a pod that both plugins know.
@@ -27,7 +27,7 @@ _PREFIX: Final = "hami.io/"
 _TO_ALLOCATE: Final = "-devices-to-allocate"
 
 # A plugin serves whichever pod the node's one lock names, so that no two pods may be in flight, of no cards.
-ANY_POD: Final[frozenset[Hashable]] = frozenset({"hami lock"})
+ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
 _NONE: Final[frozenset[Hashable]] = frozenset()
 
 # Whoever holds a lock for longer has been lost (ascend 2.4).
@@ -94,10 +94,32 @@ def owner(node: Node) -> str:
     return lock.owner if lock is not None else ""
 
 
-def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None) -> LockStep | LockWait | None:
-    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`."""
+def step(
+    node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, *, guesses: bool = False
+) -> LockStep | LockWait | None:
+    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`.
+
+    guesses: the plugin drops the lock before it has served all of *wanted*, and then guesses whose turn it is.
+    """
     lock = _read(node)
-    return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
+    if wanted is None:
+        return _tend(lock, pods, now.now_s)
+    if guesses and any(_is_guessed(pod, node, wanted) for pod in pods):
+        reason = "a pod that was served there has not started yet, and the device plugin may take it for the next one"
+        return LockWait(reason=f"{reason} between two containers with cards")
+    return _take(lock, pods, now, wanted)
+
+
+def _is_guessed(pod: Pod, node: Node, wanted: Pod) -> bool:
+    """Whether a plugin that finds no lock takes *pod* rather than *wanted*, once that is bound (ascend 2.2 step 2)."""
+    notes = pod.annotations
+    return (
+        pod.phase is Phase.PENDING
+        and (pod.namespace, pod.name) < (wanted.namespace, wanted.name)
+        and BIND_TIME in notes
+        and notes.get(BIND_PHASE) in (ALLOCATING, SUCCESS)
+        and notes.get(NODE) == node.name
+    )
 
 
 def _take(lock: _Lock | None, pods: Sequence[Pod], now: Now, wanted: Pod) -> LockStep | LockWait | None:

@@ -39,8 +39,13 @@ class HamiLocking(Locking):
         seen_s: int | None = None,
     ) -> LockStep | LockWait | None:
         """See `Locking`."""
-        del tables
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
+        guesses = wanted is not None and self.guesses(wanted, tables)
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, guesses=guesses)
+
+    def guesses(self, pod: Pod, tables: Tables) -> bool:
+        """Whether the plugin drops the lock before it has served all of *pod*."""
+        del pod, tables
+        return False
 
     def next_stamp(self, pods: Sequence[Pod], now_s: int) -> int:
         """Now: the plugin goes by the lock, not by age."""

@@ -4,7 +4,7 @@ What is to be written to a lock is the dialect's to say (`locks`); `act` writes 
 What was sent and not answered may be on the node now or later: the rules by which that is settled are in `settling`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
@@ -37,12 +37,15 @@ class NodeLocks:
         self,
         planner: Planner,
         pending: Pending,
+        carded: Mapping[PodUid, Pod],
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
+        """Begin; carded: bound pods with cards, as they were last seen."""
         self._planner: Final = planner
         self._pending: Final = pending
+        self._carded: Final = carded
         self._clock: Final = clock
         self._wall: Final = wall
         # Nodes whose lock is being put right, and whether to look again after that.
@@ -189,6 +192,10 @@ class NodeLocks:
             named.node_name == node.name or not (named.node_name or self._pending.is_ours(named))
         ):
             pods.setdefault(named.uid, named)
+        if wanted is not None:
+            for uid in self._planner.ledger.holders(node.name):
+                if uid in self._carded:
+                    pods.setdefault(uid, self._carded[uid])
         now_s, tables = int(self._wall()), self._planner.ledger.tables
         seen_s = now_s - self._seen_for_s(name, node.name, node.annotations.get(lock.lock_key))
         return lock.lock(node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s)

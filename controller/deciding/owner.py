@@ -88,7 +88,8 @@ class Owner:
         state = State(catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall)
         self.planner: Final = Planner(state, self.groups, self._read)
         self.pending: Final = Pending(self.planner, self.groups, clock)
-        self.locks: Final = NodeLocks(self.planner, self.pending, clock=clock, wall=wall)
+        self.carded: Final[dict[PodUid, Pod]] = {}
+        self.locks: Final = NodeLocks(self.planner, self.pending, self.carded, clock=clock, wall=wall)
         self.outcomes: Final = Outcomes(self.planner, self.pending, self.locks, clock)
         self.nodes: Final = Nodes(self.planner, self.locks, clock, wall)
         self.occupants: Final = Occupants(self.groups, clock)
@@ -105,7 +106,6 @@ class Owner:
         self.life: Final = self.planner.life
         self.handoff: Final = self.planner.handoff
         self.wakes: Final = self.planner.wakes
-        self.carded: Final[dict[PodUid, Pod]] = {}
         self._metrics: Final = metrics
         self._clock: Final = clock
         self._wall: Final = wall

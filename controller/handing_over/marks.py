@@ -7,11 +7,15 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from core.model import NodeName
+from core.port.handoff import LockMark
 from core.settings import DialectName
 
 
 class Keys(NamedTuple):
-    """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together."""
+    """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together.
+
+    The marks of a dialect are its own, but for `LockMark`.
+    """
 
     dialect: DialectName | None
     marks: frozenset[Hashable]
@@ -49,6 +53,8 @@ class Marks:
 
     def alike(self, node: NodeName, one: Keys, other: Keys) -> bool:
         """Whether the plugin on *node* could mistake a pod with keys *one* for a pod with keys *other*."""
-        if one.dialect is not other.dialect or not (one.marks and other.marks):
+        if one.dialect is not other.dialect:
+            return any(isinstance(mark, LockMark) for mark in one.marks & other.marks)
+        if not (one.marks and other.marks):
             return False
         return not one.marks.isdisjoint(other.marks) or (node, one.dialect) in self._blind

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from core.model import NodeName, PodUid
 
@@ -28,13 +29,20 @@ class Progress(StrEnum):
     FAILED = "failed"
 
 
+class LockMark(NamedTuple):
+    """What all pods have in common whose plugins, of whatever dialect, go by the lock *key* of their node."""
+
+    key: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
     """One pod that the device plugin could still serve.
 
-    confusable: what the plugin could mistake it by; two pods of a node with a common element are never in flight
-    together. cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate); of one
-    that waits on no node, where nobody is about to bind it by them.
+    confusable: what the plugin could mistake it by; two pods of a node and dialect with a common element are never in
+    flight together, nor two of any dialects with a common `LockMark`.
+    cleanup: annotations to clear on a pod that will never be served (a dead one stays a candidate); of one that waits
+    on no node, where nobody is about to bind it by them.
     node: whose plugin looks for it, where its annotations say so; "" = the node that it is bound to.
     """
 

@@ -165,6 +165,11 @@ class AscendHami(
         del tables
         return handoff.annotations(assignment, stamp)
 
+    def guesses(self, pod: Pod, tables: Tables) -> bool:
+        """Where several containers have chips: it drops the lock after each (D-1)."""
+        asked = self.request(pod, tables)
+        return isinstance(asked, Request) and len(asked.asks) > 1
+
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
         """*pod* as the plugin sees it; None if it never serves it."""
         return handoff.in_flight(pod, tables)

@@ -30,6 +30,18 @@ def npu_pod(name):
     )
 
 
+def both_node(version="1", **annotations):
+    """A node with chips and with GPUs of HAMi's, whose plugins go by one lock."""
+    card = {"id": "G0", "count": 10, "devmem": 8000, "devcore": 100, "type": "NVIDIA T4", "health": True}
+    found = npu_node(version, **{"hami.io/node-nvidia-register": json.dumps([card])}, **annotations)
+    have = {**found.allocatable, "nvidia.com/gpu": "10"}
+    return replace(found, allocatable=have, capacity=have)
+
+
+def gpu_pod(name):
+    return pod(name, limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"})
+
+
 def lock_of(name, time=LATER):
     return {hami_lock.LOCK: f"{time},default,{name}"}
 
@@ -115,6 +127,47 @@ def test_the_lock_is_taken_again_while_containers_of_its_pod_are_left():
     world.owner.locks.written(again, step)
     world.shows(bound, phase=Phase.FAILED)
     assert judged(world, again, npu_node("4", **lock_of("a"))) == LockStep(key=hami_lock.LOCK, value=None)
+
+
+def test_plugins_that_go_by_one_lock_serve_one_pod_at_a_time_between_them():
+    world = World(both_node())
+    world.adds(npu_pod("a"), gpu_pod("b"))
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    world.owner.outcomes.bound(bind.pod.uid, bind.attempt)  # the mirror is late, and the plugin has dropped the lock
+    world.owner.nodes.changed(both_node("3"))
+    assert asked(world) == []
+    assert world.stage("b") == "turn"
+    bound = world.shows_bound(bind)
+    done = {key: ";;" for key in bound.annotations if key.endswith("-to-allocate")}
+    world.shows(bound, annotations={**bound.annotations, **done, hami_lock.BIND_PHASE: hami_lock.SUCCESS})
+    world.now_s += 1.0
+    (action,) = [one for one in asked(world) if one.pod]
+    assert action.pod.name == "b"
+
+
+@pytest.mark.parametrize(("name", "calls", "waits"), [("z", 2, True), ("z", 1, False), ("a", 2, False)])
+def test_a_pod_of_several_containers_is_not_bound_beside_one_that_the_plugin_would_serve_in_its_stead(
+    name, calls, waits
+):
+    """The plugin drops the lock after each container, and then takes the first by name that is Pending (D-1, D-2)."""
+    world = World(npu_node())
+    world.adds(npu_pod("m"))
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    bound = world.accepts(bind)
+    done = {f"hami.io/{WORD}-devices-to-allocate": ";;", hami_lock.BIND_PHASE: hami_lock.SUCCESS}
+    pulling = world.shows(bound, annotations={**bound.annotations, **done})
+    world.now_s += 1.0
+    several = ascend.pod(WORD, *[(1, 3072)] * calls).containers
+    world.adds(npu_pod(name)._replace(containers=several))
+    (action,) = [one for one in asked(world) if one.pod]
+    if waits:
+        assert isinstance(judged(world, action, npu_node("4")), LockWait)
+        world.shows(pulling, started=True, phase=Phase.RUNNING)
+    assert isinstance(judged(world, action, npu_node("4")), LockStep)
 
 
 def test_a_lock_whose_binding_was_refused_is_put_right():
