@@ -22,8 +22,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # Half of a character, which JSON's escapes can name and nothing can encode; a compiler of this file could not either.
 HALVES: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
-# For the commonest mistake of all: other memory of a pod is written with a suffix.
-MIB_ALREADY: Final = "the unit is MiB already; write a whole number such as '8192'"
+_BYTES_PER_MIB: Final = 2**20
 
 
 def parse_milli(text: str, field: str) -> int:
@@ -88,6 +87,15 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     if value > MAX_AMOUNT:
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value
+
+
+def mib_already(text: str) -> str:
+    """What to write instead of *text*, memory with a suffix, which other memory of a pod has: the commonest mistake."""
+    try:
+        mib = -(-parse_amount(text, "") // _BYTES_PER_MIB)
+    except InvalidRequestError:
+        mib = 0
+    return f"the unit is MiB already; write a whole number such as '{mib or 8192}'"
 
 
 def parse_int64(text: str) -> int | None:

@@ -5,7 +5,7 @@ they say.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from core import selection
 from core.dialects.ascend_hami import keys
@@ -15,10 +15,7 @@ from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import AscendChip, Tables
-from core.units import MAX_INT32, parse_count, with_article
-
-# The commonest mistake of all: other memory of a pod is written with a suffix.
-_IN_MIB: Final = "the unit is MiB already; write a whole number such as '8192'"
+from core.units import MAX_INT32, mib_already, parse_count, with_article
 
 
 class Ask(NamedTuple):
@@ -170,7 +167,7 @@ class _Figures:
         try:
             return parse_count(text, self._field(place, resource), maximum)
         except InvalidRequestError as e:
-            remedy = _IN_MIB if text.endswith("i") else e.remedy
+            remedy = mib_already(text) if text.endswith("i") else e.remedy
             self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=remedy))
             return None
 
@@ -220,7 +217,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
                 code="CS101",
                 field=f'{role} "{container.name}": limit {chip.memory_resource}',
                 found=quoted(memory),
-                remedy=_IN_MIB,
+                remedy=mib_already(memory),
             )
         if core is not None and not soft and core.strip("0"):
             yield Violation(

@@ -14,7 +14,7 @@ from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import HamiTable, Tables
-from core.units import MAX_INT32, MIB_ALREADY, parse_count
+from core.units import MAX_INT32, mib_already, parse_count
 
 _Read = TypeVar("_Read")
 
@@ -178,7 +178,7 @@ class _Figures:
         try:
             return parse_count(text, field, maximum)
         except InvalidRequestError as error:
-            remedy = MIB_ALREADY if text[-1:] == "i" else error.remedy
+            remedy = mib_already(text) if text[-1:] == "i" else error.remedy
             self._violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
             return None
 

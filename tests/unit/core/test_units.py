@@ -5,7 +5,16 @@ import time
 import pytest
 
 from core.errors import InvalidRequestError
-from core.units import MAX_AMOUNT, counted, parse_amount, parse_count, parse_int64, parse_milli, with_article
+from core.units import (
+    MAX_AMOUNT,
+    counted,
+    mib_already,
+    parse_amount,
+    parse_count,
+    parse_int64,
+    parse_milli,
+    with_article,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +109,19 @@ def test_one_is_told_as_one():
 )
 def test_numbers_are_read_as_gos_parse_int_reads_them(text, number):
     assert parse_int64(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [
+        ("4Gi", "4096"),
+        ("8Gi", "8192"),
+        ("512Ki", "1"),
+        ("1.5Gi", "1536"),
+        ("0Gi", "8192"),
+        ("-1Gi", "8192"),
+        ("i", "8192"),
+    ],
+)
+def test_memory_with_a_suffix_is_told_in_mib(text, mib):
+    assert mib_already(text) == f"the unit is MiB already; write a whole number such as '{mib}'"

@@ -140,8 +140,8 @@ def test_the_keys_of_all_chip_types_are_protected():
     assert len(keys) == 5 + 3 * len(WORDS)
 
 
-@pytest.mark.parametrize("memory", ["8Gi", "5000Mi", "8Ki"])
-def test_memory_with_a_suffix_is_told_once_with_what_to_write(memory):
+@pytest.mark.parametrize(("memory", "mib"), [("8Gi", 8192), ("5000Mi", 5000), ("8Ki", 1)])
+def test_memory_with_a_suffix_is_told_once_with_what_to_write(memory, mib):
     (said,) = DIALECT.request(ascend.pod("Ascend910B4", [1, memory]), TABLES)  # type: ignore[misc]  # it is wrong
     assert (said.code, said.found) == ("CS101", f"'{memory}'")
-    assert said.remedy == "the unit is MiB already; write a whole number such as '8192'"
+    assert said.remedy == f"the unit is MiB already; write a whole number such as '{mib}'"

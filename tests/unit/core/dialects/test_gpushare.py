@@ -111,7 +111,7 @@ def test_what_the_plugin_cannot_serve_is_refused():
 def test_memory_with_a_suffix_is_told_that_its_unit_is_mib_already():
     (found,) = MEMORY.request(pod(asks(MEM, "4Gi")), TABLES)
     assert (found.code, found.found) == ("CS101", "'4Gi'")
-    assert found.remedy == "the unit is MiB already; write a whole number such as '8192'"
+    assert found.remedy == "the unit is MiB already; write a whole number such as '4096'"
 
 
 def test_a_pod_that_asks_for_memory_and_whole_cards_is_refused():
