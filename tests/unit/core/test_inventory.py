@@ -172,6 +172,13 @@ def test_memory_is_not_blamed_where_cards_are_large_enough_but_too_few():
     assert "no card has" not in found.message
 
 
+def test_of_what_no_node_has_enough_the_most_is_told():
+    kinds = {"T4": (15360, 3), "V100": (32768, 3), "A100": (81920, 2)}
+    few = [vgpu_node(name.lower(), name, memory, count) for name, (memory, count) in kinds.items()]
+    found = verdict(pod(number=3, memory=40000), inventory(*few))
+    assert "(memory: 32768 of 40000 MiB, card count: 2 of 3 cards)" in found.message
+
+
 def test_a_node_that_cannot_be_read_may_hold_anything():
     broken = vgpu_node("x", "T4", 1)
     register = {"volcano.sh/node-vgpu-register": "GPU-x,10,abc,NVIDIA-T4,true,hami-core:"}
