@@ -201,7 +201,7 @@ class Candidates:
         sought = memory.numbers
         if view is not None and view.blocked:
             sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
-        if crowd:
+        if crowd is not None and len(crowd):
             sought = np.where(self._marks_of(crowd, crowd.__contains__, np.bool_), REFUSED, sought)
         of = self._rows.of
         if left_out := [of[name] for name in passed_over if name in of]:
