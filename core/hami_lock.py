@@ -94,31 +94,28 @@ def owner(node: Node) -> str:
     return lock.owner if lock is not None else ""
 
 
-def step(
-    node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, *, guesses: bool = False
-) -> LockStep | LockWait | None:
-    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`.
-
-    guesses: the plugin drops the lock before it has served all of *wanted*, and then guesses whose turn it is.
-    """
+def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None) -> LockStep | LockWait | None:
+    """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`."""
     lock = _read(node)
-    if wanted is None:
-        return _tend(lock, pods, now.now_s)
-    if guesses and any(_is_guessed(pod, node, wanted) for pod in pods):
-        reason = "a pod that was served there has not started yet, and the device plugin may take it for the next one"
-        return LockWait(reason=f"{reason} between two containers with cards")
-    return _take(lock, pods, now, wanted)
+    return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
 
 
-def _is_guessed(pod: Pod, node: Node, wanted: Pod) -> bool:
-    """Whether a plugin that finds no lock takes *pod* rather than *wanted*, once that is bound (ascend 2.2 step 2)."""
-    notes = pod.annotations
-    return (
+# Why a pod is not bound where something `misleads` the plugin.
+MISLED: Final = LockWait(
+    reason="a pod that was served there has not started yet, and the device plugin may take it for the next one "
+    "between two containers with cards"
+)
+
+
+def misleads(node: Node, pods: Sequence[Pod], wanted: Pod) -> bool:
+    """Whether a plugin that finds no lock takes one of *pods* rather than *wanted* on *node* (ascend 2.2 step 2)."""
+    return any(
         pod.phase is Phase.PENDING
         and (pod.namespace, pod.name) < (wanted.namespace, wanted.name)
-        and BIND_TIME in notes
-        and notes.get(BIND_PHASE) in (ALLOCATING, SUCCESS)
-        and notes.get(NODE) == node.name
+        and BIND_TIME in pod.annotations
+        and pod.annotations.get(BIND_PHASE) in (ALLOCATING, SUCCESS)
+        and pod.annotations.get(NODE) == node.name
+        for pod in pods
     )
 
 

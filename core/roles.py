@@ -37,10 +37,12 @@ class HamiLocking(Locking):
         wanted: Pod | None = None,
         *,
         seen_s: int | None = None,
+        served: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """See `Locking`."""
-        guesses = wanted is not None and self.guesses(wanted, tables)
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, guesses=guesses)
+        if wanted is not None and self.guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
+            return hami_lock.MISLED
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
 
     def guesses(self, pod: Pod, tables: Tables) -> bool:
         """Whether the plugin drops the lock before it has served all of *pod*."""

@@ -54,9 +54,10 @@ class TimeLock:
         wanted: Pod | None = None,
         *,
         seen_s: int | None = None,
+        served: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """See `core.port.optional.Locking`; one pod of ours at a time is in flight on a node."""
-        del tables
+        del tables, served
         value = node.annotations.get(self._key)
         ours = value is not None and value == self._written.get(node.name)
         other = next((pod for pod in pods if wanted is None or pod.uid != wanted.uid), None)

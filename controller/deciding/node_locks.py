@@ -192,13 +192,11 @@ class NodeLocks:
             named.node_name == node.name or not (named.node_name or self._pending.is_ours(named))
         ):
             pods.setdefault(named.uid, named)
-        if wanted is not None:
-            for uid in self._planner.ledger.holders(node.name):
-                if uid in self._carded:
-                    pods.setdefault(uid, self._carded[uid])
+        on_node = self._planner.ledger.holders(node.name) if wanted is not None else ()
+        served = [self._carded[uid] for uid in on_node if uid in self._carded and uid not in pods]
         now_s, tables = int(self._wall()), self._planner.ledger.tables
         seen_s = now_s - self._seen_for_s(name, node.name, node.annotations.get(lock.lock_key))
-        return lock.lock(node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s)
+        return lock.lock(node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s, served=served)
 
     def _seen_for_s(self, name: DialectName, node: NodeName, text: str | None) -> int:
         """For how long, by our own clock, the lock of *node* was seen to say *text*."""

@@ -33,7 +33,7 @@ class Locking(Protocol):
     - When a Binding was certainly not written, and whenever the node's lock, or a pod of this dialect that is or was
       on the node, changes or goes: `lock` without *wanted*. A step: write it.
 
-    pods are those bound to the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
+    pods are those in flight on the node, those being bound to it now, and the pod that `lock_owner` names, if it exists
     and another scheduler is to bind it; a pod of ours whose Binding was not written is not among them.
     """
 
@@ -55,10 +55,12 @@ class Locking(Protocol):
         wanted: Pod | None = None,
         *,
         seen_s: int | None = None,
+        served: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing.
 
         seen_s: since when the lock says what it says, by the clock of *now_s*: a later time in it is wrong.
+        served: with *wanted*, the pods with cards that are on the node and not in flight.
         """
         ...
 

@@ -204,6 +204,19 @@ def test_the_lock_of_volcanos_scheduler_is_taken_where_that_is_asked_for(on):
     assert judged(world, actions[0], node("n1")) == LockStep(key="hamivgpu", value=LATER)
 
 
+def test_the_lock_of_volcanos_scheduler_is_taken_beside_pods_that_were_served():
+    world = World(node("n1"), node_lock=True)
+    world.adds(pod("a"))
+    (action,) = asked(world)
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    world.accepts(bind)
+    world.serves("a")
+    world.adds(pod("b"))
+    (action,) = [one for one in asked(world) if one.pod]
+    assert isinstance(judged(world, action, node("n1")), LockStep)
+
+
 @pytest.mark.parametrize(
     ("value", "free"),
     [
