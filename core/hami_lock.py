@@ -26,7 +26,7 @@ FAILED: Final = "failed"
 _PREFIX: Final = "hami.io/"
 _TO_ALLOCATE: Final = "-devices-to-allocate"
 
-# A plugin serves whichever pod the node's one lock names, so that no two pods may be in flight, of no cards.
+# A plugin serves whichever pod the node's one lock names, so that no two may be in flight, whatever they ask.
 ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
 _NONE: Final[frozenset[Hashable]] = frozenset()
 

@@ -125,11 +125,11 @@ class ActiveConfiguration:
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
         self.current: Configuration = merge({}, catalog, scheduler_names)
-        texts = [self.decode(text) for text in files.read()]
-        problems = [problem for one in texts if one.text.source not in self._kept for problem in one.problems]
+        found = [self.decode(text) for text in files.read()]
+        problems = [problem for one in found if one.text.source not in self._kept for problem in one.problems]
         if problems:
             raise ConfigError(problems)
-        for one in texts:
+        for one in found:
             self.take(one)
         self.version = 0
         if files.lacks_settings:

@@ -239,7 +239,7 @@ class World:
         for name in [self.some(), self.some(), NodeName(self.name())]:
             crowd.add(name)
             if self.chance.random() < 0.1:
-                for _ in range(3000):
+                for _ in range(600):  # more than its log remembers
                     crowd.discard(name)
                     crowd.add(name)
         for name in self.chance.sample(list(crowd), len(crowd) // 3):
