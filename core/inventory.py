@@ -387,12 +387,12 @@ def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation |
 
 
 def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
-    nearest: dict[tuple[Reason, int, str], Shortfall] = {}
+    most: dict[Shortfall, Shortfall] = {}
     for one in (one for some in short for one in some):
-        key = (one.reason, one.wanted, one.unit)
-        if key not in nearest or one.free > nearest[key].free:
-            nearest[key] = one
-    told = list(dict.fromkeys(map(_reason, nearest.values())))
+        # All but how much is free, and where.
+        alike = one._replace(card="", free=0)
+        most[alike] = max(most.get(alike, one), one, key=lambda lack: lack.free)
+    told = list(dict.fromkeys(map(_reason, most.values())))
     listed = ", ".join(told[:_MAX_SHOWN]) + (f" and {len(told) - _MAX_SHOWN} more" if len(told) > _MAX_SHOWN else "")
     return _no("CS405", f"no node could take it, not even an empty one ({listed})", "ask for less, or for other cards")
 
