@@ -55,6 +55,31 @@ def parse_count(text: str, field: str, maximum: int = MAX_INT32) -> int:
     return value
 
 
+def parse_memory(text: str, field: str, maximum: int = MAX_INT32, mib_per_unit: int = 1) -> int:
+    """Read *text* as `parse_count` does: memory of a card, in units of *mib_per_unit* MiB.
+
+    Raises:
+        InvalidRequestError: as there; who wrote a suffix is told how many units that is.
+    """
+    try:
+        return parse_count(text, field, maximum)
+    except InvalidRequestError:
+        if not text.endswith("i"):
+            raise
+        raise InvalidRequestError(field, text, unit_already(text, mib_per_unit)) from None
+
+
+def unit_already(text: str, mib_per_unit: int = 1) -> str:
+    """What to write instead of *text*, memory with a suffix, as other memory of a pod has it: the commonest mistake."""
+    try:
+        units = -(-parse_amount(text, "") // (mib_per_unit * _BYTES_PER_MIB))
+    except InvalidRequestError:
+        units = 0
+    unit = "MiB" if mib_per_unit == 1 else f"{mib_per_unit} MiB"
+    example = units if 0 < units <= MAX_INT32 else 8192
+    return f"the unit is {unit} already; write a whole number such as '{example}'"
+
+
 def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text) * units
@@ -87,15 +112,6 @@ def _scaled(text: str, field: str, units: int, *, exact: bool) -> int:
     if value > MAX_AMOUNT:
         raise InvalidRequestError(field, text, f"write a number no larger than {MAX_AMOUNT // units}")
     return value
-
-
-def mib_already(text: str) -> str:
-    """What to write instead of *text*, memory with a suffix, which other memory of a pod has: the commonest mistake."""
-    try:
-        mib = -(-parse_amount(text, "") // _BYTES_PER_MIB)
-    except InvalidRequestError:
-        mib = 0
-    return f"the unit is MiB already; write a whole number such as '{mib or 8192}'"
 
 
 def parse_int64(text: str) -> int | None:

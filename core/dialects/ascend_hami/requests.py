@@ -4,7 +4,7 @@ Source: protocol reference, ascend 4.2, 4.3, 4.10, 4.11, with the defects H-3, H
 they say.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from core import selection
@@ -15,7 +15,7 @@ from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import AscendChip, Tables
-from core.units import MAX_INT32, mib_already, parse_count, with_article
+from core.units import MAX_INT32, parse_count, parse_memory, unit_already, with_article
 
 
 class Ask(NamedTuple):
@@ -124,7 +124,7 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
     violations = read.violations
     before = len(violations)
     number = read(chip.resource, "CS101")
-    memory = read(chip.memory_resource, "CS101")
+    memory = read(chip.memory_resource, "CS101", parse=parse_memory)
     cores = read(chip.core_resource, "CS103", 100 if soft else MAX_INT32)
     if number is None and memory is None:
         return None
@@ -160,15 +160,20 @@ class _Figures:
         self._role = role
         self.violations = violations
 
-    def __call__(self, resource: str, code: str, maximum: int = MAX_INT32) -> int | None:
+    def __call__(
+        self,
+        resource: str,
+        code: str,
+        maximum: int = MAX_INT32,
+        parse: Callable[[str, str, int], int] = parse_count,
+    ) -> int | None:
         text, place = self._text(resource)
         if text is None:
             return None
         try:
-            return parse_count(text, self._field(place, resource), maximum)
+            return parse(text, self._field(place, resource), maximum)
         except InvalidRequestError as e:
-            remedy = mib_already(text) if text.endswith("i") else e.remedy
-            self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=remedy))
+            self.violations.append(Violation(code=code, field=e.field, found=e.found, remedy=e.remedy))
             return None
 
     def wrong(self, code: str, resource: str, remedy: str) -> None:
@@ -217,7 +222,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
                 code="CS101",
                 field=f'{role} "{container.name}": limit {chip.memory_resource}',
                 found=quoted(memory),
-                remedy=mib_already(memory),
+                remedy=unit_already(memory),
             )
         if core is not None and not soft and core.strip("0"):
             yield Violation(

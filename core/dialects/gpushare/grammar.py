@@ -12,7 +12,7 @@ from core.model import AnyPod, Container, Node
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
-from core.units import MAX_AMOUNT, MAX_INT32, mib_already, parse_amount, parse_count, parse_int64
+from core.units import MAX_AMOUNT, MAX_INT32, parse_amount, parse_count, parse_int64, unit_already
 from core.warnings import AdmissionWarning, no_effect
 from core.wire.reading import check_length
 
@@ -155,7 +155,7 @@ def readable_request(pod: AnyPod, resource: str) -> Request | None:
     for one in pod.containers if resource == MEMORY_RESOURCE and total > MAX_INT32 else ():
         text = one.amount(resource) or ""
         if text.endswith("i"):
-            raise InvalidRequestError(f'container "{one.name}": limit {resource}', text, mib_already(text))
+            raise InvalidRequestError(f'container "{one.name}": limit {resource}', text, unit_already(text))
     amounts = tuple(amount for one in pod.containers if (amount := amount_of(one, resource)))
     return Request(total, amounts, wish_of(pod.annotations))
 

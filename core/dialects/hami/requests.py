@@ -5,6 +5,7 @@ Source: protocol reference, hami 1.4, 4.1, 4.4 and 6, with HN-12 done as it says
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from core import names, selection
@@ -14,7 +15,7 @@ from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import HamiTable, Tables
-from core.units import MAX_INT32, mib_already, parse_count
+from core.units import MAX_INT32, parse_count, parse_memory
 
 _Read = TypeVar("_Read")
 
@@ -152,7 +153,9 @@ def _ask(read: "_Figures", position: int, table: HamiTable) -> Ask | None:
     number = read(table.count_resource, "CS101")
     if not number:
         return None
-    memory = (read(table.memory_resource, "CS101", MAX_INT32 // table.memory_factor) or 0) * table.memory_factor
+    factor = table.memory_factor
+    as_memory = partial(parse_memory, mib_per_unit=factor)
+    memory = (read(table.memory_resource, "CS101", MAX_INT32 // factor, as_memory) or 0) * factor
     percent = read(table.percentage_resource, "CS102", 100) or 0
     cores = read(table.cores_resource, "CS103", 100)
     if not memory and not percent:
@@ -168,7 +171,13 @@ class _Figures:
         self._role = role
         self._violations = violations
 
-    def __call__(self, resource: str, code: str, maximum: int = MAX_INT32) -> int | None:
+    def __call__(
+        self,
+        resource: str,
+        code: str,
+        maximum: int = MAX_INT32,
+        parse: Callable[[str, str, int], int] = parse_count,
+    ) -> int | None:
         place, text = "limit", self._container.limits.get(resource)
         if text is None:
             place, text = "request", self._container.requests.get(resource)
@@ -176,10 +185,9 @@ class _Figures:
             return None
         field = f'{self._role} "{self._container.name}": {place} {resource}'
         try:
-            return parse_count(text, field, maximum)
+            return parse(text, field, maximum)
         except InvalidRequestError as error:
-            remedy = mib_already(text) if text[-1:] == "i" else error.remedy
-            self._violations.append(Violation(code=code, field=field, found=quoted(text), remedy=remedy))
+            self._violations.append(Violation(code=code, field=field, found=quoted(text), remedy=error.remedy))
             return None
 
 

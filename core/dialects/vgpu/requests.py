@@ -5,6 +5,7 @@ Source: protocol reference, nvidia 3.1, 3.7 to 3.10, with the defects S19 to S25
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from core import names, selection
@@ -14,7 +15,7 @@ from core.model import AnyPod, Container
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import Tables, VgpuTable
-from core.units import MAX_INT32, mib_already, parse_count
+from core.units import MAX_INT32, parse_count, parse_memory
 
 _Read = TypeVar("_Read")
 
@@ -122,12 +123,13 @@ def asks_of(pod: AnyPod, table: VgpuTable) -> tuple[tuple[Ask, ...], tuple[Viola
     """
     asks: list[Ask] = []
     violations: list[Violation] = []
+    as_memory = partial(parse_memory, mib_per_unit=table.memory_factor)
     for position, container in enumerate(pod.containers):
         if not _mentions(container, table):
             continue
         figures = _Figures(container)
         number = figures.read(table.number_resource, "CS101")
-        memory = figures.read(table.memory_resource, "CS101")
+        memory = figures.read(table.memory_resource, "CS101", parse=as_memory)
         percent = (
             figures.read(table.percentage_resource, "CS102", minimum=1, maximum=100)
             if table.percentage_resource
@@ -153,7 +155,14 @@ class _Figures:
         self._container = container
         self.violations: list[Violation] = []
 
-    def read(self, resource: str, code: str, minimum: int = 0, maximum: int = MAX_INT32) -> int | None:
+    def read(
+        self,
+        resource: str,
+        code: str,
+        minimum: int = 0,
+        maximum: int = MAX_INT32,
+        parse: Callable[[str, str, int], int] = parse_count,
+    ) -> int | None:
         text = self._container.limits.get(resource)
         place = "limit"
         if text is None:
@@ -162,10 +171,9 @@ class _Figures:
         if text is None:
             return None
         try:
-            value = parse_count(text, "", maximum)
+            value = parse(text, "", maximum)
         except InvalidRequestError as error:
-            remedy = mib_already(text) if text[-1:] == "i" else error.remedy
-            self._wrong(code, f"{place} {resource}", text, remedy)
+            self._wrong(code, f"{place} {resource}", text, error.remedy)
             return minimum or 1
         if value < minimum:
             self._wrong(code, f"{place} {resource}", text, f"write a whole number from {minimum} to {maximum}")

@@ -8,10 +8,10 @@ from core.errors import InvalidRequestError
 from core.units import (
     MAX_AMOUNT,
     counted,
-    mib_already,
     parse_amount,
     parse_count,
     parse_int64,
+    parse_memory,
     parse_milli,
     with_article,
 )
@@ -112,16 +112,22 @@ def test_numbers_are_read_as_gos_parse_int_reads_them(text, number):
 
 
 @pytest.mark.parametrize(
-    ("text", "mib"),
+    ("text", "factor", "told"),
     [
-        ("4Gi", "4096"),
-        ("8Gi", "8192"),
-        ("512Ki", "1"),
-        ("1.5Gi", "1536"),
-        ("0Gi", "8192"),
-        ("-1Gi", "8192"),
-        ("i", "8192"),
+        ("4Gi", 1, "MiB already; write a whole number such as '4096'"),
+        ("5000000Ki", 10, "10 MiB already; write a whole number such as '489'"),
+        ("8Ei", 1, "MiB already; write a whole number such as '8192'"),
+        ("-1Gi", 1, "MiB already; write a whole number such as '8192'"),
+        ("i", 1, "MiB already; write a whole number such as '8192'"),
     ],
 )
-def test_memory_with_a_suffix_is_told_in_mib(text, mib):
-    assert mib_already(text) == f"the unit is MiB already; write a whole number such as '{mib}'"
+def test_memory_with_a_suffix_is_told_in_units(text, factor, told):
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_memory(text, "limit x", 1000, factor)
+    assert caught.value.remedy == f"the unit is {told}"
+
+
+def test_memory_without_a_suffix_is_read_as_a_number():
+    assert parse_memory("12", "limit x") == 12
+    with pytest.raises(InvalidRequestError, match="no larger than 10"):
+        parse_memory("12", "limit x", 10)

@@ -391,3 +391,17 @@ def test_shares_are_no_whole_cards_where_the_dialect_is_switched_off():
     assert asked_of(pod(ask(memory=4000)), off) == ["CS202"]
     assert asked_of(pod(ask(), annotations={"nvidia.com/use-gputype": "A100"}), off) == WHOLE
     assert asked_of(pod(ask(memory=4000)), Settings()) == HAMI
+
+
+@pytest.mark.parametrize(
+    ("limits", "remedy"),
+    [
+        ({"nvidia.com/gpumem": "40Gi"}, "the unit is 10 MiB already; write a whole number such as '4096'"),
+        ({"nvidia.com/gpucores": "50Gi"}, "write a whole number no larger than 100"),
+    ],
+)
+def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(limits, remedy):
+    asked = Container(name="c", limits={"nvidia.com/gpu": "1", **limits})
+    pod = Pod(uid=PodUid("p"), namespace="default", name="p", containers=(asked,))
+    (said,) = PORT.request(pod, Tables(hami=HamiTable(memory_factor=10)))
+    assert said.remedy == remedy

@@ -392,3 +392,15 @@ def test_at_its_best_a_node_keeps_its_order_for_nobody_knows_yet_how_old_its_han
     assert isinstance(offer, Offer)
     assert not any(card.fixed.ordered for card in offer.cards)
     assert all(card.fixed.ordered for card in VGPU.at_best(offer.cards))
+
+
+@pytest.mark.parametrize(
+    ("amounts", "remedy"),
+    [
+        ({"memory": "40Gi"}, "the unit is 10 MiB already; write a whole number such as '4096'"),
+        ({"memory": 1, "cores": "50Gi"}, "write a whole number no larger than 100"),
+    ],
+)
+def test_a_suffix_is_told_of_memory_alone_and_in_its_unit(amounts, remedy):
+    (said,) = VGPU.request(pod(container(number=1, **amounts)), Tables(vgpu=VgpuTable(memory_factor=10)))
+    assert said.remedy == remedy
