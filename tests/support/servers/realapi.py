@@ -25,6 +25,7 @@ import ssl
 import sys
 import tempfile
 import time
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -487,7 +488,7 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def _print_binaries(binaries: Binaries) -> None:
-    for name in ("etcd", "kube_apiserver", "kube_scheduler", "kube_controller_manager", "kubectl"):
+    for name in (field.name for field in fields(binaries)):
         path = getattr(binaries, name)
         size = f"{path.stat().st_size / 1e6:.0f} MB" if path else ""
         sys.stdout.write(f"{name.replace('_', '-')}: {path or 'not found'} {size}\n")

@@ -1,8 +1,8 @@
-"""Finds or builds kube-apiserver, etcd, kube-scheduler, kube-controller-manager and kubectl.
+"""Finds or builds etcd, kubectl and the programs of Kubernetes, those of a node too.
 
-Who names a binary is obeyed (`KUBE_APISERVER`, `ETCD`, `KUBE_SCHEDULER`, `KUBE_CONTROLLER_MANAGER`, `KUBECTL`, then the
-folder `KUBEBUILDER_ASSETS`); otherwise they come from the Go module in `tests/realapi/`, built once into a
-cache outside the tree. Running them is left to `tests.support.servers.realapi`.
+A named binary comes first (`KUBE_APISERVER`, `ETCD`, `KUBE_SCHEDULER`, `KUBE_CONTROLLER_MANAGER`, `KUBECTL`, `KUBELET`,
+`KUBE_PROXY`, then the folder `KUBEBUILDER_ASSETS`); all others come from the Go module in `tests/realapi/`, built once
+into a cache outside the tree. Running them is left to `tests.support.servers.realapi`.
 """
 
 import fcntl
@@ -32,6 +32,8 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
 _VARIABLES: Final[Mapping[str, str]] = {
     "etcd": "ETCD",
@@ -39,6 +41,8 @@ _VARIABLES: Final[Mapping[str, str]] = {
     "kube-scheduler": "KUBE_SCHEDULER",
     "kube-controller-manager": "KUBE_CONTROLLER_MANAGER",
     "kubectl": "KUBECTL",
+    "kubelet": "KUBELET",
+    "kube-proxy": "KUBE_PROXY",
 }
 _PROGRESS_EVERY_S: Final = 30.0
 
@@ -61,6 +65,8 @@ class Binaries:
     kube_scheduler: Path | None
     kube_controller_manager: Path | None
     kubectl: Path | None
+    kubelet: Path | None
+    kube_proxy: Path | None
 
 
 def find(environ: Mapping[str, str]) -> Binaries:
@@ -86,6 +92,8 @@ def find(environ: Mapping[str, str]) -> Binaries:
         kube_scheduler=found["kube-scheduler"],
         kube_controller_manager=found["kube-controller-manager"],
         kubectl=kubectl,
+        kubelet=found["kubelet"],
+        kube_proxy=found["kube-proxy"],
     )
 
 

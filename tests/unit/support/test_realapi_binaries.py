@@ -86,13 +86,15 @@ def test_two_builders_at_once_build_once(tmp_path: Path, with_go: dict[str, str]
     for builder in builders:
         builder.join()
     asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
-    assert len(asked) == len(set(asked)) == 5
+    assert len(asked) == len(set(asked)) == 7
     assert sorted(path.name for path in cache_folder(with_go).iterdir()) == [
         "etcd",
         "kube-apiserver",
         "kube-controller-manager",
+        "kube-proxy",
         "kube-scheduler",
         "kubectl",
+        "kubelet",
     ]
 
 
