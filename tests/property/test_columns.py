@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -40,7 +40,10 @@ WEIGHTS = (
     NodeWeights(node_affinity=0, pod_affinity=0, pod_topology_spread=0, taint_toleration=0),
 )
 KEYS = ("zone", "rack", "kubernetes.io/hostname", "nobody's")
+ASCEND = ("huawei.com/Ascend910B3", "huawei.com/Ascend910B3-memory")
 Chance = random.Random
+_Made = TypeVar("_Made")
+Make = Callable[[Chance, str], _Made]
 
 
 def _vgpu(chance: Chance, name: str) -> Node:
@@ -48,7 +51,7 @@ def _vgpu(chance: Chance, name: str) -> Node:
     usual = chance.choice(VGPUS)
     register, total = "", 1
     for at in range(count):
-        model, memory = usual if chance.random() < 0.8 else chance.choice(VGPUS)
+        model, memory = usual if chance.random() < 0.6 else chance.choice(VGPUS)
         total += memory
         own = mode if chance.random() < 0.95 else chance.choice(("mig", "mps", "strange"))
         well = str(chance.random() < 0.95).lower()
@@ -143,9 +146,12 @@ def some_pod(chance: Chance, name: str) -> Pod:
     containers: list[Any] = [
         {"name": "c", "image": chance.choice("xyz"), "resources": {"limits": {**limits, **beside}}}
     ]
-    if chance.random() < 0.15:
-        more = {**(limits if chance.random() < 0.7 else {}), "memory": chance.choice(("1Gi", "7Ei"))}
-        containers += [{"name": one, "resources": {"limits": more}} for one in "de"]
+    if chance.random() < 0.25:
+        # Others ask for as much, for nothing, or for more or fewer, larger or smaller shares.
+        for extra in "de"[: chance.choice((1, 2))]:
+            more = {name: _another(chance, name, of) for name, of in (limits if chance.random() < 0.8 else {}).items()}
+            more["memory"] = chance.choice(("1Gi", "1Gi", "7Ei"))
+            containers.append({"name": extra, "resources": {"limits": more}})
     if chance.random() < 0.1:
         containers[0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
     affinity: dict[str, Any] = {}
@@ -172,15 +178,65 @@ def some_pod(chance: Chance, name: str) -> Pod:
     return pod_from_object({"metadata": metadata, "spec": spec})
 
 
+def _another(chance: Chance, resource: str, amount: str) -> str:
+    """What one more container asks of *resource*, of which the first asks *amount*."""
+    if "mem" in resource and not resource.endswith("percentage"):
+        return chance.choice((amount, "700", "20000", "38000"))
+    return chance.choice((amount, amount, "1"))
+
+
 def _term(chance: Chance) -> dict[str, Any]:
     return {"labelSelector": {"matchLabels": {"app": chance.choice("abc")}}, "topologyKey": chance.choice(KEYS)}
+
+
+def mixed_node(chance: Chance, name: str) -> Node:
+    """A node with cards of several models and sizes, of one protocol."""
+    count = chance.choice((2, 3))
+    match chance.randrange(3):
+        case 0:
+            models = enumerate(chance.choices(VGPUS[:3], k=count))
+            mode = chance.choice(("hami-core", "mig"))
+            register = [f"GPU-{name}-{at},10,{mib},NVIDIA-{model},true,{mode}:" for at, (model, mib) in models]
+            found = Node(
+                name=NodeName(name),
+                annotations={"volcano.sh/node-vgpu-register": "".join(register)},
+                allocatable={NUMBER: "30", MEMORY: "200000", CORES: "300"},
+            )
+        case 1:
+            cards = [
+                {"id": f"GPU-{name}-{at}", "index": at, "count": 10, "devmem": mib, "devcore": 100, "type": model}
+                | {"numa": 0, "mode": chance.choice(("hami-core", "mig")), "health": True}
+                for at, (model, mib) in enumerate(chance.choices(SHARED, k=count))
+            ]
+            shown = {"hami.io/node-nvidia-register": json.dumps(cards)}
+            found = Node(name=NodeName(name), annotations=shown, allocatable={"nvidia.com/gpu": "30"})
+        case _:
+            uuids = [f"{name}-{at}" for at in range(count)]
+            sizes = {one: {"devmem": chance.choice((16384, 65536))} for one in uuids}
+            found = ascend.node("Ascend910B3", uuids, soft=chance.random() < 0.5, name=name, **sizes)
+    return replace(found, allocatable={**found.allocatable, "pods": "500"})
+
+
+def unequal_pod(chance: Chance, name: str) -> Pod:
+    """A pod of containers that ask for small and large shares, of one card and of two."""
+    count, memory = chance.choice(((NUMBER, MEMORY), ("nvidia.com/gpu", "nvidia.com/gpumem"), ASCEND))
+    soft = {"huawei.com/vnpu-mode": "hami-core"} if chance.random() < 0.5 else {}
+    containers = []
+    for at in range(chance.choice((2, 3))):
+        limits = {count: chance.choice("112"), memory: chance.choice(("1000", "4000", "20000", "30000"))}
+        if count == ASCEND[0] and limits[count] == "2":
+            del limits[memory]  # several chips are given whole
+        containers.append({"name": f"c{at}", "resources": {"limits": limits}})
+    metadata = {"name": name, "namespace": "d", "uid": name, "annotations": soft if count == ASCEND[0] else {}}
+    return pod_from_object({"metadata": metadata, "spec": {"containers": containers, "schedulerName": "cardshare"}})
 
 
 class World:
     """A ledger to which anything happens, and candidates that are asked meanwhile."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, some_node: Make[Node] = some_node, some_pod: Make[Pod] = some_pod) -> None:
         chance = self.chance = random.Random(seed)
+        self.some_node, self.some_pod = some_node, some_pod
         policy = chance.choice((Policy.BINPACK, Policy.BINPACK, Policy.SPREAD, Policy.INDEX, Policy.PACK))
         weight, weights = chance.choice((1, 1, 0, 3, 1_000_000)), chance.choice(WEIGHTS)
         self.settings = Settings(policy=policy, schedule_weight=weight, node_weights=weights)
@@ -222,7 +278,7 @@ class World:
 
     def sets(self) -> None:
         """A node is there, or has other cards."""
-        self.ledger.set_node(some_node(self.chance, self.name() if self.chance.random() < 0.5 else self.some()))
+        self.ledger.set_node(self.some_node(self.chance, self.name() if self.chance.random() < 0.5 else self.some()))
 
     def changes(self) -> None:
         """A node is cordoned, or not, or has other images."""
@@ -254,7 +310,7 @@ class World:
         node = self.ledger.node(self.some())
         if node is not None:
             self.ledger.remove_node(node.name)
-            self.ledger.set_node(node if self.chance.random() < 0.5 else some_node(self.chance, node.name))
+            self.ledger.set_node(node if self.chance.random() < 0.5 else self.some_node(self.chance, node.name))
 
     def releases(self) -> None:
         """A pod ends."""
@@ -293,7 +349,7 @@ class World:
             case 1:
                 self.ledger.set_aside(self.some(), "wrong")
             case 2:
-                self.pods[self.chance.randrange(len(self.pods))] = some_pod(self.chance, f"q{self.number}")
+                self.pods[self.chance.randrange(len(self.pods))] = self.some_pod(self.chance, f"q{self.number}")
             case 3:
                 for name in self.chance.sample(list(self.ledger.states), len(self.ledger.states) // 2):
                     self.ledger.remove_node(name)
@@ -319,7 +375,7 @@ class World:
             if isinstance(shape, Shape):
                 return self.chance.choice([shape, shape, *shapes_by_way(self.ledger, shape).values()])
             self.number += 1
-            self.pods[at] = some_pod(self.chance, f"q{self.number}")
+            self.pods[at] = self.some_pod(self.chance, f"q{self.number}")
 
     def ask(self) -> None:
         """Compare, and mostly promise what is found."""
@@ -360,6 +416,17 @@ def test_the_best_is_that_of_a_scan_whatever_happens(monkeypatch):
     for seed in range(SEEDS):
         monkeypatch.setattr("core.ledger._LOG_MAX", (1 << 17, 50, 3)[seed % 3])
         world = World(seed)
+        for _ in range(STEPS):
+            world.step()
+        asked, found = asked + world.asked, found + world.found
+    assert asked > SEEDS * STEPS // 3
+    assert found > asked // 12
+
+
+def test_the_best_is_that_of_a_scan_where_cards_of_a_node_and_containers_of_a_pod_are_unequal():
+    asked = found = 0
+    for seed in range(SEEDS):
+        world = World(seed, mixed_node, unequal_pod)
         for _ in range(STEPS):
             world.step()
         asked, found = asked + world.asked, found + world.found

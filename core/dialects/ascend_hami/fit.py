@@ -387,7 +387,8 @@ def want(request: Request, kind: Hashable) -> Want | None:
         return None
     whole = Cut(kind.memory) if request.soft else kind.whole
     cuts = [ask.cut or whole for ask in request.asks]
-    if max(cut.memory_mib for cut in cuts) > kind.memory:
+    least = min(cut.memory_mib for cut in cuts)
+    if least > kind.memory:
         return None
     if kind.soft:
         spare = min(ask.cores for ask in request.asks)
@@ -398,7 +399,7 @@ def want(request: Request, kind: Hashable) -> Want | None:
     number = request.asks[0].number
     total = number * kind.memory
     numerator = _numerator(total, number, number if kind.ringed else 0)
-    return Want(min(cut.memory_mib for cut in cuts), spare, numerator, total)
+    return Want(least, spare, numerator, total)
 
 
 def bounded(request: Request, policy: Policy) -> bool:

@@ -372,7 +372,7 @@ def want(request: Request, kind: Hashable) -> Want | None:
     charges = asked * max(needs)
     if kind.profiles:
         largest = mig.largest_mib(kind.profiles)
-        if largest < max(needs):
+        if largest < min(needs):
             return None
         # The instance may be larger than the request, and each of one card counts those before it as in use.
         charges = asked * (asked + 1) // 2 * largest

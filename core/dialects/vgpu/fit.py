@@ -307,7 +307,8 @@ def want(request: Request, kind: Hashable) -> Want | None:
     if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
         return None
     needs = [_need(ask, kind) for ask in request.asks]
-    if max(needs) > kind.memory + kind.slack:
+    # Such a card may be for the smallest of the containers alone.
+    if min(needs) > kind.memory + kind.slack:
         return None
     spare = min(ask.cores for ask in request.asks)
     if len(needs) > 1:
