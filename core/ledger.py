@@ -151,7 +151,7 @@ class Ledger:
         return self._reader.uncounted
 
     @property
-    def metering(self) -> Mapping[DialectName, Metering[Any]]:
+    def metering(self) -> Mapping[DialectName, Metering[Any, Any]]:
         """The dialects that say themselves what an assignment takes of their resources in all."""
         return self._reader.metering
 

@@ -5,7 +5,7 @@ hold and into what the cluster has, some of it given twice (`overcommit-factor`)
 Volcano, actions/enqueue, plugins/overcommit and capacity (groups 4.3), as one rule (groups G10).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,13 +43,15 @@ def excess(asked: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
 class Room:
     """What admitted groups count against.
 
-    total: what ready nodes have. used: what their pods take of it; a resource that is not counted there is compared
+    total: what ready nodes have allocatable. sold: what their cards have of resources that no node advertises; asked
+    only when a group names one. used: what their pods take of it; a resource that is not counted there is compared
     with the total alone. waiting: what admitted groups ask beyond what they hold. queued: queue -> what its admitted
     groups hold or ask, whichever is more. factor_pct: how much of the cluster may be promised; None = any.
     """
 
     total: Mapping[str, int]
     used: Mapping[str, int]
+    sold: Callable[[], Mapping[str, int]] = dict
     waiting: dict[str, int] = field(default_factory=dict)
     queued: dict[str, dict[str, int]] = field(default_factory=dict)
     factor_pct: int | None = FACTOR_PCT
@@ -103,6 +105,8 @@ def _beyond_cluster(asked: Mapping[str, int], room: Room) -> str:
     for name, amount in sorted(asked.items()):
         total = room.total.get(name, 0)
         if name not in names.NATIVE_RESOURCES:
+            # Plugins advertise no memory or cores of HAMi's kind: their cards are counted instead.
+            total = total or room.sold().get(name, 0)
             # Of cards, which are not counted here, no more is known than that there are too few altogether.
             if amount > total:
                 short.append(f"{shown(name, amount)} {name} asked, {shown(name, total)} there")

@@ -25,6 +25,7 @@ class Enqueue:
         self._cursor = -1
         self._version = -1
         self._sums: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._sold: dict[str, int] | None = None
 
     def next_s(self) -> float:
         """When it may look next, monotonic."""
@@ -39,9 +40,9 @@ class Enqueue:
         """Admit what can be."""
         if now_s >= self._looked_s + _PAUSE_S or self._cursor < 0:
             self._cursor = self._ledger.cursor
-            self._sums = self._add_up()
+            self._sums, self._sold = self._add_up(), None
         self._looked_s, self._version = now_s, self._groups.version
-        self._groups.admit(*self._sums)
+        self._groups.admit(*self._sums, self._cards)
 
     def _add_up(self) -> tuple[dict[str, int], dict[str, int]]:
         total: dict[str, int] = {}
@@ -51,3 +52,13 @@ class Enqueue:
                 add(total, state.facts.allocatable)
                 add(used, state.used)
         return total, used
+
+    def _cards(self) -> dict[str, int]:
+        """What cards of nodes that take pods have of the resources that dialects meter; added up only if asked for."""
+        if self._sold is None:
+            self._sold = {}
+            for state in self._ledger.states.values():
+                if state.facts.ready and not state.facts.unschedulable:
+                    for name, dialect in self._ledger.metering.items():
+                        add(self._sold, dialect.sold(state.offers.get(name, ()), self._ledger.tables))
+        return self._sold

@@ -357,14 +357,17 @@ class Groups:
 
     # ------------------------------------------------------------------ what is decided
 
-    def admit(self, total: Mapping[str, int], used: Mapping[str, int]) -> int:
+    def admit(
+        self, total: Mapping[str, int], used: Mapping[str, int], sold: Callable[[], Mapping[str, int]] = dict
+    ) -> int:
         """Admit those that wait and can be; how many were.
 
         Args:
-            total: what ready nodes have.
+            total: what ready nodes have allocatable.
             used: what their pods take of it.
+            sold: what their cards have of resources that no node advertises.
         """
-        room = self._room(total, used)
+        room = self._room(total, used, sold)
         found = 0
         for spec in admitting.order([self._specs[key] for key in self.wanting], self.queues):
             held = self._held(spec.key)
@@ -392,8 +395,10 @@ class Groups:
         # As in Volcano, where without this action no group is looked at before its pods are.
         return admitting.queue_problem(spec.queue, self.queues.get(spec.queue))
 
-    def _room(self, total: Mapping[str, int], used: Mapping[str, int]) -> admitting.Room:
-        room = admitting.Room(total=total, used=used, factor_pct=self.settings.overcommit_pct)
+    def _room(
+        self, total: Mapping[str, int], used: Mapping[str, int], sold: Callable[[], Mapping[str, int]]
+    ) -> admitting.Room:
+        room = admitting.Room(total=total, used=used, sold=sold, factor_pct=self.settings.overcommit_pct)
         for key, spec in self._specs.items():
             if self._is_ours(spec) and key not in self.wanting and spec.status.phase is not GroupPhase.COMPLETED:
                 room.count(spec.queue, admitting.compared(spec.min_resources or {}), self._held(key))

@@ -315,8 +315,12 @@ class PackingByCard(Protocol[CardT_contra, RequestT_contra, AssignmentT]):
 
 
 @runtime_checkable
-class Metering(Protocol[AssignmentT_contra]):
-    """What a dialect adds of whose resources a pod names what it wants of each card; of all others, sums are known."""
+class Metering(Protocol[CardT_contra, AssignmentT_contra]):
+    """Totals of resources that a pod asks for per card; for all other resources the sums are known without it."""
+
+    def sold(self, cards: Sequence[CardT_contra], tables: Tables) -> Mapping[str, int]:
+        """How much of these resources healthy *cards* have in all, in their units, whatever is in use."""
+        ...
 
     def metered(self, assignment: AssignmentT_contra, tables: Tables) -> Mapping[str, int]:
         """What *assignment* takes of these resources in all, in their units: what queues and quotas count."""

@@ -36,7 +36,7 @@ class AscendHami(
     Reading[Request],
     HealingByFault[Card],
     Typical[Card],
-    Metering[Assignment],
+    Metering[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
 ):
@@ -150,6 +150,16 @@ class AscendHami(
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every chip with how much of it is in use, for people."""
         return usage.tally(cards)
+
+    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
+        """Memory and, where they are shared in percent, cores of the healthy chips of each type."""
+        found: dict[str, int] = {}
+        for chip in tables.ascend.chips:
+            healthy = [one.fixed for one in cards if one.fixed.fault is None and one.fixed.word == chip.common_word]
+            if healthy:
+                found[chip.memory_resource] = sum([one.memory for one in healthy])
+                found[chip.core_resource] = sum([one.cores for one in healthy if one.soft])
+        return found
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory on all chips."""

@@ -44,7 +44,7 @@ class Hami(
     Reading[Request],
     HealingByFault[Card],
     Typical[Card],
-    Metering[Assignment],
+    Metering[Card, Assignment],
     Exposing[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
@@ -184,6 +184,16 @@ class Hami(
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""
         return usage.tally(cards)
+
+    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
+        """Memory, cores and percent of the healthy cards."""
+        table = tables.hami
+        healthy = [card.fixed for card in cards if card.fixed.fault is None]
+        return {
+            table.memory_resource: sum([card.memory for card in healthy]) // table.memory_factor,
+            table.cores_resource: sum([card.cores for card in healthy]),
+            table.percentage_resource: 100 * len(healthy),
+        }
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory and cores on all cards, at the pod's peak; a percentage counts as the memory that it comes to.

@@ -53,7 +53,7 @@ class Vgpu(
     Exposing[Card, Assignment],
     HealingByFault[Card],
     Typical[Card],
-    Metering[Assignment],
+    Metering[Card, Assignment],
     Packing[Card, Request],
     PackingByCard[Card, Request, Assignment],
 ):
@@ -239,6 +239,16 @@ class Vgpu(
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
         """Every card with how much of it is in use, for people."""
         return usage.tally(cards)
+
+    def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
+        """Memory, cores and percent of the healthy cards."""
+        table = tables.vgpu
+        healthy = [card.fixed for card in cards if card.fixed.fault is None]
+        found = {
+            table.memory_resource: sum([card.memory for card in healthy]),
+            table.cores_resource: 100 * len(healthy),
+        }
+        return found | ({table.percentage_resource: 100 * len(healthy)} if table.percentage_resource else {})
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory and cores on all cards; a percentage counts as the memory that it comes to."""

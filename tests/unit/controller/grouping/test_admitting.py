@@ -100,3 +100,10 @@ def test_queues_of_a_higher_priority_and_older_groups_come_first():
 )
 def test_amounts_are_written_as_kubernetes_does(name, amount, text):
     assert shown(name, amount) == text
+
+
+def test_resources_that_no_node_advertises_are_compared_with_what_cards_have():
+    found = room(sold=lambda: {"nvidia.com/gpumem": 40_000})
+    assert why(group(resources={"nvidia.com/gpumem": 40_000, "volcano.sh/vgpu-number": 8}), found) == ""
+    assert "40001 nvidia.com/gpumem asked, 40000 there" in why(group(resources={"nvidia.com/gpumem": 40_001}), found)
+    assert "1 a.b/c asked, 0 there" in why(group(resources={"a.b/c": 1}), found)

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus,
 from core.model import Phase, PodUid
 from core.settings import GroupSettings
 from core.waiting import Cause
+from tests.support.devices import ascend
 from tests.support.worlds.world import World, node, pod
 
 OURS = ("cardshare", "volcano")
@@ -144,6 +146,39 @@ def test_a_cluster_that_is_full_admits_when_something_has_ended():
     world.passes(1.0)
     assert "cpu asked" in status(world)[1]
     assert blocker.node_name == "n1"
+
+
+def hami_node(*cards):
+    """A node of HAMi's plugin, which advertises neither memory nor cores: a card of each size in MiB."""
+    register = [
+        {"id": f"G{at}", "count": 10, "devmem": mib, "devcore": 100, "type": "NVIDIA A100", "health": True}
+        for at, mib in enumerate(cards)
+    ]
+    annotations = {"hami.io/node-nvidia-register": json.dumps(register)}
+    have = {"nvidia.com/gpu": str(10 * len(cards)), "cpu": "64", "pods": "110"}
+    return node("h1", annotations=annotations, allocatable=have, capacity=have)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "words"),
+    [
+        ([hami_node(40_000, 40_000)], {"nvidia.com/gpumem": 80_000, "nvidia.com/gpucores": 200}, ""),
+        ([hami_node(40_000, 40_000)], {"nvidia.com/gpumem-percentage": 200}, ""),
+        ([hami_node(40_000)], {"nvidia.com/gpumem": 40_001}, "40001 nvidia.com/gpumem asked, 40000 there"),
+        ([hami_node(40_000)], {"nvidia.com/gpucores": 101}, "101 nvidia.com/gpucores asked, 100 there"),
+        ([node("n1", cards=2)], {"volcano.sh/vgpu-memory-percentage": 200}, ""),
+        ([ascend.node("Ascend310P", ("U0", "U1"))], {"huawei.com/Ascend310P-memory": 2 * 21_527}, ""),
+        ([ascend.node("Ascend910B2", soft=True)], {"huawei.com/Ascend910B2-core": 100}, ""),
+        ([ascend.node("Ascend910B2", soft=True)], {"huawei.com/Ascend910B2-core": 101}, "101 huawei.com/"),
+        ([hami_node(40_000)], {"huawei.com/Ascend310P-memory": 1}, "1 huawei.com/Ascend310P-memory asked, 0 there"),
+    ],
+)
+def test_a_group_is_admitted_by_what_cards_have_if_nodes_advertise_no_such_resource(nodes, asked, words):
+    world = ours(*nodes)
+    world.groups_are(group(min_resources=asked), queues=[DEFAULT])
+    world.passes(1.0)
+    admitted, why, _ = status(world)
+    assert (admitted, words in why) == (not words, True)
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Completed"])
