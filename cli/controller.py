@@ -13,11 +13,16 @@ import aiohttp
 import msgspec
 
 from cli.options import Controller
+from core.errors import escaped
 from kube.causes import cause_of
 
 _DEADLINE_S: Final = 5.0
 # An answer names a few nodes and their cards.
 _MAX_BYTES: Final = 4 * 2**20
+_SHADOW: Final = "/v1/shadow"
+# What it refuses before it looks at the caller, it refuses in a line of text (`runtime.calls`).
+_LINE_MAX: Final = 300
+_NO_PAGE: Final = "there is nothing here; ask /"
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -40,7 +45,7 @@ async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
     Raises:
         NoAnswerError: it does not tell, or is no shadow.
     """
-    return await _ask(controller, "/v1/shadow")
+    return await _ask(controller, _SHADOW)
 
 
 async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
@@ -53,10 +58,20 @@ async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:
     try:
         answer = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-        raise NoAnswerError(f"what answers {status} at {controller.url} is not the controller") from e
+        raise NoAnswerError(_unread(status, body, path, controller.url)) from e
     if status != 200:
         raise NoAnswerError(f"the controller answers {status}: {answer.get('text', '')}")
     return answer
+
+
+def _unread(status: int, body: bytes, path: str, url: str) -> str:
+    """What an answer means that is no JSON: a refusal in a line of text, or none of a controller."""
+    line = body.decode("utf-8", "replace").strip()
+    if status == 200 or not line or len(line) > _LINE_MAX or "\n" in line or line.startswith("<"):
+        return f"what answers {status} at {url} is not the controller"
+    if status == 404 and path == _SHADOW and line.startswith(_NO_PAGE):
+        return f"ask a controller that runs with --shadow; the one at {url} runs without it"
+    return f"the controller at {url} answers {status}: {escaped(line)}"
 
 
 def _read(controller: Controller) -> tuple[ssl.SSLContext, str]:

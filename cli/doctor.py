@@ -80,6 +80,7 @@ class _RunningPod(msgspec.Struct, frozen=True):
 
 class _Client(msgspec.Struct, frozen=True, rename="camel"):
     ca_bundle: str | None = ""
+    url: str | None = ""
 
 
 class _Expression(msgspec.Struct, frozen=True):
@@ -345,6 +346,7 @@ def _webhook(entry: _Entry) -> Webhook:
         name=entry.name,
         fails_closed=entry.failure_policy != "Ignore",
         conditions="\n".join(one.expression for one in entry.match_conditions or ()),
+        by_url=bool(entry.client_config.url),
         ends_s=tuple(_ends(entry.client_config.ca_bundle or "")),
         pods_created=any(
             not {"CREATE", "*"}.isdisjoint(rule.operations) and not {"pods", "*"}.isdisjoint(rule.resources)

@@ -110,7 +110,8 @@ class Webhook:
     """One entry of a webhook configuration.
 
     conditions: its CEL, all expressions. ends_s: when the authorities that it trusts end, Unix seconds; empty where
-    there is none. pods_created: whether it is called for new pods.
+    there is none. pods_created: whether it is called for new pods. by_url: it is called at a URL,
+    not through a Service.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Webhook:
     conditions: str = ""
     ends_s: tuple[float, ...] = ()
     pods_created: bool = False
+    by_url: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,14 +329,7 @@ def _policies(facts: Facts) -> Iterator[Finding]:
 
 
 def _processes(facts: Facts) -> Iterator[Finding]:
-    ready = [pod for pod in facts.own if pod.component == "webhook" and pod.ready]
-    where = f"deployment {facts.namespace}/{facts.name}-webhook"
-    if not ready:
-        text = "no pod of it is ready: pods that ask for cards are refused"
-        yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
-    elif len(ready) == 1:
-        text = "one pod of it is ready: pods that ask for cards are refused when that one goes"
-        yield _finding("CS629", where, text, "run two")
+    yield from _webhook_pods(facts)
     if facts.leases is None:
         return
     lease = f"{facts.namespace}/{facts.name}-controller"
@@ -343,6 +338,21 @@ def _processes(facts: Facts) -> Iterator[Finding]:
         text = "no controller holds it: pods are not placed"
         yield _finding("CS632", f"lease {lease}", text, f"see kubectl -n {facts.namespace} logs -l {_CONTROLLERS}")
     yield from _two_schedulers(facts, held)
+
+
+def _webhook_pods(facts: Facts) -> Iterator[Finding]:
+    """CS624, CS629: too few ready pods of the webhook, unless it is called at a URL and so runs elsewhere."""
+    entries = (facts.mutating or {}).get(facts.name, ())
+    if entries and all(one.by_url for one in entries):
+        return
+    ready = [pod for pod in facts.own if pod.component == "webhook" and pod.ready]
+    where = f"deployment {facts.namespace}/{facts.name}-webhook"
+    if not ready:
+        text = "no pod of it is ready: pods that ask for cards are refused"
+        yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
+    elif len(ready) == 1:
+        text = "one pod of it is ready: pods that ask for cards are refused when that one goes"
+        yield _finding("CS629", where, text, "run two")
 
 
 _CONTROLLERS: Final = "app.kubernetes.io/component=controller"

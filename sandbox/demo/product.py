@@ -199,6 +199,15 @@ def shipped() -> tuple[Json, ...]:
     )
 
 
+def policies() -> tuple[Json, ...]:
+    """The policies that ``deploy/base`` installs.
+
+    Raises:
+        OSError: the folder is not beside the packages; this runs from a checkout.
+    """
+    return tuple(yaml.safe_load_all((_DEPLOY / "policy.yaml").read_text(encoding="utf-8")))
+
+
 async def _start_webhook(processes: Processes, certs: Path, options: tuple[str, ...]) -> tuple[Running, str, str]:
     wanted = Wanted(dns_names=("localhost",), ip_addresses=(_HOST,), days=_DAYS, ca_days=_DAYS)
     await asyncio.to_thread(ensure, certs, wanted, datetime.now(UTC))

@@ -13,7 +13,7 @@ from sandbox.api.users import User, service_account
 from sandbox.client import ApiClient
 from sandbox.cluster import ClusterSettings, running_cluster
 from sandbox.demo.processes import Processes
-from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT, Product, install
+from sandbox.demo.product import CONTROLLER_ACCOUNT, NAMESPACE, WEBHOOK_ACCOUNT, Product, apply, install, policies
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import KubeletSettings
@@ -119,6 +119,8 @@ async def running_stage(
     ) as cluster:
         if volcano:
             await volcano_kinds.install(cluster.admin)
+        # The API server double keeps policies, so that all that is shipped is there; it does not judge by them.
+        await apply(cluster.admin, await asyncio.to_thread(policies))
         ours = {
             account: await _write(
                 folder / f"{account.removeprefix('cardshare-')}.kubeconfig",

@@ -188,3 +188,8 @@ async def test_another_name_and_namespace_are_looked_for(rig, capsys):
         said = capsys.readouterr().out
         assert f"CS621 problem  mutatingwebhookconfiguration {name}: it does not exist" in said
         assert f"CS632 problem  lease {name}/{name}-controller" in said
+
+
+async def test_nothing_is_found_in_the_demo_while_everything_works(staged, capsys):
+    async with staged() as stage:
+        assert await found(str(stage.kubeconfig), capsys) == (set(), 0)

@@ -210,3 +210,11 @@ async def test_without_an_answer_of_the_controller_the_api_tells_and_the_reason_
             assert told.err.count("\n") == 1
             assert "object at" not in told.err
             assert told.out.startswith("default/late waits (Unschedulable): ")
+
+
+async def test_shadow_names_the_flag_that_the_controller_runs_without(rig, capsys):
+    async with asked(rig) as (_, found):
+        assert await found.cards("shadow") == 1
+        said = capsys.readouterr().err
+        url = f"https://127.0.0.1:{found.port}"
+        assert said == f"kubectl cards: ask a controller that runs with --shadow; the one at {url} runs without it\n"

@@ -256,6 +256,7 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         facts(plugins=(replace(HAMI_OLD, image="projecthami/hami:v2.10.0"),), pods=(TWO_SHARES,)),
         facts(plugins=(replace(HAMI_OLD, image="registry:2.5/hami@sha256:0"),), pods=(TWO_SHARES,)),
         facts(plugins=(HAMI_OLD,), pods=(TWO_SHARES._replace(init_containers=()),)),
+        facts(mutating={"cardshare": (replace(ENTRY, by_url=True),)}, own=()),
         facts(mutating=None, validating=None, policies=None, leases=None, namespaces=None),
     ],
     ids=[
@@ -269,6 +270,7 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         "new-hami",
         "no-tag",
         "one-share",
+        "webhook-elsewhere",
         "nothing-known",
     ],
 )
