@@ -17,7 +17,7 @@ from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import Node, NodeName, Pod
 from core.port.dialect import AnyDialect
-from core.port.optional import Choosing, Typical
+from core.port.optional import Choosing, Reading, Typical
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.settings import CARD_POLICIES, DialectName, NodeKind, Policy
 from core.tables import Tables
@@ -28,6 +28,9 @@ _MAX_SHOWN: Final = 6
 _WORK_MAX: Final = 512
 # Several containers are tried under every policy and, where there are modes, in each: which is filled first decides.
 _TRIES: Final = 12
+_OTHER_CARDS: Final = "change what it asks for, or ask the cluster's operator for such cards"
+# So many wishes of a pod are left out by way of trial, to see which of them no node meets.
+_WISHES_TRIED: Final = 4
 # Begins the names of kinds, as no node's name does.
 _KIND: Final = "kind "
 
@@ -343,7 +346,8 @@ def _too_many(asked: _Asked) -> Violation | None:
     if width <= most or _counted_in_pools(asked.sold):
         return None
     what = f"no node has {counted(width, 'cards')}; the largest has {most}"
-    return _no("CS404", what, f"ask for {most} or fewer" if _eases(asked, Reason.CARD_COUNT, most) else "ask for less")
+    eases = _eases(asked, Reason.CARD_COUNT, most)
+    return _no("CS404", what, f"ask for {most} or fewer" if eases else _way_out(asked))
 
 
 def _beyond(asked: _Asked) -> Violation | None:
@@ -369,7 +373,7 @@ def _beyond(asked: _Asked) -> Violation | None:
 def _too_large(asked: _Asked) -> Violation:
     """CS401: more of one card than the largest has; CS404: too few; CS405: whatever else no empty node can do."""
     short = [asked.dialect.shortfalls(cards, asked.request) for cards in asked.sold.layouts]
-    return _memory(asked, short) or _too_few(asked, short) or _impossible(short)
+    return _memory(asked, short) or _too_few(asked, short) or _impossible(asked, short)
 
 
 def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
@@ -383,10 +387,10 @@ def _too_few(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation |
     unit = best.unit.removeprefix("idle ")
     what = f"no node has {counted(best.wanted, unit)} that could take it; the most is {best.free}"
     helps = best.free and _eases(asked, best.reason, best.free)
-    return _no("CS404", what, f"ask for {counted(best.free, unit)} or fewer" if helps else "ask for less")
+    return _no("CS404", what, f"ask for {counted(best.free, unit)} or fewer" if helps else _way_out(asked))
 
 
-def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
+def _impossible(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation:
     most: dict[Shortfall, Shortfall] = {}
     for one in (one for some in short for one in some):
         # All but how much is free, and where.
@@ -394,7 +398,33 @@ def _impossible(short: Sequence[Sequence[Shortfall]]) -> Violation:
         most[alike] = max(most.get(alike, one), one, key=lambda lack: lack.free)
     told = list(dict.fromkeys(map(_reason, most.values())))
     listed = ", ".join(told[:_MAX_SHOWN]) + (f" and {len(told) - _MAX_SHOWN} more" if len(told) > _MAX_SHOWN else "")
-    return _no("CS405", f"no node could take it, not even an empty one ({listed})", "ask for less, or for other cards")
+    return _no("CS405", f"no node could take it, not even an empty one ({listed})", _way_out(asked))
+
+
+def _way_out(asked: _Asked) -> str:
+    """What to change so that some empty node takes the pod: to leave a wish out, or to ask for less; each is tried."""
+    known = asked.dialect.preferences(asked.tables) if isinstance(asked.dialect, Reading) else frozenset[str]()
+    wishes = sorted(asked.pod.annotations.keys() & known)[:_WISHES_TRIED]
+    for left_out in (*((one,) for one in wishes), tuple(wishes)):
+        without = {key: text for key, text in _unnamed(asked.pod).annotations.items() if key not in left_out}
+        request = asked.dialect.request(asked.pod._replace(annotations=without), asked.tables)
+        if left_out and request is not None and not _is_wrong(request) and _takes(asked._replace(request=request)):
+            word = "annotation" if len(left_out) == 1 else "annotations"
+            return f"leave {word} {' and '.join(left_out)} out, or name what this cluster has"
+    return "ask for less" if _takes_least(asked) else _OTHER_CARDS
+
+
+def _takes_least(asked: _Asked) -> bool:
+    """Whether some node takes the pod if it asks for as little as can be asked for."""
+    for cards in asked.sold.layouts:
+        request = asked.request
+        short = asked.dialect.shortfalls(cards, request)
+        unit = max((one.mib_per_unit for one in short), default=1)
+        for reason, least in ((Reason.CARD_COUNT, 1), (Reason.MEMORY, unit), (Reason.CORES, 1)):
+            request = asked.dialect.relaxed(cards, request, reason, least) or request
+        if _takes(asked._replace(request=request, sold=replace(asked.sold, layouts=(cards,)))):
+            return True
+    return False
 
 
 class _Short(NamedTuple):
@@ -403,6 +433,7 @@ class _Short(NamedTuple):
     free: int
     wanted: int
     type: Type
+    mib_per_unit: int
 
 
 def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
@@ -415,7 +446,7 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
         if any(card not in refused for card in tallies):
             return None
         lacking = [(one, tallies[one.card]) for one in some if one.reason is Reason.MEMORY and one.card in tallies]
-        small += [_Short(one.free, one.wanted, Type(t.label, t.total, t.unit)) for one, t in lacking]
+        small += [_Short(one.free, one.wanted, Type(t.label, t.total, t.unit), one.mib_per_unit) for one, t in lacking]
         # A card that is large enough lacks what other containers of the pod take.
         if any(t.total >= one.wanted for one, t in lacking):
             return None
@@ -431,7 +462,10 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
     which = "no card that it accepts has" if max(others, default=0) >= best.wanted else "no card has"
     what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
     helps = best.free and _eases(asked, Reason.MEMORY, best.free)
-    return _no("CS401", what, f"ask for {best.free} {unit} or less" if helps else "ask for less, or for other cards")
+    amount = f"{best.free} {unit}"
+    if best.mib_per_unit > 1:
+        amount = f"{counted(best.free // best.mib_per_unit, 'units')} ({best.free} {unit})"
+    return _no("CS401", what, f"ask for {amount} or less" if helps else _way_out(asked))
 
 
 def _eases(asked: _Asked, reason: Reason, amount: int) -> bool:

@@ -18,14 +18,18 @@ class AdmissionWarning(NamedTuple):
 
 def no_effect(field: str, found: str, why: str, remedy: str) -> AdmissionWarning:
     """CS116: *field* with *found* is not what its words say, *why*, and what to do about it."""
-    return AdmissionWarning("CS116", f"{field}: found {quoted(found)}; it has no effect, because {why}: {remedy}")
+    return another_effect(field, found, f"it has no effect, because {why}", remedy)
+
+
+def another_effect(field: str, found: str, what: str, remedy: str) -> AdmissionWarning:
+    """CS116: *field* with *found* does *what*, not what its words say, and what to do about it."""
+    return AdmissionWarning("CS116", f"{field}: found {quoted(found)}; {what}: {remedy}")
 
 
 def all_memory(container: Container, resource: str) -> AdmissionWarning:
     """CS116: 0 of *resource*, which means all of it."""
-    return no_effect(
-        limit_of(container, resource), "0", "0 asks for all memory of the card", "write how many MiB, or leave it out"
-    )
+    what = "it asks for all memory of the card"
+    return another_effect(limit_of(container, resource), "0", what, "write how much you need, or leave it out")
 
 
 def limit_of(container: Container, resource: str) -> str:

@@ -32,18 +32,24 @@ _OF_NODE: Final = {names.MEMORY: "of the node's memory", names.EPHEMERAL_STORAGE
 
 
 class Less(NamedTuple):
-    """One figure that is to be lowered, *asked* to *amount* in *unit*; figure: a `Reason`, or a node's resource."""
+    """One figure that is to be lowered, *asked* to *amount* in *unit*; figure: a `Reason`, or a node's resource.
+
+    mib_per_unit: of how many MiB each manifests count it, where *unit* is MiB.
+    """
 
     figure: str
     unit: str
     asked: int
     amount: int
+    mib_per_unit: int = 1
 
     @property
     def text(self) -> str:
         """What may be asked, for people."""
         if not isinstance(self.figure, Reason):
             return f"{shown(self.figure, self.amount)} {_OF_NODE.get(self.figure, self.figure)}"
+        if self.mib_per_unit > 1:
+            return f"{counted(self.amount // self.mib_per_unit, 'units')} of {self.figure} ({self.amount} {self.unit})"
         unit = self.unit.removeprefix("idle ").removesuffix(_WHOLE_CHIPS)
         what = counted(self.amount, unit.removesuffix(_IN_ALL))
         if unit.endswith(_IN_ALL):
@@ -110,7 +116,8 @@ def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Polic
 
 def _lowers(one: Less, wanted: int, free: int) -> bool:
     """Whether it lowers a resource of the node, of which *wanted* was asked, to what is *free*: it is its figure."""
-    return one.amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or one.asked == wanted)
+    asked, amount = one.asked // one.mib_per_unit, one.amount // one.mib_per_unit
+    return amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or asked == wanted)
 
 
 class _Search(NamedTuple):
@@ -151,8 +158,10 @@ def _steps(shortfalls: Sequence[Shortfall]) -> list[tuple[Reason, Less]]:
     for one in shortfalls:
         # Of whole chips that come in other sizes fewer can be had.
         figure = Reason.CARD_COUNT if one.unit.endswith(_WHOLE_CHIPS) else _FIGURES.get(one.reason)
-        if figure is not None and 0 < one.free < one.wanted and (figure, one.free) not in found:
-            found[figure, one.free] = Less(figure, one.unit, one.wanted, one.free)
+        # Less than a unit cannot be asked for.
+        free = one.free - one.free % one.mib_per_unit
+        if figure is not None and 0 < free < one.wanted and (figure, free) not in found:
+            found[figure, free] = Less(figure, one.unit, one.wanted, free, one.mib_per_unit)
     tried: dict[Reason, int] = {}
     kept: list[tuple[Reason, Less]] = []
     for (figure, _), less in sorted(found.items(), key=lambda item: (-item[1].amount / item[1].asked, item[0])):

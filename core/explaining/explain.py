@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from core import spelling
 from core.explaining.advice import Advice
 from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger, Placement
@@ -126,6 +127,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     nearest: list[tuple[_Distance, NodeRefusal]] = []
     never = True
     absent: set[str] | None = None
+    offered: set[str] = set()
     now: Advice | None = None
     once_empty: tuple[Advice, str] | None = None
     # The node that would take the pod as it is, were it to let it in.
@@ -137,6 +139,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
         joining = joining or refusal.joining
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
+        offered.update(refusal.offered)
         counts[refusal.key] = counts.get(refusal.key, 0) + 1
         if refusal.now is not None and (now is None or refusal.now.size < now.size):
             now = refusal.now
@@ -154,7 +157,8 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     everywhere = sum(counts.values()) == nodes > 0
     never = never and everywhere
     if absent and everywhere:
-        remedy = f"No node offers {' or '.join(sorted(absent))}: leave it out, or ask the cluster's operator"
+        named = " or ".join(_absent(one, frozenset(offered)) for one in sorted(absent))
+        remedy = f"No node offers {named}: leave it out, or ask the cluster's operator"
     elif never:
         parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
         remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
@@ -171,6 +175,15 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
         new=new,
         joining=joining,
     )
+
+
+def _absent(resource: str, offered: frozenset[str]) -> str:
+    """*resource*, which no node offers, with the one of *offered* that was probably meant."""
+    # A chip of another model has the other's name and a suffix.
+    meant = spelling.meant(resource, offered) or next(
+        (one for one in sorted(offered) if f"{resource}-".startswith(f"{one}-") or one.startswith(f"{resource}-")), ""
+    )
+    return f"{resource} (did you mean {meant}?)" if meant else resource
 
 
 def _remedy(now: Advice | None, waits: Sequence[NodeRefusal]) -> str:
@@ -337,6 +350,11 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
     where = f"{short.card}: " if short.card else ""
     # What chips of another size could give is for the remedy; the text says what is wrong.
     is_multiple = short.reason is Reason.TEMPLATE and short.unit.endswith(" of idle chips")
+    if short.reason is Reason.LAYOUT:
+        slices = "slice" if hopeless else "free slice"
+        if not short.free:
+            return f"{where}no {slices} has {short.wanted} {short.unit}"
+        return f"{where}its largest {slices} has {short.free} of {short.wanted} {short.unit}"
     if (short.wanted or short.free) and not is_multiple:
         unit = short.unit.removeprefix("idle ").removesuffix(" of idle chips") if hopeless else short.unit
         text = f"{where}{short.free} of {short.wanted}{' ' * bool(unit)}{unit} {'there' if hopeless else 'free'}"

@@ -7,10 +7,9 @@ advised was judged on the node that it is for (`core.explaining.advice`). `core.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
-from core import names, nodefit, spelling
+from core import names, nodefit
 from core.explaining import advice
 from core.explaining.advice import Advice, NodeCapacity
 from core.ledger import Ledger
@@ -34,6 +33,7 @@ WHY: Final = {
     Reason.CLAIMED: "no card that fits and is not in use through a resource claim",
     Reason.CORDONED: "only cards that are cordoned",
     Reason.UNHEALTHY: "no healthy card that fits",
+    Reason.UNORDERED: "no card whose position is sure to stay",
     Reason.UUID: "no card of a UUID that the pod accepts",
     Reason.INDEX: "no card at an index that the pod accepts",
     Reason.MODE: "no card in the mode that the pod asks for",
@@ -63,11 +63,12 @@ class NodeRefusal:
     """One node, why it cannot take the pod (key: constant words to count by), and its cards with numbers.
 
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
-    pod off for now; the rest is as if it let it in. absent: resources that it has none of, in words. now: what to ask
-    less of to be placed there as it is; once_empty: the same were it empty, of a hopeless node. wait: what must happen,
-    otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired before all of the
-    node's cards can be judged. passed_over: the pod's own node selector or affinity is what refuses; labels: what a
-    node with such cards has instead of what the former asks for. joining: its cards may be registered any moment.
+    pod off for now; the rest is as if it let it in. absent: resources that it has none of; offered: what such a node
+    has of those by which cards are sold. now: what to ask less of to be placed there as it is; once_empty: the same
+    were it empty, of a hopeless node. wait: what must happen, otherwise. tolerate: the taints that it would be enough
+    to tolerate. repair: what must be repaired before all of the node's cards can be judged. passed_over: the pod's own
+    node selector or affinity is what refuses; labels: what a node with such cards has instead of what the former asks
+    for. joining: its cards may be registered any moment.
     """
 
     node: NodeName
@@ -77,6 +78,7 @@ class NodeRefusal:
     hopeless: bool = False
     barred: bool = False
     absent: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
     now: Advice | None = None
     once_empty: Advice | None = None
     wait: str = ""
@@ -90,8 +92,15 @@ class NodeRefusal:
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
     """Why this node cannot take *shape*, or None if it can."""
     refusal = _refusal_on(ledger, shape, state, policy)
-    absent = _absent(ledger, shape, state) if refusal is not None else ()
-    return replace(refusal, absent=absent) if refusal is not None and absent else refusal
+    if refusal is None:
+        return None
+    there = state.facts.allocatable
+    absent = tuple([resource for resource, _ in shape.amounts if not there.get(resource)])
+    if not absent:
+        return refusal
+    return replace(
+        refusal, absent=absent, offered=tuple([one for one in there if there[one] and one in ledger.resources])
+    )
 
 
 def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -214,6 +223,8 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
                 wait = f"a card of {facts.name} that becomes unhealthy again and again has stayed well"
             if any(one.reason is Reason.CLAIMED for one in if_empty):
                 wait = f"a resource claim gives a card of {facts.name} back"
+            if any(one.reason is Reason.UNORDERED for one in if_empty):
+                wait = f"the device plugin of {facts.name} is known to keep the order of its cards"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
         if_empty = if_well or if_empty
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
@@ -238,21 +249,6 @@ def _amounts(lacking: nodefit.Shortages, of: str) -> str:
     return "; ".join(
         f"{name}: {shown(name, wanted)} wanted, {shown(name, free)} {of}" for name, wanted, free in lacking
     )
-
-
-def _absent(ledger: Ledger, shape: Shape, state: NodeState) -> tuple[str, ...]:
-    """Resources that the node has none of, with what was probably meant."""
-    found = [resource for resource, _ in shape.amounts if not state.facts.allocatable.get(resource)]
-    if not found:
-        return ()
-    meant = [(one, _meant(one, ledger.resources)) for one in found]
-    return tuple(f"{one} (did you mean {other}?)" if other else one for one, other in meant)
-
-
-@lru_cache(maxsize=1024)
-def _meant(resource: str, known: frozenset[str]) -> str:
-    """The other resource of *known* that was probably meant; asked for every node that has none."""
-    return spelling.meant(resource, known - {resource})
 
 
 def _ports(in_use: Sequence[HostPort]) -> str:

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     TYPE = "type"
     UUID = "uuid"
     INDEX = "index"
+    UNORDERED = "order of cards"
     MODE = "mode"
     GROUP = "group"
     RULE = "rule"
@@ -34,7 +35,7 @@ class Reason(StrEnum):
 
 
 # What a card may get over by itself.
-PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED})
+PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED, Reason.UNORDERED})
 # Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
 UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
 
@@ -47,7 +48,10 @@ class Fault(NamedTuple):
 
 
 class Shortfall(NamedTuple):
-    """One card, and what it lacked: wanted and free in the dialect's *unit* (0 and 0 where no amount is meant)."""
+    """One card, and what it lacked: wanted and free in the dialect's *unit* (0 and 0 where no amount is meant).
+
+    mib_per_unit: of how many MiB each manifests count memory, where *unit* is MiB.
+    """
 
     card: str
     reason: Reason
@@ -55,6 +59,7 @@ class Shortfall(NamedTuple):
     free: int = 0
     unit: str = ""
     detail: str = ""
+    mib_per_unit: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,7 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
             read.wrong(
                 "CS102",
                 chip.memory_resource,
-                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; write less",
+                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; write {chip.capacity_mib} or less",
             )
         elif number and number > 1 and not soft and cut.template:
             read.wrong(

@@ -223,7 +223,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
         return Reason.BUSY
     need = wanted(ask, fixed) if ask.percent else ask.memory
     if fixed.memory - used_memory < need:
-        return Reason.MEMORY
+        return Reason.LAYOUT if slices else Reason.MEMORY
     cores = ask.cores
     if fixed.cores - used_cores < cores:
         return Reason.CORES

@@ -195,6 +195,11 @@ def _fault(record: Record, node_in_mig: bool, layout: mig.Layout, repeated: bool
     return None, ""
 
 
+def ordered(card: Card) -> Card:
+    """*card* of a node whose plugin names its cards in one order."""
+    return card if card.fixed.ordered else card._replace(fixed=card.fixed._replace(ordered=True))
+
+
 def unnamed(card: Card) -> Card:
     """*card* as cards like it on other nodes are; an id that cannot be used is kept, because it says why."""
     if card.fixed.fault is Reason.UNUSABLE:

@@ -132,6 +132,10 @@ class Vgpu(
         """The scale that bound *pod* tells of, *now* if it says the same of the pod's cards."""
         return _scale.read(pod, assignment, now)
 
+    def healed(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+        """*cards* if all were well, and their order were known to stay."""
+        return tuple([_cards.ordered(card) for card in super().healed(cards)])
+
     def at_best(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """*cards* if all were well, named by their positions."""
         return tuple(_cards.unnamed(card) for card in self.healed(cards))

@@ -17,6 +17,7 @@ from core.settings import CARD_POLICIES, Policy
 
 _BINPACK: Final = Policy.BINPACK
 _SPREAD: Final = Policy.SPREAD
+_UNORDERED: Final = f"the node's device plugin may change the order of its cards; name them with {keys.USE_UUID}"
 
 
 # One container's cards as entries in register order, and what they score.
@@ -145,11 +146,11 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
         return Reason.MODE
     selection = request.selection
     if selection is not ANY_CARD:
+        if selection.indices and not fixed.ordered:
+            return Reason.UNORDERED
         refused = selection.accepts(fixed.words, fixed.uuid, fixed.position)
         if refused is not None:
             return refused
-        if selection.indices and not fixed.ordered:
-            return Reason.INDEX
     if used_slots >= fixed.slots:
         return Reason.SLOTS
     if rules and request.rules and fixed.mode != keys.MIG and not set(rules).isdisjoint(request.rules):
@@ -159,7 +160,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     need = ask.memory if not ask.percent else wanted(ask, fixed)
     # The slices of a cut card may be larger together than what its driver reports: they alone decide.
     if fixed.memory - used_memory < need and not (fixed.kind.slack and _has_slice(fixed, slices, need)):
-        return Reason.MEMORY
+        return Reason.LAYOUT if slices else Reason.MEMORY
     cores = ask.cores
     if used_cores + cores > 100:
         return Reason.CORES
@@ -216,10 +217,10 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
             free = max(fixed.memory - card.used_memory, 0) * factor
             # Of a card in mode mig only whole slices can be had.
             free = min(free, _largest_free_slice(card)) if fixed.layout else free
-            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, free, "MiB")
+            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, free, "MiB", mib_per_unit=factor)
         case Reason.LAYOUT:
-            largest = _largest_free_slice(card)
-            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, largest, "MiB", _layout_detail(card))
+            largest, detail = _largest_free_slice(card), _layout_detail(card)
+            return Shortfall(fixed.uuid, reason, wanted(ask, fixed) * factor, largest, "MiB", detail, factor)
         case Reason.CORES:
             return Shortfall(fixed.uuid, reason, ask.cores, max(100 - card.used_cores, 0), "%")
         case Reason.EXCLUSIVE:
@@ -234,8 +235,9 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
         case Reason.TYPE:
             return Shortfall(fixed.uuid, reason, detail=fixed.kind.type.removeprefix("NVIDIA-"))
         case Reason.INDEX:
-            unit = "position" if fixed.ordered else ""
-            return Shortfall(fixed.uuid, reason, unit=unit, detail=_index_detail(fixed, request))
+            return Shortfall(fixed.uuid, reason, unit="position", detail=f"it is card {fixed.position}")
+        case Reason.UNORDERED:
+            return Shortfall(fixed.uuid, reason, detail=_UNORDERED)
         case Reason.GROUP:
             return Shortfall(fixed.uuid, reason, detail=f"a pod of group {request.group} is on the card")
         case Reason.RULE:
@@ -244,12 +246,6 @@ def _shortfall(card: Card, ask: Ask, request: Request, reason: Reason) -> Shortf
             return Shortfall(fixed.uuid, reason, detail=fixed.problem or _unusable_detail(card))
         case _:
             return Shortfall(fixed.uuid, reason, detail=fixed.problem)
-
-
-def _index_detail(fixed: Fixed, request: Request) -> str:
-    if request.selection.indices and not fixed.ordered:
-        return f"the node's device plugin changes the order of its cards; name them with {keys.USE_UUID}"
-    return f"it is card {fixed.position}"
 
 
 def _unusable_detail(card: Card) -> str:

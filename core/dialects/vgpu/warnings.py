@@ -9,7 +9,7 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.model import AnyPod, Container
 from core.tables import VgpuTable
-from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
+from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, no_effect
 
 
 def of(pod: AnyPod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
@@ -32,7 +32,7 @@ def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Admi
         yield all_memory(one, table.memory_resource)
     cores = one.amount(table.cores_resource)
     if cores not in (None, "0") and request.mode == keys.MIG:
-        why = "in mode mig a slice brings its own cores, and this figure only keeps other pods off the card"
+        what = "it limits no cores, because in mode mig a slice brings its own: it only keeps other pods away"
         takes_all = f"; without {table.memory_resource} it takes all memory of a card"
         remedy = "leave it out" + (takes_all if memory is None and percent is None else "")
-        yield no_effect(limit_of(one, table.cores_resource), cores, why, remedy)
+        yield another_effect(limit_of(one, table.cores_resource), cores, what, remedy)

@@ -15,6 +15,7 @@ from core.placing.decide import decide, shape_of
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
+from core.tables import Tables, VgpuTable
 from tests.support.devices import ascend
 from tests.support.devices.cards import A100, TABLES, bound, container, pod, record, vgpu_node
 from tests.support.devices.mindcluster import npu_bound, npu_node, npu_pod
@@ -72,7 +73,7 @@ def test_memory_that_is_no_slice_is_neither_free_nor_advised():
     one = record("GPU-m", memory=40960, model=A100, mode="mig")
     ledger = cluster(cards("node-a", one), held=slices("GPU-m"))
     text = told(ledger, pod(container(number=1, memory=5120), annotations=MIG))
-    assert "GPU-m: 0 of 5120 MiB free" in text
+    assert "1 no card whose MIG layout has such a slice left. Nearest: node-a GPU-m: no free slice has 5120 MiB" in text
     assert text.endswith("Wait until a card empties.")
 
 
@@ -346,3 +347,32 @@ def test_less_than_the_smallest_whole_chip_is_told_what_it_has():
     ledger = cluster(npu_node(2, per_chip=10))
     assert "8 is no multiple of that; ask for 10" in told(ledger, npu_pod(8))
     assert fits(ledger, npu_pod(10))
+
+
+def test_a_resource_that_no_node_offers_is_taken_for_one_that_a_node_offers():
+    ledger = cluster(ascend.node("Ascend910B4", ["U0"]))
+    text = told(ledger, ascend.pod("Ascend910B4-1", [1]))
+    assert "No node offers huawei.com/Ascend910B4-1 (did you mean huawei.com/Ascend910B4?): leave it out" in text
+    assert fits(ledger, ascend.pod("Ascend910B4", [1]))
+
+
+def test_memory_is_advised_in_the_units_in_which_manifests_count_it():
+    table = VgpuTable(memory_factor=1024)
+    ledger = Ledger(standard_catalog(), Tables(vgpu=table), Settings())
+    node = replace(vgpu_node(record("GPU-a", memory=22), table), name=NodeName("a"))
+    ledger.set_node(replace(node, allocatable={**node.allocatable, **ROOM}))
+    text = told(ledger, pod(container(number=1, memory=23)))
+    assert "GPU-a: 22528 of 23552 MiB there" in text
+    assert text.endswith(f"{NEVER} Ask for at most 22 units of memory (22528 MiB).")
+    assert fits(ledger, pod(container(number=1, memory=22)))
+
+
+def test_a_position_on_a_node_whose_plugin_may_be_an_old_one_is_waited_for():
+    beating = {"volcano.sh/node-vgpu-handshake": "Reported 2026"}
+    node = replace(vgpu_node(record("GPU-a"), more=beating), name=NodeName("a"))
+    text = told(cluster(node), pod(container(number=1), annotations={"cardshare.io/gpu-index": "0"}))
+    assert "1 no card whose position is sure to stay. Nearest: a GPU-a: the node's device plugin may change" in text
+    assert "name them with volcano.sh/vgpu-use-gpuuuid" in text
+    assert text.endswith("Wait until the device plugin of a is known to keep the order of its cards.")
+    assert fits(cluster(cards("a", record("GPU-a"))), pod(container(), annotations={"cardshare.io/gpu-index": "0"}))
+    assert NEVER in told(cluster(node), pod(container(number=1), annotations={"cardshare.io/gpu-index": "7"}))

@@ -99,7 +99,8 @@ def verdict(asked, found=None, policy=None, tables=None):
         ),
         pytest.param(
             pod({"volcano.sh/vgpu-mode": "mig"}, number=1),
-            "CS405 cards: no node could take it, not even an empty one (mode); ask for less, or for other cards",
+            "CS405 cards: no node could take it, not even an empty one (mode); "
+            "leave annotation volcano.sh/vgpu-mode out, or name what this cluster has",
             id="mode",
         ),
         pytest.param(
@@ -216,8 +217,9 @@ def npu_pod(cores):
                      "chips that could take it; the most is 16; ask for 16 AI cores of idle chips or fewer",
                      id="more chips than any node has"),
         pytest.param(8, [npu_node("n0", cores_per_chip=10)], "CS405 cards: no node could take it, not even an empty "
-                     "one (template: its chips have 10 AI cores each, and 8 is no multiple of that; ask for 10); ask "
-                     "for less, or for other cards", id="chips of another size"),
+                     "one (template: its chips have 10 AI cores each, and 8 is no multiple of that; ask for 10); "
+                     "change what it asks for, or ask the cluster's operator for such cards",
+                     id="chips of another size"),
         pytest.param(16, [npu_node("n0"), npu_node("n1", cores_per_chip=10)], "", id="all of the larger node"),
         pytest.param(4, [npu_node("n0", chips=1)], "", id="a slice"),
     ],

@@ -161,7 +161,7 @@ def test_a_position_means_nothing_on_a_node_that_changes_its_order():
     request = wish(**{"cardshare.io/gpu-index": "0"})
     assert VGPU.place(offer.cards, request, Policy.BINPACK) is None
     (found,) = VGPU.shortfalls(offer.cards, request)
-    assert found.reason is Reason.INDEX
+    assert found.reason is Reason.UNORDERED
     assert keys.USE_UUID in found.detail
 
 
@@ -199,7 +199,7 @@ def test_shortfalls_are_told_in_mib_whatever_the_registers_unit():
     tables = Tables(vgpu=VgpuTable(memory_factor=10))
     cards = offered(record("GPU-a", memory=3276), tables)
     request = VGPU.request(pod(container(number=1, memory=4000)), tables)
-    assert VGPU.shortfalls(cards, request) == (Shortfall("GPU-a", Reason.MEMORY, 40000, 32760, "MiB"),)
+    assert VGPU.shortfalls(cards, request) == (Shortfall("GPU-a", Reason.MEMORY, 40000, 32760, "MiB", mib_per_unit=10),)
 
 
 def test_too_few_cards_that_fit_is_a_reason_of_its_own():
