@@ -254,7 +254,7 @@ ENDED = {"status": {"phase": "Failed"}}
 
 
 @pytest.mark.parametrize("resource", ["volcano.sh/vgpu-number", "nvidia.com/gpu", "huawei.com/AscendX9"])
-async def test_only_kubelets_and_the_control_plane_end_a_pod_that_holds_cards(cluster: Cluster, resource: str):
+async def test_only_its_kubelet_and_the_control_plane_end_a_pod_that_holds_cards(cluster: Cluster, resource: str):
     async with (
         cluster.user(USER) as user,
         cluster.user(PLUGIN) as plugin,
@@ -262,12 +262,13 @@ async def test_only_kubelets_and_the_control_plane_end_a_pod_that_holds_cards(cl
         cluster.kubelet() as kubelet,
         cluster.user("system:serviceaccount:kube-system:pod-garbage-collector") as collector,
         # A name alone is no kubelet's.
-        cluster.user("system:node:forged") as forged,
+        cluster.user(f"system:node:{cluster.node}") as forged,
+        cluster.kubelet("node-of-somebody") as neighbour,
     ):
         for name in ("a", "b"):
             await user.made(cluster.pods, pod(name, limits={resource: "1"}, nodeName=cluster.node))
         path = f"{cluster.pods}/a/status"
-        for writer in (user, plugin, controller, forged):
+        for writer in (user, plugin, controller, forged, neighbour):
             denied = await writer.patch(path, ENDED, STRATEGIC_PATCH)
             assert (denied.status, "CS316" in denied.message) == (403, True), denied
         assert (await user.patch(path, {"status": {"message": "m"}}, STRATEGIC_PATCH)).status == 200

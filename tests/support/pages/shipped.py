@@ -11,6 +11,7 @@ from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
+from sandbox.api.conditions import met
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NAMESPACE = "cardshare-system"
@@ -92,6 +93,22 @@ def entries(spec: Json, variable: str) -> list[str]:
     """The list that a variable of a policy is."""
     (expression,) = [one["expression"] for one in spec["variables"] if one["name"] == variable]
     return re.findall(r"'([^']*)'", expression)
+
+
+def denials(name: str, **variables: Any) -> list[str]:
+    """The codes with which a policy denies a write; *variables* are those of CEL."""
+    spec = policy(name)
+    known = {each["name"]: each["expression"] for each in spec["variables"]}
+
+    def written_out(expression: str) -> str:
+        return re.sub(r"variables\.(\w+)", lambda found: f"({written_out(known[found[1]])})", expression)
+
+    def holds(expression: str) -> bool:
+        return met([{"name": "c", "expression": written_out(expression)}], {"oldObject": None, **variables})
+
+    if not holds(" && ".join(f"({each['expression']})" for each in spec["matchConditions"])):
+        return []
+    return [each["message"].split()[0] for each in spec["validations"] if not holds(each["expression"])]
 
 
 # What of an object is looped over: a list that stands in the expression itself has the length that is seen.

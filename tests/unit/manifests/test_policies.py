@@ -11,7 +11,7 @@ from core.dialects.vgpu import keys as vgpu_keys
 from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
-from tests.support.pages.shipped import CHIP, LOOP, OBJECTS, book, entries, one, policy, words
+from tests.support.pages.shipped import CHIP, LOOP, OBJECTS, book, denials, entries, one, policy, words
 
 POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
 # Variables that say who and what, and nothing of how it is judged: what an operator edits.
@@ -107,6 +107,26 @@ def test_a_policy_keeps_what_a_bound_pod_says_of_its_cards_by_the_keys_that_the_
 def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():
     plain = {name for name in book().resources if not name.startswith(CHIP)}
     assert words(policy_expressions("pods.cardshare.io")["cards"]) == {*plain, *book().protected, CHIP, ""}
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "denied"),
+    [
+        ("system:node:node-a", ["system:nodes"], []),
+        ("system:node:node-b", ["system:nodes"], ["CS316"]),
+        ("system:node:", ["system:nodes"], ["CS316"]),
+        ("system:node:node-a", [], ["CS316"]),
+        ("system:kube-controller-manager", [], []),
+        ("dana", [], ["CS316"]),
+    ],
+    ids=["its-kubelet", "another-kubelet", "no-kubelet", "a-name-alone", "control-plane", "somebody"],
+)
+def test_only_its_own_kubelet_and_the_control_plane_end_a_pod_that_holds_cards(user, groups, denied):
+    container = {"name": "c", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}
+    old = {"metadata": {"name": "p"}, "spec": {"nodeName": "node-a", "containers": [container]}}
+    request = {"subResource": "status", "userInfo": {"username": user, "groups": groups}}
+    new = {**old, "status": {"phase": "Failed"}}
+    assert denials("pods.cardshare.io", object=new, oldObject=old, request=request) == denied
 
 
 @pytest.mark.parametrize("name", POLICIES)
