@@ -13,8 +13,11 @@ from typing import Final
 NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
+CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
+# What the dynamic linker loads first: of use to profilers.
+LOADED: Final = ("LD_AUDIT", "LD_PRELOAD")
 NAMES: Final = frozenset(
-    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", "GPU_CORE_UTILIZATION_POLICY", NVIDIA_DEVICES, TASK_PRIORITY}
+    {"CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE", CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, *LOADED}
 )
 # Device plugins and runtimes read what begins so, in later versions more than now.
 _PREFIXES: Final = ("CUDA_DEVICE_", "ASCEND_", "NPU_")

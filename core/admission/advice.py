@@ -36,10 +36,11 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
 
 
 def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
-    """What of a pod with cards nobody can know here: CS312, and CS314, who places it."""
-    unseen = reach.unseen(pod)
-    if unseen is not None and not book.settings.admission.allows("CS304", pod.namespace):
-        yield unseen
+    """What of a pod with cards nobody can know here: CS312, CS320, and CS314, who places it."""
+    if not book.settings.admission.allows("CS304", pod.namespace):
+        for found in (reach.unseen(pod), reach.loading(pod, book)):
+            if found is not None:
+                yield found
     name, own = pod.scheduler_name, book.own_scheduler()
     known = (
         *defaulting.DEFAULT_SCHEDULERS,

@@ -154,6 +154,7 @@ def scheduler_of(pod: ReviewedPod, rules: Rulebook) -> str:
 
 def complete_by_dialect(pod: ReviewedPod, asked: Asked, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
     """What a pod that asks *asked* needs besides, whoever places it."""
+    pod = hide_devices(pod, rules)
     dialect = rules.furnishing.get(asked.dialect)
     if dialect is None:
         return pod, _NONE

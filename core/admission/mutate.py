@@ -158,19 +158,29 @@ def judge_new(pod: ReviewedPod, user_name: str, book: Rulebook) -> Judged:
         violations = (*rules.moved_twice(pod), *found, *rules.names_its_node(defaulted))
         if asked is not None and not violations:
             scheduler_name = defaulting.scheduler_of(pod, book)
-            defaulted, completed = defaulting.complete_by_dialect(defaulting.hide_devices(defaulted, book), asked, book)
+            defaulted, completed = defaulting.complete_by_dialect(defaulted, asked, book)
             warnings += completed
         if violations:
             return Judged(Verdict(violations=violations, warnings=warnings))
         if book.is_ignored(pod):
-            # Judged as it would be completed, and not completed.
-            return _only_stripped(pod, book)
+            return _uncompleted(pod, defaulted, scheduler_name, book)
     return Judged(Verdict(edits=edits_between(pod, defaulted, scheduler_name), warnings=warnings), defaulted, asked)
 
 
 def _only_stripped(pod: ReviewedPod, book: Rulebook) -> Judged:
     stripped, warnings = defaulting.strip_assignment(pod, book)
     return Judged(Verdict(edits=edits_between(pod, stripped), warnings=warnings))
+
+
+def _uncompleted(pod: ReviewedPod, completed: ReviewedPod, scheduler_name: str, book: Rulebook) -> Judged:
+    """*pod* as its label wants it: not *completed*, but never left to a scheduler that gives shares to two pods."""
+    if not book.needs_shares(pod):
+        return _only_stripped(pod, book)
+    violations = tuple(rules.uncompleted(pod, completed))
+    if violations:
+        return Judged(Verdict(violations=violations))
+    stripped, warnings = defaulting.strip_assignment(pod, book)
+    return Judged(Verdict(edits=edits_between(pod, stripped, scheduler_name), warnings=warnings))
 
 
 def _forged(key: str) -> Violation:

@@ -1,4 +1,4 @@
-"""By what a container would reach more than its share of cards: CS303, CS304, CS307 to CS310; CS312 of what is unseen.
+"""By what a container would reach more than its share of cards: CS303, CS304, CS307 to CS310; CS312, CS320 of what may.
 
 All containers of a pod with cards are judged: one without cards runs beside the others on a node whose devices and
 container runtime serve whoever names them.
@@ -18,7 +18,7 @@ from core.model import NO_REACH, Container, ReviewedPod
 from core.port.refusals import Violation
 from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
-from core.watched import ASCEND_DEVICES, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute
+from core.watched import ASCEND_DEVICES, CORE_POLICY, LOADED, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute
 
 # What tells a container runtime that a container gets no device, by the variable that it reads.
 VOID: Final = "void"
@@ -26,6 +26,8 @@ NO_DEVICE: Final[dict[str, tuple[str, ...]]] = {NVIDIA_DEVICES: ("", VOID, "none
 _ASCEND_PREFIX: Final = "huawei.com/"
 
 _PRIORITIES: Final = ("0", "1")
+# libvgpu holds a container with force to its cores at all times; what it does not know, it reads as its default.
+_CORE_POLICIES: Final = ("default", "force")
 # Of what is watched, what frameworks and CANN have people set: it chooses among what a container has, or names files
 # and logs.
 _HARMLESS: Final = re.compile(
@@ -102,7 +104,7 @@ def escaping(container: Container, pod: ReviewedPod, rules: Rulebook) -> tuple[V
     """By what *container* of *pod* would reach more than its share, as far as settings forbid it."""
     if container.reach is NO_REACH:
         return ()  # as of nearly every one
-    found = (*privileged(container), *capable(container), *evading(container, rules), *covering(container))
+    found = (*privileged(container), *capable(container), *evading(container, pod, rules), *covering(container))
     return allowed(found, pod, rules)
 
 
@@ -139,14 +141,19 @@ def capable(container: Container) -> Iterator[Violation]:
     )
 
 
-def evading(container: Container, rules: Rulebook) -> Iterator[Violation]:
-    """CS304: variables that override what the device plugin sets, or by which a runtime hands out devices."""
+def evading(container: Container, pod: ReviewedPod, rules: Rulebook) -> Iterator[Violation]:
+    """CS304: variables that override what the device plugin sets, or by which a runtime hands out devices.
+
+    Of a pod of another scheduler the policy for cores is let be: HAMi's webhook writes it into all its containers.
+    """
     settings = rules.settings.admission
     found = [
         name
         for name, value in dict.fromkeys(container.reach.env)
         if not _is_harmless(name, value, container, rules, settings)
     ]
+    if CORE_POLICY in found and rules.is_left_to_others(pod):
+        found.remove(CORE_POLICY)
     yield from first_of(
         found,
         lambda name: Violation(
@@ -213,11 +220,27 @@ def unseen(pod: ReviewedPod) -> AdmissionWarning | None:
 _NAMED_MAX: Final = 3
 
 
+def loading(pod: ReviewedPod, rules: Rulebook) -> AdmissionWarning | None:
+    """CS320: libraries that are loaded before the one that limits a share, which they can replace."""
+    settings = rules.settings.admission
+    for one in (*pod.init_containers, *pod.containers):
+        for name, _ in one.reach.env:
+            if name in LOADED and not settings.allows_variable(name):
+                return AdmissionWarning(
+                    "CS320",
+                    f'container "{one.name}": env {name}: leave it out, or see that its libraries leave calls of CUDA '
+                    "alone; they are loaded before the library that limits the container to its share",
+                )
+    return None
+
+
 def _is_harmless(
     name: str, value: str | None, container: Container, rules: Rulebook, settings: AdmissionSettings
 ) -> bool:
-    if _HARMLESS.fullmatch(name) or settings.allows_variable(name):
+    if name in LOADED or _HARMLESS.fullmatch(name) or settings.allows_variable(name):
         return True
+    if name == CORE_POLICY:
+        return value is not None and value.lower() in _CORE_POLICIES
     if name == TASK_PRIORITY:
         return value in _PRIORITIES
     return value in NO_DEVICE.get(name, ()) and not _gives(name, container, rules)
@@ -232,6 +255,8 @@ def _gives(name: str, container: Container, rules: Rulebook) -> bool:
 def _remedy(name: str, container: Container, rules: Rulebook) -> str:
     if name == TASK_PRIORITY:
         return "write '0' (high) or '1' (low) as its value"
+    if name == CORE_POLICY:
+        return "write 'force' or 'default', or leave it out; other values lift the limit of cores"
     if name in NO_DEVICE and not _gives(name, container, rules):
         return f"leave it out, or write '{VOID}'; this container asks for none of these cards"
     if name in NAMES or name in _SET or name.startswith("CUDA_DEVICE_"):

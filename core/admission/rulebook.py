@@ -40,7 +40,8 @@ class Rulebook:
     which users list ids of cards, of all dialects; listing_cards: these, and the one of cards to be avoided, in order.
     listing: these, and those in which they list types and positions; refusing: those of them that say which cards they
     do not want. key_prefixes: how keys and resources of dialects begin.
-    ignored: by dialects that have one, the label and its value of pods that are not completed.
+    ignored: by dialects that have one, the label and its value of pods that are not completed. whole: the resources by
+    which others sell whole cards where a dialect sells shares.
     trusted: the accounts that may write assignments; plugins: those of them that are device plugins.
     stock: what the cluster's nodes offer, None where that is not known.
     """
@@ -67,6 +68,7 @@ class Rulebook:
     refusing: frozenset[str]
     key_prefixes: tuple[str, ...]
     ignored: Mapping[DialectName, tuple[str, str]]
+    whole: frozenset[str]
     trusted: tuple[str, ...]
     plugins: tuple[str, ...]
     stock: Stock | None = None
@@ -124,6 +126,18 @@ class Rulebook:
         saying = {name for name, (key, value) in self.ignored.items() if pod.labels.get(key) == value}
         return bool(saying) and not saying.isdisjoint(self.dialects_of(pod))
 
+    def needs_shares(self, pod: ReviewedPod) -> bool:
+        """Whether only a scheduler for shares can place *pod*: it names a resource that is not of whole cards."""
+        shares = self.resources - self.whole
+        return any(
+            not shares.isdisjoint((*one.limits, *one.requests)) for one in (*pod.containers, *pod.init_containers)
+        )
+
+    def is_left_to_others(self, pod: ReviewedPod) -> bool:
+        """Whether *pod* names a scheduler that is known to give cards and is not ours."""
+        name = pod.scheduler_name
+        return name in self.settings.admission.known_schedulers and name not in self.settings.scheduler_names
+
     def trusts(self, user_name: str) -> bool:
         """Whether *user_name* may write what only schedulers and device plugins write."""
         return is_named(user_name, self.trusted)
@@ -162,12 +176,13 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
     furnishing = {name: one for name, one in catalog.dialects.items() if isinstance(one, Furnishing)}
     trusted, plugins = settings.admission.trusted_accounts, settings.admission.plugin_accounts
     card_lists = tuple(pair for one in catalog.specs for pair in one.card_lists)
+    by_dialect = {name: dialect.resources(tables) for name, dialect in catalog.dialects.items()}
     return Rulebook(
         settings=settings,
         tables=tables,
         catalog=catalog,
         resources=catalog.resources(tables),
-        resources_by_dialect={name: dialect.resources(tables) for name, dialect in catalog.dialects.items()},
+        resources_by_dialect=by_dialect,
         protected=catalog.assignment_keys(tables).union(
             names.PRIVATE_KEYS, *(one.machine_keys for one in catalog.specs)
         ),
@@ -191,5 +206,6 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         listing=_LISTING.union(*card_lists),
         refusing=_REFUSING.union(one.avoid for one in card_lists),
         ignored={one.name: one.ignored for one in catalog.specs if one.ignored[0]},
+        whole=frozenset().union(*(by_dialect[name] & by_dialect[other] for name, other in catalog.stands_in.items())),
         key_prefixes=tuple(sorted({names.OWN_PREFIX}.union(*(one.key_prefixes for one in catalog.specs)))),
     )

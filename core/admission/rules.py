@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from core import names, selection
+from core import hami_lock, names, selection
 from core.admission.defaulting import plain, scheduler_of
 from core.admission.reach import beyond_share
 from core.admission.rulebook import MOVED, Rulebook
@@ -98,6 +98,33 @@ def names_its_node(pod: ReviewedPod) -> Violations:
             remedy=f"leave it out and write nodeSelector {names.HOSTNAME_LABEL}; cards are given by the scheduler",
         ),
     )
+
+
+def uncompleted(pod: ReviewedPod, completed: ReviewedPod) -> Iterator[Violation]:
+    """CS319: what *pod* leaves out and *completed* has, where a label forbids that it is completed."""
+    wanted: list[tuple[str, str, str | None]] = []
+    for one, full in zip(
+        (*pod.init_containers, *pod.containers), (*completed.init_containers, *completed.containers), strict=True
+    ):
+        where = f'container "{one.name}"'
+        more = sorted(full.limits.keys() - one.limits.keys() - one.requests.keys())
+        wanted += [(f"{where}: limit {key}", full.limits[key], None) for key in more]
+        wanted += [(f"{where}: env {name}", value or "", None) for name, value in full.reach.env[len(one.reach.env) :]]
+    if completed.runtime_class != pod.runtime_class:
+        wanted.append(("spec.runtimeClassName", completed.runtime_class or "", pod.runtime_class))
+    for place, before, after in (
+        ("annotation", pod.annotations, completed.annotations),
+        ("label", pod.labels, completed.labels),
+    ):
+        wanted += [
+            (f"{place} {key}", after[key], before.get(key)) for key in sorted(after) if before.get(key) != after[key]
+        ]
+    for field, value, found in wanted:
+        remedy = f"write {quoted(value)}, or leave out label {_IGNORED}, with which nothing is completed"
+        yield Violation(code="CS319", field=field, found=quoted(found) if found else "nothing", remedy=remedy)
+
+
+_IGNORED: Final = ": ".join(hami_lock.IGNORED)
 
 
 def is_mirror(pod: ReviewedPod, user_name: str) -> bool:

@@ -40,7 +40,7 @@ def strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Ite
 def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> Iterator[AdmissionWarning]:
     known = before.annotations if before is not None else {}
     # What others speak is right on pods of their schedulers.
-    is_ours = pod.scheduler_name not in {*book.settings.admission.known_schedulers} - {*book.settings.scheduler_names}
+    is_ours = not book.is_left_to_others(pod)
     found = [
         key
         for key in pod.annotations

@@ -110,6 +110,8 @@ ANY_CONTAINER = [
     pytest.param(env("NPU_MEM_QUOTA", "32768"), "CS304", id="npu-quota"),
     pytest.param(env("NPU_PRIORITY", "100"), "CS304", id="npu-priority"),
     pytest.param(env("GPU_CORE_UTILIZATION_POLICY", "disable"), "CS304", id="policy"),
+    pytest.param(env("GPU_CORE_UTILIZATION_POLICY", "forced"), "CS304", id="policy-unknown"),
+    pytest.param(env("GPU_CORE_UTILIZATION_POLICY"), "CS304", id="policy-empty"),
     pytest.param(env("CUDA_OVERSUBSCRIBE", "true"), "CS304", id="oversubscribe"),
     pytest.param(env("CUDA_DISABLE_CONTROL", "x"), "CS304", id="no-control"),
     pytest.param(env("CUDA_DEVICE_MEMORY_LIMIT_0", "0m"), "CS304", id="limit"),
@@ -244,6 +246,10 @@ def test_the_nodes_processes_are_not_shown():
         env("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
         env("CUDA_TASK_PRIORITY", "0"),
         env("CUDA_TASK_PRIORITY", "1"),
+        env("GPU_CORE_UTILIZATION_POLICY", "force"),
+        env("GPU_CORE_UTILIZATION_POLICY", "FORCE"),
+        env("GPU_CORE_UTILIZATION_POLICY", "default"),
+        env("LD_PRELOAD", "/x.so"),
         env("ASCEND_RT_VISIBLE_DEVICES", "0,1"),
         env("ASCEND_GLOBAL_LOG_LEVEL", "3"),
         env("ASCEND_SLOG_PRINT_TO_STDOUT", "1"),
@@ -328,6 +334,30 @@ def test_variables_from_elsewhere_are_warned_of():
         assert len(f"CS312 {told.text}") < 256
     assert not created(pod(OTHER, main=unseen))[0].warnings
     assert not created(pod(VGPU, main=unseen), allow={"n": frozenset({"CS304"})})[0].warnings
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT"])
+def test_libraries_that_are_loaded_before_the_limiting_one_are_warned_of(name):
+    for place in ("main", "second", "prepare"):
+        verdict, _ = created(pod(VGPU, **{place: env(name, "/x.so")}))
+        (told,) = verdict.warnings
+        assert (verdict.allowed, told.code, f'"{place}"' in told.text) == (True, "CS320", True)
+        assert len(f"CS320 {told.text}") < 256
+    document = pod(VGPU, main=env(name, "/x.so"))
+    assert not created(document, allow={"n": frozenset({"CS304"})})[0].warnings
+    assert not created(document, allow_variables=("LD_*",))[0].warnings
+    assert not created(pod(OTHER, main=env(name, "/x.so")))[0].warnings
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "found"),
+    [("hami-scheduler", []), ("volcano", []), ("cardshare", ["CS304"]), ("", ["CS304"]), ("night", ["CS304"])],
+)
+def test_what_the_webhook_of_another_scheduler_wrote_is_let_be(scheduler, found):
+    policy = env("GPU_CORE_UTILIZATION_POLICY", "disable")
+    assert codes(pod(VGPU, main=policy, second=policy, schedulerName=scheduler)) == 2 * found
+    # Nothing else that lifts a limit is its doing.
+    assert codes(pod(VGPU, main=env("CUDA_DISABLE_CONTROL", "1"), schedulerName=scheduler)) == ["CS304"]
 
 
 # What runtimes read, where the operator has it so

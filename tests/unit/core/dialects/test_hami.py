@@ -316,6 +316,47 @@ def test_a_pod_that_hamis_webhook_is_to_ignore_is_not_completed(labels, edited):
     assert [one.code for one in judge_new(bad, "dana", book).verdict.violations] == ["CS104"]
 
 
+IGNORED = {"hami.io/webhook": "ignore"}
+SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}
+CHIP = {"huawei.com/Ascend910B3": "1"}
+
+
+@pytest.mark.parametrize("limits", [SHARE, CHIP], ids=["share", "chip"])
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "hami-scheduler", "cardshare"])
+def test_a_pod_to_be_ignored_gets_the_scheduler_that_alone_can_place_it(limits, scheduler):
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    asking = pod(Container("c", limits=limits, requests=limits), scheduler_name=scheduler)._replace(labels=IGNORED)
+    verdict = judge_new(reviewed(asking), "dana", book).verdict
+    expected = {"schedulerName": "cardshare"} if scheduler in ("", "default-scheduler") else None
+    assert [one.values for one in verdict.edits] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "missing"),
+    [
+        ({"nvidia.com/gpumem": "1000"}, 'container "c": limit nvidia.com/gpu'),
+        ({"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "100"}, 'container "c": limit nvidia.com/gpucores'),
+        ({**SHARE, "nvidia.com/priority": "1"}, 'container "c": env CUDA_TASK_PRIORITY'),
+    ],
+    ids=["count", "cores", "priority"],
+)
+def test_a_pod_to_be_ignored_says_itself_what_would_be_completed(limits, missing):
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), CATALOG)
+    asking = pod(Container("c", limits=limits, requests=limits), scheduler_name="")
+    assert judge_new(reviewed(asking), "dana", book).verdict.allowed
+    (found,) = judge_new(reviewed(asking._replace(labels=IGNORED)), "dana", book).verdict.violations
+    assert (found.code, found.field, found.found) == ("CS319", missing, "nothing")
+
+
+def test_a_pod_to_be_ignored_names_its_runtime_class_itself():
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True, runtime_class="nvidia")), CATALOG)
+    asking = reviewed(pod(Container("c", limits=SHARE, requests=SHARE))._replace(labels=IGNORED))
+    (found,) = judge_new(asking, "dana", book).verdict.violations
+    assert (found.code, found.field) == ("CS319", "spec.runtimeClassName")
+    assert "write 'nvidia', or leave out label hami.io/webhook: ignore" in found.remedy
+    assert judge_new(asking._replace(runtime_class="nvidia"), "dana", book).verdict.allowed
+
+
 def test_other_protocols_do_not_read_hamis_label():
     book = rulebook(Settings(), Tables(), CATALOG)
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
