@@ -94,10 +94,18 @@ def owner(node: Node) -> str:
     return lock.owner if lock is not None else ""
 
 
-def step(node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None) -> LockStep | LockWait | None:
+def step(
+    node: Node, pods: Sequence[Pod], now: Now, wanted: Pod | None, releasing: Sequence[Pod] = ()
+) -> LockStep | LockWait | None:
     """What is to be done with the lock of *node*; see `core.port.optional.Locking.lock`."""
     lock = _read(node)
+    if lock is not None and lock.owner and any(pod.key == lock.owner for pod in releasing):
+        return RELEASING if wanted is not None else None
     return _tend(lock, pods, now.now_s) if wanted is None else _take(lock, pods, now, wanted)
+
+
+# Why a pod is not bound where a plugin has served another, and has not dropped the lock.
+RELEASING: Final = LockWait(reason="the device plugin has served a pod there, and is dropping its lock")
 
 
 # Why a pod is not bound where something `misleads` the plugin.

@@ -38,11 +38,12 @@ class HamiLocking(Locking):
         *,
         seen_s: int | None = None,
         served: Sequence[Pod] = (),
+        releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """See `Locking`."""
         if wanted is not None and self.guesses(wanted, tables) and hami_lock.misleads(node, [*pods, *served], wanted):
             return hami_lock.MISLED
-        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted)
+        return hami_lock.step(node, pods, hami_lock.Now(now_s, seen_s), wanted, releasing)
 
     def guesses(self, pod: Pod, tables: Tables) -> bool:
         """Whether the plugin drops the lock before it has served all of *pod*."""

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.handing_over.handoff import HandOff
 from core.catalog import Catalog
+from core.hami_lock import RELEASING
 from core.model import Node, NodeName, Pod
 from core.port.handoff import LockStep, LockWait
 from core.port.optional import Locking
@@ -55,16 +57,20 @@ class TimeLock:
         *,
         seen_s: int | None = None,
         served: Sequence[Pod] = (),
+        releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """See `core.port.optional.Locking`; one pod of ours at a time is in flight on a node."""
         del tables, served
         value = node.annotations.get(self._key)
         ours = value is not None and value == self._written.get(node.name)
         other = next((pod for pod in pods if wanted is None or pod.uid != wanted.uid), None)
+        is_leaving = ours and bool(releasing)
         if wanted is None:
-            return LockStep(key=self._key, value=None) if ours and other is None else None
+            return LockStep(key=self._key, value=None) if ours and other is None and not is_leaving else None
         if other is not None:
             return LockWait(reason="the device plugin is serving another pod")
+        if is_leaving:
+            return RELEASING
         # A time that is ahead of ours locks the node for no longer than from when it was first seen.
         taken_s = 0 if value is None or ours else min(_taken_s(value), now_s if seen_s is None else seen_s)
         if now_s - taken_s < _EXPIRES_S:
@@ -77,8 +83,9 @@ class TimeLock:
 class Locks:
     """The locks that are in use under these settings."""
 
-    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, settings: Settings, handoff: HandOff) -> None:
         self._catalog: Final = catalog
+        self._handoff: Final = handoff
         self._timed: Final = {one.name: TimeLock(one.time_lock) for one in catalog.specs if one.time_lock}
         self._used: dict[DialectName, Locking] = {}
         self.configure(settings)
@@ -91,14 +98,15 @@ class Locks:
         if settings.node_lock:
             used |= self._timed
         self._used = used
+        self._handoff.locking = frozenset(used)
 
     def of(self, name: DialectName) -> Locking | None:
         """The lock that pods of one dialect need, if any."""
         return self._used.get(name)
 
-    def among(self, offered: Mapping[DialectName, object]) -> list[DialectName]:
+    def among(self, offered: Mapping[DialectName, object]) -> dict[DialectName, Locking]:
         """The dialects with a lock of those that a node offers."""
-        return [name for name in self._used if name in offered]
+        return {name: lock for name, lock in self._used.items() if name in offered}
 
     def written(self, name: DialectName, node: NodeName, step: LockStep) -> None:
         """*step* was written to *node*."""

@@ -196,7 +196,10 @@ class NodeLocks:
         served = [self._carded[uid] for uid in on_node if uid in self._carded and uid not in pods]
         now_s, tables = int(self._wall()), self._planner.ledger.tables
         seen_s = now_s - self._seen_for_s(name, node.name, node.annotations.get(lock.lock_key))
-        return lock.lock(node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s, served=served)
+        releasing = self._planner.handoff.releases.pods(node.name)
+        return lock.lock(
+            node, list(pods.values()), now_s, tables, wanted, seen_s=seen_s, served=served, releasing=releasing
+        )
 
     def _seen_for_s(self, name: DialectName, node: NodeName, text: str | None) -> int:
         """For how long, by our own clock, the lock of *node* was seen to say *text*."""
@@ -218,7 +221,9 @@ class NodeLocks:
         state, node = self._planner.ledger.states.get(name), self._planner.ledger.node(name)
         if state is None or node is None:
             return
-        for dialect in self._planner.promises.locks.among(state.offers):
+        for dialect, lock in self._planner.promises.locks.among(state.offers).items():
+            if lock.lock_key not in node.annotations:
+                self._planner.handoff.unlocked(name, dialect)
             if is_newer(node.resource_version, self._sent.version((name, dialect))):
                 self._settle((name, dialect), node)
             if (name, dialect) in self._tending:
@@ -226,6 +231,16 @@ class NodeLocks:
             elif isinstance(self._step(dialect, node, None, None), LockStep):
                 self._tending[name, dialect] = False
                 self._planner.actions.append(Lock(node=name, dialect=dialect))
+
+    def next_s(self) -> float:
+        """When the next plugin must have given up dropping its lock, monotonic."""
+        return self._planner.handoff.releases.next_s()
+
+    def look(self, now_s: float) -> None:
+        """Drop what locks plugins have left behind."""
+        for node in self._planner.handoff.gave_up(now_s):
+            self.tend(node)
+            self.let_in(node)
 
     def let_in(self, name: NodeName) -> None:
         """A node's lock may have changed: whoever waits for it is judged again."""

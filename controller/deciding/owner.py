@@ -95,6 +95,7 @@ class Owner:
         self.occupants: Final = Occupants(self.groups, clock)
         self.preempting: Final = Preempting(self.planner, self.occupants, metrics, clock)
         self.planner.chores.append(self.nodes)
+        self.planner.chores.append(self.locks)
         self.prebind: Final = PreBind(self.planner, self.pending, clock)
         self.planner.chores.append(self.prebind)
         self.claims: Final = Claims(self.planner, self.pending, self.prebind)

@@ -32,7 +32,7 @@ class Promises:
 
     def __init__(self, state: State, reserved: Callable[[Entry], None]) -> None:
         """Promise nothing; *reserved*: told of every pod that has its place."""
-        self.locks: Final = Locks(state.ledger.catalog, state.settings)
+        self.locks: Final = Locks(state.ledger.catalog, state.settings, state.handoff)
         self._state: Final = state
         self._reserved: Final = reserved
 

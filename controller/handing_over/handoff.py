@@ -2,7 +2,8 @@
 
 A plugin is told no name: what it could mistake one pod for is not in flight on its node together. A pod for such a node
 is reserved there and waits its turn, if that is short; how long hand-offs take is measured. A plugin that stays silent
-closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight.
+closes its node for what it would confuse. A pod that vanishes unserved leaves a ghost, which counts as in flight;
+so does a pod that was served, until its plugin has dropped the lock of the node, if it goes by one.
 Source: protocol reference, nvidia 2.8, 2.9; architecture 6.
 """
 
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 from controller.handing_over.crowds import Crowds
 from controller.handing_over.ghosts import Ghosts
 from controller.handing_over.marks import Keys, Marks
+from controller.handing_over.releases import RELEASE_S, Releases
 from controller.handing_over.rests import Rests
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
@@ -121,6 +123,10 @@ class HandOff:
         self.marks: Final = Marks()
         self.ghosts: Final = Ghosts()
         self.rests: Final = Rests()
+        self.releases: Final = Releases()
+        # The dialects whose pods need a lock on their node.
+        self.locking: frozenset[DialectName] = frozenset()
+        self._began_s: float | None = None
         self._nodes: dict[NodeName, _Node] = {}
         self._node_of: dict[PodUid, NodeName] = {}
         self._line_of: dict[PodUid, NodeName] = {}
@@ -144,6 +150,7 @@ class HandOff:
         """
         name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
+        self._note_release(pod, name, seen, flight, now_s)
         if name is None or seen is None:
             # On no node it may be shown as it was before our Binding, and not without what it was known by.
             if flight is not None and (pod.node_name or not flight.ours):
@@ -162,6 +169,26 @@ class HandOff:
         elif flight is not None:
             self._end(pod.uid, now_s, served=seen.progress is Progress.DONE)
         return self._cleanup(pod, rest)
+
+    def _note_release(
+        self, pod: Pod, name: DialectName | None, seen: InFlight | None, flight: _Flight | None, now_s: float
+    ) -> None:
+        """Note whether the plugin that has answered for *pod* may still be dropping the lock of its node.
+
+        A pod that was served before this process began may have been served just then.
+        """
+        if self._began_s is None:
+            self._began_s = now_s
+        node = NodeName(pod.node_name)
+        if pod.started or pod.finished:
+            if self.releases.drop(node, pod.uid):
+                self._reopen(node)
+        elif node and name in self.locking and seen is not None and seen.progress is not Progress.WAITING:
+            is_news = flight is not None and not flight.dead
+            until_s = (now_s if is_news else self._began_s) + RELEASE_S
+            if until_s > now_s:
+                keys = flight.keys if flight is not None else Keys(name, seen.confusable)
+                self.releases.add(node, pod, keys, until_s)
 
     def _retirement(self, pod: Pod, node: NodeName, name: DialectName) -> Mapping[str, str]:
         """What a plugin that goes by time alone must read of *pod*, which is not to be served any more."""
@@ -305,6 +332,8 @@ class HandOff:
         found = self._nodes.get(node)
         alike = self.marks.alike
         if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
+            return True
+        if any(alike(node, keys, others) for others in self.releases.of(node)):
             return True
         return any(alike(node, keys, others) for others, _ in self.ghosts.of(node))
 
@@ -498,6 +527,18 @@ class HandOff:
         self._ended[name] = None
         self.crowds.forget(name)
         self._drop_if_empty(name, node)
+
+    def unlocked(self, node: NodeName, dialect: DialectName) -> None:
+        """*node* was seen without the lock of *dialect*: its plugin has dropped it."""
+        if self.releases.unlocked(node, dialect):
+            self._reopen(node)
+
+    def gave_up(self, now_s: float) -> list[NodeName]:
+        """The nodes where a plugin has not dropped its lock by now, and will not."""
+        nodes = self.releases.end(now_s)
+        for node in nodes:
+            self._reopen(node)
+        return nodes
 
     def _reopen(self, name: NodeName) -> None:
         """Something that counted as in flight there does no more."""

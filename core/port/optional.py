@@ -56,11 +56,14 @@ class Locking(Protocol):
         *,
         seen_s: int | None = None,
         served: Sequence[Pod] = (),
+        releasing: Sequence[Pod] = (),
     ) -> LockStep | LockWait | None:
         """What is to be written to the node's lock now, or why *wanted* must wait; None: nothing.
 
         seen_s: since when the lock says what it says, by the clock of *now_s*: a later time in it is wrong.
         served: with *wanted*, the pods with cards that are on the node and not in flight.
+        releasing: pods that were served, or failed, so lately that the plugin may still be dropping their lock. Such a
+        lock is left alone: old plugins delete what is there by then, whoever has it.
         """
         ...
 

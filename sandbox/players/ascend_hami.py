@@ -72,7 +72,7 @@ class AscendHamiPlugin:
         self._node_name = node_name
         self._setup = setup
         self._api = api
-        self._serving = Serving(node_name, api, "no pending pod found on node")
+        self._serving = Serving(node_name, api, "no pending pod found on node", faults)
 
     @property
     def meant_for(self) -> str:

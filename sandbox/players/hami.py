@@ -67,7 +67,7 @@ class HamiPlugin:
         self._node_name = node_name
         self._setup = setup
         self._api = api
-        self._serving = Serving(node_name, api, "no binding pod found on node")
+        self._serving = Serving(node_name, api, "no binding pod found on node", faults)
         self._instances = hami_instances.Instances()
 
     @property

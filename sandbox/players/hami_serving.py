@@ -6,18 +6,24 @@ the annotations stands in `ascend_hami_protocol`; what a pod gets is for the plu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
 
-from sandbox.client import ApiStatusError
+from sandbox.client import ApiStatusError, PatchKind
 from sandbox.nodes.plugin_port import AllocateError, ContainerEnv
 from sandbox.players import ascend_hami_protocol as protocol
 from sandbox.players import calls
 from sandbox.players.calls import Api
+from sandbox.players.hardware import Faults
 
 Json = Mapping[str, Any]
+_CONFLICT: Final = 409
+# How often it tries to drop a lock, and the pause after the first try, which doubles (hami 3.4, 3.5).
+_TRIES: Final = 5
+_FIRST_PAUSE_S: Final = 0.1
 _WORLD_FAILED: Final = (ApiStatusError, aiohttp.ClientError, TimeoutError)
 
 
@@ -28,12 +34,13 @@ class Serving:
         meant_for: the uid of the pod whose assignment the last answered call took.
     """
 
-    def __init__(self, node_name: str, api: Api, nobody: str) -> None:
-        """*nobody*: what the plugin says where it finds no pod to guess."""
+    def __init__(self, node_name: str, api: Api, nobody: str, faults: Faults) -> None:
+        """*nobody*: what the plugin says where it finds no pod to guess; *faults*: the plugin's own."""
         self.meant_for = ""
         self._node_name = node_name
         self._api = api
         self._nobody = nobody
+        self._faults = faults
 
     async def serve(self, give: Callable[[Json], Awaitable[tuple[ContainerEnv, bool]]]) -> ContainerEnv:
         """What *give* has for the next container of the pod whose turn it is; with True the pod is marked as served.
@@ -76,7 +83,24 @@ class Serving:
 
     async def _end(self, pod: Json, phase: str) -> None:
         await calls.annotate(self._api, calls.pod_path(pod), {protocol.BIND_PHASE: phase})
-        node = await self._api.get(calls.node_path(self._node_name))
+        for at in range(_TRIES):
+            if await self._release(pod, asks=at == 0 or not self._faults.blind_release):
+                return
+            await asyncio.sleep(_FIRST_PAUSE_S * 2**at)
+
+    async def _release(self, pod: Json, *, asks: bool) -> bool:
+        """Drop the lock, of *pod* if the plugin *asks* whose it is; False if the node has changed meanwhile."""
+        path = calls.node_path(self._node_name)
+        node = await self._api.get(path)
         lock = protocol.annotations_of(node).get(protocol.LOCK)
-        if lock is not None and protocol.releases(lock, pod):
-            await calls.annotate(self._api, calls.node_path(self._node_name), {protocol.LOCK: None})
+        if lock is None or (asks and not protocol.releases(lock, pod)):
+            return True
+        meta = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": {protocol.LOCK: None}}
+        try:
+            await self._api.patch(path, {"metadata": meta}, PatchKind.STRATEGIC)
+        except ApiStatusError as e:
+            if e.status != _CONFLICT:
+                raise
+            return False
+        self._faults.robbed += not protocol.releases(lock, pod)
+        return True

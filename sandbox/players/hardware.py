@@ -29,12 +29,16 @@ class Faults:
     """What the plugin is to do wrong; a test changes these at any time.
 
     fail_next: so many of the next calls fail after a pod was chosen, with nothing written (nvidia 5.2, P15).
-    silent: calls are never answered. delay_s: seconds before a call is looked at.
+    silent: calls are never answered. delay_s: seconds before a call is looked at. blind_release: whose lock it drops
+    is asked at its first try alone (hami 3.5; up to v2.9.0 of NVIDIA's plugin, v1.4.0 of Ascend's); robbed counts the
+    locks of other pods that it dropped so.
     """
 
     fail_next: int = 0
     silent: bool = False
     delay_s: float = 0.0
+    blind_release: bool = False
+    robbed: int = 0
 
     async def before_call(self) -> None:
         """Hold a call up as long as asked for."""
@@ -105,10 +109,12 @@ class Options:
         )
 
     def faults(self) -> Faults:
-        """The faults to start with: ``fail_next``, ``silent`` and ``delay_s``."""
-        failing = self._left.pop("fail_next", 0)
+        """The faults to start with: ``fail_next``, ``silent``, ``delay_s`` and ``blind_release``."""
         return Faults(
-            fail_next=int(failing), silent=bool(self._left.pop("silent", False)), delay_s=self.number("delay_s", 0.0)
+            fail_next=int(self._left.pop("fail_next", 0)),
+            silent=bool(self._left.pop("silent", False)),
+            delay_s=self.number("delay_s", 0.0),
+            blind_release=bool(self._left.pop("blind_release", False)),
         )
 
     def end(self) -> None:

@@ -58,6 +58,36 @@ async def test_forty_pods_onto_one_node_whose_plugin_answers_in_100_ms(rig):
         assert sorted(map(cards.count, set(cards))) == [10, 10, 10, 10]
 
 
+OLD = {"blind_release": True}
+THREE = {
+    "name": "three",
+    "plugins": [
+        {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028, "count": 2, **OLD},
+        {"kind": "ascend-hami", "chip": "Ascend910B4-1", "count": 2, **OLD},
+        {"kind": "ascend-hami", "chip": "Ascend310P", "cards": [{"id": "NPU-310P-0"}, {"id": "NPU-310P-1"}], **OLD},
+    ],
+}
+
+
+async def test_a_crowd_of_three_old_plugins_on_one_node_loses_no_pod_to_a_late_release(rig):
+    """They retry the release of the lock whoever has it by then, at five calls a second (hami 3.5)."""
+    kubelet = KubeletSettings(order=AdmissionOrder.SHUFFLED, plugin_calls_per_s=5.0)
+    async with rig(nodes=(THREE,), kubelet=kubelet) as world:
+        await world.controller()
+        asked = (
+            {GPU: "1", MEMORY: "2000"},
+            {"huawei.com/Ascend910B4-1": "1", "huawei.com/Ascend910B4-1-memory": "1"},
+            {"huawei.com/Ascend310P": "1", "huawei.com/Ascend310P-memory": "1"},
+        )
+        names = [f"p{at:02d}" for at in range(16)]
+        await world.add(*(pod(name, asked[at % 3]) for at, name in enumerate(names)))
+        for name in names:
+            await world.phase(name, deadline_s=90.0)
+            assert (await world.get(name))["metadata"]["annotations"]["hami.io/bind-phase"] == "success"
+        assert world.records.strangers() == []
+        assert [plugin.faults.robbed for plugin in world.kubelet.plugins("three")] == [0, 0, 0]
+
+
 CUT = {"kind": "hami", "mode": "mig", "model": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}
 
 

@@ -1,7 +1,8 @@
 """HAMi's plugins for NVIDIA cards and for Ascend chips on one node serve the pod that kubelet asks for.
 
 Both go by one lock. The one for chips drops it after every container, and without one either takes the first Pending
-pod of the node by name (ascend 2.2, hami 3.3); both are played here from these pages alone. The mirror is late.
+pod of the node by name (ascend 2.2, hami 3.3). Old ones ask whose lock it is once, and delete it some calls later,
+whoever has it by then (hami 3.5). Both are played here from these pages alone. The mirror is late.
 """
 
 import json
@@ -18,6 +19,8 @@ from tests.support.worlds.world import World, pod
 
 LOCK, NODE = "hami.io/mutex.lock", "node-a"
 GPU, CHIP = "nvidia.com/gpu", "huawei.com/Ascend310P"
+# So long do five tries take at five calls a second.
+LATE_S = 4.0
 TO_ALLOCATE = {GPU: "hami.io/vgpu-devices-to-allocate", CHIP: "hami.io/Ascend310P-devices-to-allocate"}
 
 
@@ -32,7 +35,8 @@ class Site:
         self.unseen: list[Pod] = []
         # What kubelet still asks for: pods, and of each the containers with cards.
         self.asking: dict[PodUid, list[Container]] = {}
-        self.served = 0
+        # Of a plugin that has served a container: since when it is dropping the lock, and whether it has read it.
+        self.releasing: tuple[float, str, bool] | None = None
         self.world = World(self.node())
         self.world.has_no_kind()
 
@@ -83,6 +87,8 @@ class Site:
 
     def the_controller_acts(self) -> None:
         self.world.now_s += self.chance.choice((0.01, 0.3, 2.0))
+        while self.releasing is not None and self.world.now_s > self.releasing[0] + LATE_S:
+            self.the_plugin_goes_on()
         self.world.plan()
         for action in self.world.actions(Lock):
             self.locks(action)
@@ -107,7 +113,7 @@ class Site:
     def kubelet_asks(self) -> None:
         """For the next container of the pod that it admits now, in the order in which they were bound."""
         uid = next(iter(self.asking), None)
-        if uid is None:
+        if uid is None or self.releasing is not None:
             return
         found, (container, *rest) = self._found(), self.asking.pop(uid)
         assert found is not None, f"the plugin finds no pod for {uid}"
@@ -117,15 +123,24 @@ class Site:
         left[next(at for at, one in enumerate(left) if one)] = ""
         text = ";".join(left)
         if key == CHIP or not any(left):
-            self.lock = None
             self.put(found, annotations={**found.annotations, TO_ALLOCATE[key]: text, "hami.io/bind-phase": "success"})
+            self.releasing = self.world.now_s, found.key, False
         else:
             self.put(found, annotations={**found.annotations, TO_ALLOCATE[key]: text})
-        self.served += 1
         if rest:
             self.asking = {uid: rest, **self.asking}
             if self.chance.random() < 0.7:
                 self.kubelet_asks()
+
+    def the_plugin_goes_on(self) -> None:
+        """It reads the lock, and if that names its pod deletes whatever lock is there later, before its call ends."""
+        if self.releasing is None:
+            return
+        since_s, key, has_read = self.releasing
+        is_own = self.lock is not None and self.lock.endswith("," + key.replace("/", ","))
+        self.releasing = (since_s, key, True) if is_own and not has_read else None
+        if has_read:
+            self.lock = None
 
     def _found(self) -> Pod | None:
         """The pod that a plugin takes: the one that the lock names, else the first that it guesses."""
@@ -144,7 +159,12 @@ class Site:
 
     def a_pod_starts(self) -> None:
         """Images are pulled by then, which takes its time."""
-        ready = [one for one in self.pods.values() if one.node_name and one.uid not in self.asking and not one.started]
+        admitted = self.releasing[1] if self.releasing is not None else ""
+        ready = [
+            one
+            for one in self.pods.values()
+            if one.node_name and one.uid not in self.asking and one.key != admitted and not one.started
+        ]
         if ready:
             self.put(self.chance.choice(ready), started=True, phase=Phase.RUNNING)
 
@@ -161,6 +181,7 @@ class Site:
             self.the_mirror_shows_the_node()
             self.the_controller_acts()
             self.kubelet_asks()
+            self.the_plugin_goes_on()
             self.a_pod_starts()
             self.a_pod_ends()
         assert all(one.finished for one in self.pods.values())
@@ -176,6 +197,7 @@ def test_a_plugin_serves_the_pod_that_kubelet_asks_for(seed, length):
         *[site.the_mirror_shows_the_node] * 2,
         *[site.the_controller_acts] * 8,
         *[site.kubelet_asks] * 8,
+        *[site.the_plugin_goes_on] * 4,
         site.a_pod_starts,
         site.a_pod_ends,
     )

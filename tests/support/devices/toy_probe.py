@@ -102,7 +102,7 @@ def controller() -> Json:
         ConfigMap(namespace="toy-system", name="toy-n1", texts={"state": "well"}),
         gone=False,
     )
-    locks = Locks(standard_catalog(), Settings(node_lock=True))
+    locks = Locks(standard_catalog(), Settings(node_lock=True), world.owner.handoff)
     lock = locks.of(TOY)
     return {
         "bind": [bind.node, dict(bind.annotations)],

@@ -67,6 +67,9 @@ class MemoryApi:
         path = path.removesuffix("/status")
         if path not in self.objects:
             raise ApiStatusError(404, "NotFound", f"{path} is not there")
+        version = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
+        if version not in (None, self.objects[path]["metadata"]["resourceVersion"]):
+            raise ApiStatusError(409, "Conflict", "the object has been modified")
         merged = _merged(self.objects[path], body)
         if self.on_patch is not None:
             self.on_patch(path, merged)

@@ -5,6 +5,7 @@ import pytest
 
 from controller.actions import Lock
 from controller.deciding.locks import TimeLock
+from controller.handing_over.releases import RELEASE_S
 from core import hami_lock
 from core.model import Phase, PodUid
 from core.port.handoff import LockStep, LockWait
@@ -306,3 +307,82 @@ def test_what_others_were_promised_while_a_node_was_locked_has_no_pod_choose_aga
     world.owner.nodes.changed(npu_node("2", **lock_of("a")))
     world.owner.locks.locked(action)
     assert [bind.pod.name for bind in world.binds()] == ["a"]
+
+
+def served(world, name, seen_version):
+    """A pod is bound, locked for and served, as the mirror shows it; its plugin has not dropped the lock."""
+    world.adds(npu_pod(name))
+    (action,) = [one for one in asked(world) if one.pod]
+    world.owner.locks.locked(action)
+    (bind,) = world.binds()
+    world.owner.nodes.changed(npu_node(seen_version, **lock_of(name)))
+    bound = world.accepts(bind)
+    done = {f"hami.io/{WORD}-devices-to-allocate": ";;", hami_lock.BIND_PHASE: hami_lock.SUCCESS}
+    return world.shows(bound, annotations={**bound.annotations, **done})
+
+
+def test_the_lock_of_a_pod_that_was_served_is_left_to_its_plugin_and_the_next_pod_keeps_its_turn():
+    world = World(npu_node())
+    served(world, "a", "2")
+    world.adds(npu_pod("b"))
+    assert asked(world) == []
+    assert world.stage("b") == "turn"
+    world.owner.nodes.changed(npu_node("3"))
+    (action,) = asked(world)
+    assert action.pod.name == "b"
+
+
+def test_a_lock_that_the_mirror_does_not_show_any_more_or_not_yet_is_left_to_its_plugin():
+    world = World(npu_node())
+    pulling = served(world, "a", "2")
+    world.owner.nodes.changed(npu_node("3"))  # so it was before the lock was taken
+    world.adds(npu_pod("b"))
+    (action,) = asked(world)
+    locked = npu_node("4", **lock_of("a"))
+    assert judged(world, action, locked, pulling) == hami_lock.RELEASING
+    assert judged(world, Lock(node=locked.name, dialect=action.dialect), locked, pulling) is None
+
+
+@pytest.mark.parametrize("how", ["started", "ended", "time passed"])
+def test_a_lock_that_its_plugin_has_left_behind_is_dropped(how):
+    world = World(npu_node())
+    pulling = served(world, "a", "2")
+    assert asked(world) == []
+    if how == "started":
+        world.shows(pulling, started=True, phase=Phase.RUNNING)
+    elif how == "ended":
+        world.shows(pulling, phase=Phase.FAILED)
+    else:
+        world.passes(RELEASE_S - 0.5)
+        assert world.actions(Lock) == []
+        world.passes(1.0)
+    (action,) = asked(world)
+    found = judged(world, action, npu_node("2", **lock_of("a")), world.seen("a"))
+    assert (action.pod, found) == (None, LockStep(key=hami_lock.LOCK, value=None))
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_lock_is_left_to_its_plugin_by_a_process_that_begins_and_if_the_pod_goes(is_gone):
+    world = World(npu_node())
+    pulling = served(world, "a", "2")
+    now = World(npu_node("2", **lock_of("a")))
+    now.shows(pulling)
+    if is_gone:
+        now.gone("a")
+    now.adds(npu_pod("b"))
+    locks = asked(now)
+    locked = npu_node("2", **lock_of("a"))
+    for action in locks:
+        found = judged(now, action, locked, None if is_gone else pulling)
+        assert found == (hami_lock.RELEASING if action.pod else None)
+    now.passes(RELEASE_S + 0.1)
+    found = judged(now, Lock(node=locked.name, dialect=locks[0].dialect), locked, None if is_gone else pulling)
+    assert found == LockStep(key=hami_lock.LOCK, value=None)
+
+
+def test_a_time_lock_of_ours_is_left_to_the_plugin_that_has_served():
+    lock = TimeLock("gpu")
+    locked = node("n1", annotations={"gpu": LATER})
+    lock.written(locked.name, LockStep(key="gpu", value=LATER))
+    assert lock.lock(locked, (), START_UNIX_S, Tables(), releasing=[pod("a")]) is None
+    assert lock.lock(locked, (), START_UNIX_S, Tables(), pod("b"), releasing=[pod("a")]) == hami_lock.RELEASING

@@ -88,6 +88,16 @@ def test_a_lock_whose_pod_needs_it_no_more_is_taken_over_or_dropped(owner):
     assert tend(f"{TIME},ns,p", *pods) == DROP
 
 
+@pytest.mark.parametrize("owner", [pod(phase="success", left=";;"), pod(phase="failed", left=";;")])
+def test_a_lock_that_its_plugin_may_still_be_dropping_is_left_alone_also_once_its_pod_is_gone(owner):
+    wanted = pod("new", "", node_name="")
+    for pods in ([owner], []):
+        found = DIALECT.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, wanted, releasing=[owner])
+        assert isinstance(found, LockWait)
+        assert DIALECT.lock(node(f"{TIME},ns,p"), pods, NOW, TABLES, releasing=[owner]) is None
+    assert DIALECT.lock(node(None), [owner], NOW, TABLES, wanted, releasing=[owner]) == step("new")
+
+
 def test_a_pod_that_is_deleted_while_it_is_admitted_keeps_its_lock():
     assert isinstance(take(f"{TIME},ns,p", [pod(deleting=True)]), LockWait)
     assert tend(f"{TIME},ns,p", pod(deleting=True)) is None

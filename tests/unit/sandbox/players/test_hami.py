@@ -160,3 +160,27 @@ async def test_a_write_to_the_pod_meanwhile_fails_it_and_undoes_its_instance():
 def test_instances_are_played_of_one_model():
     with pytest.raises(OptionsError, match="NVIDIA A100-SXM4-40GB"):
         plugin(MemoryApi(), mode="mig", model="Tesla T4")
+
+
+class Retaken(MemoryApi):
+    """Between the plugin's read and its write the lock is taken for another pod."""
+
+    theirs = "2026-08-20T10:11:13Z,default,b"
+    reads = 0
+
+    async def get(self, path, params=None):
+        found = await super().get(path, params)
+        self.reads += path == NODE
+        if path == NODE and self.reads == 2:  # the first was to find the pod
+            await self.patch(NODE, {"metadata": {"annotations": {LOCK: self.theirs}}})
+        return found
+
+
+@pytest.mark.parametrize(("blind", "robbed"), [(True, 1), (False, 0)])
+async def test_an_old_plugin_deletes_the_lock_that_another_pod_has_by_then(blind, robbed):
+    api = Retaken()
+    made = plugin(api, blind_release=blind)
+    api.add_pod("a", annotations={TO_ALLOCATE: "GPU-a0,NVIDIA,4096,25:;", PHASE: "allocating"}, uid="u")
+    await made.allocate("nvidia.com/gpu", 1)
+    assert made.faults.robbed == robbed
+    assert notes(api, NODE).get(LOCK) == (None if blind else api.theirs)
