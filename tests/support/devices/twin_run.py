@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -33,7 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="groups, queues, restarts and refused Bindings instead: gangs are whole or nothing, queues within their "
         "capability, and nobody waits who fits",
     )
-    chosen = parser.parse_args(arguments)
+    parser.add_argument(
+        "--controllers",
+        action="store_true",
+        help="two whole controllers in virtual time instead, with all that befalls them; see --controllers --help",
+    )
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if "--controllers" in given:
+        # A process of its own: its clock is replaced before anything keeps it.
+        os.execv(sys.executable, [sys.executable, "-m", "tests.support.twin.run", *given])
+    chosen = parser.parse_args(given)
     passed, failed = (run_gangs if chosen.gangs else run)(chosen.operations, chosen.seed)
     sys.stdout.write(f"{passed} passed, {failed} failed\n")
     return 1 if failed else 0

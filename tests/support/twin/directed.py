@@ -1,0 +1,110 @@
+"""Schedules that have broken a promise once: each is a short life of its own, judged as any other."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tests.support.twin.machines import Kind, Steps
+from tests.support.twin.world import World
+
+_CARD: Final = {"GPU-1": 16000}
+_ASKS: Final = [(1, 12000, 0)]
+_FOREVER_S: Final = 1e9
+
+
+def _begin(world: World) -> None:
+    world.lifetime_s = lambda key: _FOREVER_S  # type: ignore[method-assign]
+    for seat in world.seats:
+        seat.start()
+    world.run(60.0, lambda: world.leader is not None)
+
+
+def late_binding(world: World, *, gently: bool) -> None:
+    """A Binding is stuck on the way; its sender dies, or ends; the next leader gives the room to another."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    first = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    late = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(8.0)
+    leader, sent = world.leader, []
+    assert leader is not None
+
+    def stick(verb: str, path: str) -> float:
+        if not path.partition("?")[0].endswith(f"{late}/binding".replace("default/", "/")):
+            return 0.0
+        sent.append(path)
+        world.at(0.01, leader.terminate if gently else leader.kill)
+        return 60.0
+
+    leader.line.stick = stick
+    world.end_pod(first)
+    world.run(5.0, lambda: bool(sent))
+    # No other write of this process arrives either, until it is gone.
+    leader.line.cut_until_s = float("inf") if not gently else 0.0
+    world.run(1.0)
+    leader.line.calm()
+    world.add_pod(Kind.VGPU, _ASKS, priority=100)
+    world.run(90.0)
+
+
+def removed_by_force(world: World, *, silent: bool) -> None:
+    """A running pod's object is removed; its processes run on, and another waits for its cards."""
+    machine = world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    first = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(8.0)
+    if silent:
+        machine.cut(110.0)
+        world.run(50.0)
+    world.delete(first, force=True)
+    world.run(100.0)
+
+
+def restored(world: World, *, bump: bool) -> None:
+    """Etcd goes back to before a pod was bound."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    world.add_pod(Kind.VGPU, [(1, 6000, 0)])
+    world.run(2.0)
+    for seat in world.seats:
+        seat.line.cut_until_s = 1e9
+    world.add_pod(Kind.VGPU, [(1, 6000, 0)])
+    backup = world.api.snapshot()
+    for seat in world.seats:
+        seat.line.calm()
+    world.run(60.0)
+    world.restore(backup, bump=bump)
+    world.settle()
+
+
+def crowd(world: World, *, kind: Kind) -> None:
+    """Many pods of one plugin that goes by the lock, and retries its release without asking whose it is."""
+    cards = {"GPU-1": 16000, "GPU-2": 16000} if kind is Kind.HAMI else {f"A-{at}": 21527 for at in range(6)}
+    machine = world.add_node("n1", kind, cards, blind_release=True)
+    machine.slow_images_s = 4.0
+    _begin(world)
+
+    def heartbeats() -> Steps:
+        for _ in range(2000):
+            yield 0.1 + 0.3 * world.draw.random()
+            world.api.write("nodes", "n1", {"metadata": {"annotations": {"beat": world.now_text()}}})
+
+    world.spawn(heartbeats())
+    for _ in range(16):
+        world.add_pod(kind, [(1, 1000 if kind is Kind.HAMI else 3072, 0)])
+    world.run(200.0)
+
+
+SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
+    "a late Binding of a killed leader": partial(late_binding, gently=False),
+    "a late Binding of a leader that ended": partial(late_binding, gently=True),
+    "removed by force": partial(removed_by_force, silent=False),
+    "removed by force, its kubelet silent": partial(removed_by_force, silent=True),
+    "etcd restored": partial(restored, bump=False),
+    "etcd restored, revisions go on": partial(restored, bump=True),
+    "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
+    "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
+}

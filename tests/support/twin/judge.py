@@ -1,0 +1,161 @@
+"""What must never be, read from API objects and the kubelets' process tables alone.
+
+Its own arithmetic, its own reading of annotations: nothing here comes from what is judged.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import permutations, product
+from typing import Any, NamedTuple
+
+from tests.support.twin.api import Json
+from tests.support.twin.machines import ASCEND, ENDED, Kind, Machine, Share, shares_of
+
+# MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
+_CUTS = {3072: (1, 1), 6144: (2, 2), 12288: (4, 4), 21527: (8, 7)}
+
+
+class Use(NamedTuple):
+    """What is in use of one card."""
+
+    mib: int = 0
+    cores: int = 0
+    cpus: int = 0
+    slots: int = 0
+
+    def plus(self, other: "Use") -> "Use":
+        return Use(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def most(self, other: "Use") -> "Use":
+        return Use(*(max(a, b) for a, b in zip(self, other, strict=True)))
+
+
+def use(kind: Kind, share: Share) -> Use:
+    """What one share takes."""
+    if kind is Kind.ASCEND:
+        cores, cpus = _CUTS.get(share.mib, (8, 7))
+        return Use(share.mib, cores, cpus, 1)
+    return Use(share.mib, share.cores, 0, 1)
+
+
+def total(machine: Machine, card: str) -> Use:
+    """What a card has."""
+    if machine.kind is Kind.ASCEND:
+        return Use(machine.cards.get(card, 0), 8, 7, machine.slots)
+    return Use(machine.cards.get(card, 0), 100, 0, machine.slots)
+
+
+class Judge:
+    """Looks at one world."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    # ------------------------------------------------------------------ after every event
+
+    def look(self) -> None:
+        """Judge the nodes of which something changed."""
+        world = self._world
+        for name in sorted(world.dirty):
+            machine = world.machines[name]
+            for card, (used, holders) in self.in_use(machine).items():
+                there = total(machine, card)
+                if any(a > b for a, b in zip(used, there, strict=True)):
+                    world.find("oversold", f"{name}: {card} has {there}, in use {used} by {', '.join(holders)}")
+            for text in machine.swapped:
+                world.find("swapped", text)
+            for _, text in machine.refused:
+                world.find("lost", text)
+            machine.swapped.clear()
+            machine.refused.clear()
+        world.dirty.clear()
+
+    def in_use(self, machine: Machine) -> dict[str, tuple[Use, list[str]]]:
+        """Of every card what is in use, and by whom: pods that are bound and not at their end, and all processes."""
+        by_uid: dict[tuple[str, str], dict[str, Use]] = defaultdict(dict)
+        for key, pod in self._world.api.objects["pods"].items():
+            if pod["spec"].get("nodeName") == machine.name and pod["status"].get("phase") not in ENDED:
+                by_uid[pod["metadata"]["uid"], key] = _by_card(machine.kind, shares_of(pod, machine.kind.assigned))
+        for proc in machine.procs.values():
+            if proc.runs and not proc.is_excused:
+                mine = by_uid[proc.uid, proc.key]
+                for card, used in _by_card(machine.kind, proc.shares).items():
+                    mine[card] = mine.get(card, Use()).most(used)
+        found: dict[str, tuple[Use, list[str]]] = {}
+        for (uid, key), cards in by_uid.items():
+            for card, used in cards.items():
+                before, holders = found.get(card, (Use(), []))
+                found[card] = before.plus(used), [*holders, f"{key} ({uid}) {used.mib}"]
+        return found
+
+    # ------------------------------------------------------------------ once nothing happens any more
+
+    def forgotten(self) -> list[str]:
+        """Pods that wait although they fit somewhere, or without a word; after all has come to rest."""
+        found = []
+        for key, pod in sorted(self._world.api.objects["pods"].items()):
+            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+                continue
+            node = next((name for name, one in sorted(self._world.machines.items()) if self.fits(pod, one)), None)
+            if node is not None:
+                found.append(f"{key} waits, and fits on {node}: {told(pod)}")
+            elif not told(pod):
+                found.append(f"{key} waits, and nobody says why")
+        return found
+
+    def fits(self, pod: Json, machine: Machine) -> bool:
+        """Whether *pod* fits on *machine* by what is in use there."""
+        node = self._world.api.objects["nodes"].get(machine.name)
+        if node is None or not machine.is_ready or not int(node["status"]["allocatable"].get(machine.kind.resource, 0)):
+            return False
+        asks = [one for one in _asks(pod, machine.kind) if one is not None]
+        if not asks:
+            return False
+        in_use = self.in_use(machine)
+        cards = {card: in_use.get(card, (Use(), []))[0] for card in machine.cards}
+        if sum(used.slots for used in cards.values()) + sum(count for count, _ in asks) > len(cards) * machine.slots:
+            return False
+        ways = [list(permutations(sorted(cards), count)) for count, _ in asks]
+        return any(self._holds(machine, cards, asks, way) for way in product(*ways))
+
+    @staticmethod
+    def _holds(machine: Machine, cards: dict[str, Use], asks: list[tuple[int, Share]], way: Any) -> bool:
+        now = dict(cards)
+        for (_, share), chosen in zip(asks, way, strict=True):
+            for card in chosen:
+                there = total(machine, card)
+                # A card whose cores are all taken takes nobody more, whatever he asks (nvidia 3.5).
+                if machine.kind is not Kind.ASCEND and now[card].cores >= there.cores:
+                    return False
+                now[card] = now[card].plus(use(machine.kind, share))
+                if any(a > b for a, b in zip(now[card], there, strict=True)):
+                    return False
+        return True
+
+
+def told(pod: Json) -> str:
+    """Why a pod waits, as its condition says."""
+    for one in pod["status"].get("conditions", ()):
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return f"{one.get('reason')}: {one.get('message')}"
+    return ""
+
+
+def _by_card(kind: Kind, shares: list[Share]) -> dict[str, Use]:
+    found: dict[str, Use] = {}
+    for share in shares:
+        found[share.card] = found.get(share.card, Use()).plus(use(kind, share))
+    return found
+
+
+def _asks(pod: Json, kind: Kind) -> Iterator[tuple[int, Share] | None]:
+    words = {
+        Kind.VGPU: ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"),
+        Kind.HAMI: ("nvidia.com/gpumem", "nvidia.com/gpucores"),
+        Kind.ASCEND: (f"huawei.com/{ASCEND}-memory", ""),
+    }[kind]
+    for container in pod["spec"]["containers"]:
+        limits = container["resources"]["limits"]
+        count = int(limits.get(kind.resource, 0))
+        mib, cores = (int(limits.get(word, 0)) for word in words)
+        yield (count, Share("", mib, cores)) if count else None

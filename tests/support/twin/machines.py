@@ -1,0 +1,577 @@
+"""Nodes: what a kubelet and a device plugin do, by the protocol pages, over the API server alone.
+
+A plugin is told no name: it finds its pod by annotations, time, count or lock (nvidia 2.4; hami 3.3, 3.4; ascend 2.2),
+and takes whomever these show it. Calls are steps, with others' between them; a plugin makes 5 requests/s once its
+bucket is empty. Kubelet admits one pod at a time and keeps its own account; it never asks who placed a pod.
+"""
+
+import json
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sandbox.players import ascend_hami_protocol as hami
+from sandbox.players import vgpu_protocol as vgpu
+from tests.support.twin.api import Api, Event, Json, RefusedError, Target
+from tests.support.twin.clock import CLOCK
+
+Steps = Generator[float, None, Any]
+
+SLOTS = 10
+ENDED = ("Succeeded", "Failed")
+# A node that is not heard of for so long is not Ready any more (node-monitor-grace-period before Kubernetes 1.32).
+SILENT_S = 40.0
+_STATUS_S = 10.0
+# Requests of a plugin: so many at once, and so many a second (hami 3.4).
+_BURST, _PER_S = 10.0, 5.0
+ASCEND = "Ascend310P"
+ASCEND_MIB = 21527
+
+
+class Kind(StrEnum):
+    """Whose device plugin serves a node."""
+
+    VGPU = "vgpu"
+    HAMI = "hami"
+    ASCEND = "ascend"
+
+    @property
+    def resource(self) -> str:
+        """What kubelet counts."""
+        return {"vgpu": "volcano.sh/vgpu-number", "hami": "nvidia.com/gpu", "ascend": f"huawei.com/{ASCEND}"}[self]
+
+    @property
+    def assigned(self) -> str:
+        """The annotation that says which cards a pod has."""
+        words = {"hami": "hami.io/vgpu-devices-allocated", "ascend": f"hami.io/{ASCEND}-devices-allocated"}
+        return words.get(self, vgpu.IDS)
+
+    @property
+    def phase(self) -> str:
+        """The annotation that says how far its plugin is with a pod."""
+        return vgpu.BIND_PHASE if self is Kind.VGPU else hami.BIND_PHASE
+
+    @property
+    def to_allocate(self) -> str:
+        """The annotation from which a plugin takes what it gives."""
+        words = {"hami": hami.to_allocate("vgpu"), "ascend": hami.to_allocate(ASCEND)}
+        return words.get(self, vgpu.TO_ALLOCATE)
+
+
+class Share(NamedTuple):
+    """A part of one card."""
+
+    card: str
+    mib: int
+    cores: int
+
+
+class AllocateError(Exception):
+    """What kubelet hears; *blames*: the plugin was well, and did not find the pod, or what was meant for it."""
+
+    def __init__(self, text: str, *, blames: bool) -> None:
+        super().__init__(text)
+        self.blames = blames
+
+
+@dataclass(slots=True)
+class Proc:
+    """What kubelet has made of one pod. shares: what its containers were given; runs: they are there."""
+
+    key: str
+    uid: str
+    shares: list[Share] = field(default_factory=list)
+    devices: int = 0
+    runs: bool = False
+    ends: bool = False
+    # Its API object was removed while nobody could know that its kubelet was not heard of.
+    is_excused: bool = False
+
+
+class Machine:
+    """One node.
+
+    cards: id to MiB. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods that the plugin,
+    being well, did not find. swapped: of pods that were served for another.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        cards: Mapping[str, int],
+        api: Api,
+        world: Any,
+        *,
+        blind_release: bool = False,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.cards = dict(cards)
+        self.procs: dict[str, Proc] = {}
+        self.plugin_up = True
+        self.kubelet_up = True
+        self.cut_until_s = 0.0
+        self.slow_images_s = 0.0
+        self.refused: list[tuple[str, str]] = []
+        self.swapped: list[str] = []
+        self._tokens = _BURST
+        self._tokens_s = 0.0
+        self.blind_release = blind_release
+        self._api = api
+        self._world = world
+        self._latest: dict[str, Json] = {}
+        self._queue: list[str] = []
+        self._done: set[str] = set()
+        self._is_admitting = False
+        self._seen_s = 0.0
+        self._silent_from_s = 0.0
+
+    # ------------------------------------------------------------------ the node's object
+
+    def register(self) -> None:
+        """Make the node."""
+        labels = {"kubernetes.io/hostname": self.name, "gpu": "on"}
+        node = {
+            "metadata": {"name": self.name, "labels": labels, "annotations": self._register()},
+            "spec": {},
+            "status": {"conditions": [self._ready("True")], **self._room(registered=True)},
+        }
+        self._api.create("nodes", node)
+        self._world.spawn(self._beat())
+
+    def _register(self) -> dict[str, str]:
+        if self.kind is Kind.VGPU:
+            text = "".join(f"{card},{SLOTS},{mib},NVIDIA-Tesla T4,true,hami-core:" for card, mib in self.cards.items())
+            return {vgpu.REGISTER: text}
+        if self.kind is Kind.HAMI:
+            found = [
+                {
+                    "id": card,
+                    "index": at,
+                    "count": SLOTS,
+                    "devmem": mib,
+                    "devcore": 100,
+                    "type": "NVIDIA-Tesla T4",
+                    "mode": "hami-core",
+                    "health": True,
+                }
+                for at, (card, mib) in enumerate(self.cards.items())
+            ]
+            return {"hami.io/node-nvidia-register": json.dumps(found)}
+        found = [
+            {
+                "id": card,
+                "index": at,
+                "count": 7,
+                "devmem": mib,
+                "devcore": 8,
+                "type": ASCEND,
+                "health": True,
+                "devicepairscore": {},
+            }
+            for at, (card, mib) in enumerate(self.cards.items())
+        ]
+        return {f"hami.io/node-register-{ASCEND}": json.dumps(found), "hami-vnpu-core": "false"}
+
+    @property
+    def slots(self) -> int:
+        """How many pods one card takes."""
+        return 7 if self.kind is Kind.ASCEND else SLOTS
+
+    def _room(self, *, registered: bool) -> Json:
+        count = len(self.cards)
+        found = {self.kind.resource: count * self.slots}
+        if self.kind is Kind.VGPU:
+            found |= {"volcano.sh/vgpu-memory": sum(self.cards.values()), "volcano.sh/vgpu-cores": 100 * count}
+        texts = {key: str(value if registered else 0) for key, value in found.items()}
+        room = {"cpu": "64", "memory": "256Gi", "pods": "110", **texts}
+        return {"capacity": room, "allocatable": room}
+
+    def _ready(self, status: str) -> Json:
+        return {"type": "Ready", "status": status, "reason": "Kubelet", "lastHeartbeatTime": self._world.now_text()}
+
+    def _beat(self) -> Steps:
+        """Kubelet's account of its node, every ten seconds; the node controller says when it is not heard of."""
+        while True:
+            yield _STATUS_S * (0.9 + 0.2 * self._world.draw.random())
+            if self.is_heard:
+                self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+
+    def _account(self) -> Json:
+        return self._room(registered=self.plugin_up and self.kubelet_up)
+
+    def _write_node(self, changes: Json) -> None:
+        if self.name in self._api.objects["nodes"]:
+            self._api.write("nodes", self.name, changes)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether kubelet is there, and reaches the API server."""
+        return self.kubelet_up and CLOCK.now_s >= self.cut_until_s
+
+    @property
+    def is_ready(self) -> bool:
+        """What the node's object says."""
+        node = self._api.objects["nodes"].get(self.name)
+        return node is not None and any(
+            one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"]
+        )
+
+    # ------------------------------------------------------------------ faults
+
+    def stop_plugin(self, seconds: float) -> None:
+        """The plugin's process ends; kubelet tells it with its next account."""
+        self.plugin_up = False
+
+        def start() -> None:
+            self.plugin_up = True
+            if self.is_heard:
+                self._write_node({"status": self._account()})
+
+        self._world.at(seconds, start)
+
+    def restart_kubelet(self, seconds: float, plugin_s: float) -> None:
+        """Kubelet is away, then back without plugins until these have registered again."""
+        self.kubelet_up = False
+
+        def back() -> None:
+            self.kubelet_up = True
+            self.plugin_up = False
+            self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+            self.relist()
+
+        def plugin() -> None:
+            self.plugin_up = True
+            self._write_node({"status": self._account()})
+
+        self._world.at(seconds, back)
+        self._world.at(seconds + plugin_s, plugin)
+
+    def cut(self, seconds: float) -> None:
+        """Kubelet does not reach the API server."""
+        self.cut_until_s = max(self.cut_until_s, CLOCK.now_s + seconds)
+        begun_s = self._silent_from_s = CLOCK.now_s
+
+        def silent() -> None:
+            if not self.is_heard and self._silent_from_s == begun_s:
+                self._write_node({"status": {"conditions": [self._ready("Unknown")]}})
+
+        def back() -> None:
+            if self.is_heard:
+                self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+                self.relist()
+
+        self._world.at(SILENT_S, silent)
+        self._world.at(seconds, back)
+
+    def heal(self) -> None:
+        """Whatever is broken is mended at once."""
+        cut = not self.is_heard
+        self.plugin_up = self.kubelet_up = True
+        self.cut_until_s = min(self.cut_until_s, CLOCK.now_s)
+        self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
+        if cut:
+            self.relist()
+
+    # ------------------------------------------------------------------ kubelet
+
+    def hear(self, event: Event, pod: Json) -> None:
+        """A change of a pod of this node is on its way to kubelet."""
+        at_s = max(self._seen_s, CLOCK.now_s + 0.002 + 0.2 * self._world.draw.random() ** 3)
+        self._seen_s = at_s
+        self._world.at(at_s - CLOCK.now_s, lambda: self._see(event.kind == "DELETED", pod))
+
+    def relist(self) -> None:
+        """Kubelet compares what it runs with a full list."""
+        there = {
+            pod["metadata"]["uid"]: pod
+            for pod in self._api.objects["pods"].values()
+            if pod["spec"].get("nodeName") == self.name
+        }
+        for uid, pod in list(self._latest.items()):
+            if uid not in there:
+                self._see(True, pod)
+        for uid, proc in list(self.procs.items()):
+            if uid not in there and uid not in self._latest:
+                self._end_soon(proc)
+        for pod in there.values():
+            self._see(False, pod)
+
+    def _see(self, gone: bool, pod: Json) -> None:
+        if not self.is_heard:
+            return
+        uid = pod["metadata"]["uid"]
+        if gone:
+            self._latest.pop(uid, None)
+            self._done.discard(uid)
+            proc = self.procs.get(uid)
+            if proc is not None:
+                self._end_soon(proc)
+            return
+        self._latest[uid] = pod
+        if pod["metadata"].get("deletionTimestamp"):
+            self._world.spawn(self._terminate(uid))
+        elif pod["status"].get("phase") not in ENDED and uid not in self._done and uid not in self._queue:
+            self._queue.append(uid)
+            if not self._is_admitting:
+                self._is_admitting = True
+                self._world.spawn(self._admit_all())
+
+    def _end_soon(self, proc: Proc) -> None:
+        """Its object is gone: kubelet's shortest grace period, and some (ran: 2.2 s)."""
+        if not proc.ends:
+            proc.ends = True
+            self._world.at(1.0 + 1.5 * self._world.draw.random(), lambda: self._gone(proc.uid))
+
+    def _gone(self, uid: str) -> None:
+        self.procs.pop(uid, None)
+        self._latest.pop(uid, None)
+
+    def _terminate(self, uid: str) -> Steps:
+        proc = self.procs.get(uid)
+        if proc is not None and proc.ends:
+            return
+        if proc is not None:
+            proc.ends = True
+            yield 0.2 + 3.0 * self._world.draw.random()
+        elif uid in self._done or uid in self._queue:
+            yield 0.2
+        while not self.is_heard:
+            yield 1.0
+        pod = self._latest.get(uid)
+        self._gone(uid)
+        if pod is None:
+            return
+        key = _key(pod)
+        self._set_status(key, uid, {"phase": "Failed", "reason": "Deleted"})
+        yield 0.02 + 0.1 * self._world.draw.random()
+        while not self.is_heard:
+            yield 1.0
+        there = self._api.objects["pods"].get(key)
+        if there is not None and there["metadata"]["uid"] == uid:
+            meta = pod["metadata"]
+            self._api.delete(Target("pods", meta["namespace"], meta["name"], ""), {"gracePeriodSeconds": 0})
+
+    def _admit_all(self) -> Steps:
+        try:
+            while self._queue:
+                at = self._world.draw.randrange(len(self._queue)) if self._world.draw.random() < 0.2 else 0
+                uid = self._queue.pop(at)
+                while not self.kubelet_up:
+                    yield 0.5
+                pod = self._latest.get(uid)
+                if uid in self.procs:  # it was here before, and is being ended
+                    self._queue.append(uid)
+                    yield 0.3
+                    continue
+                if pod is None or uid in self._done or pod["metadata"].get("deletionTimestamp"):
+                    continue
+                self._done.add(uid)
+                yield from self._admit(pod)
+                yield 0.002
+        finally:
+            self._is_admitting = False
+
+    def _admit(self, pod: Json) -> Steps:
+        key, uid = _key(pod), pod["metadata"]["uid"]
+        proc = Proc(key, uid)
+        try:
+            for container in pod["spec"]["containers"]:
+                asked = int(container.get("resources", {}).get("limits", {}).get(self.kind.resource, 0))
+                if not asked:
+                    continue
+                self._check_account(asked)
+                proc.devices += asked
+                self.procs[uid] = proc
+                meant, shares = yield from self._allocate(asked)
+                self._world.counts["operations: containers served"] += 1
+                if meant != uid:
+                    self.swapped.append(f"{self.name}: {key} ({uid}) was served what was meant for {meant}: {shares}")
+                proc.shares += shares
+        except AllocateError as e:
+            self._gone(uid)
+            self._world.counts["pods refused by kubelet or plugin"] += 1
+            if e.blames:
+                self.refused.append((key, f"{self.name}: {key} ({uid}) was refused: {e}"))
+            failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": str(e)}
+            self._world.spawn(self._tell(key, uid, failed))
+            return
+        if uid in self._latest:
+            self._world.spawn(self._run(proc))
+        else:
+            self.procs.pop(uid, None)
+
+    def _check_account(self, asked: int) -> None:
+        if not self.plugin_up:
+            raise AllocateError(
+                f"no healthy devices present; cannot allocate unhealthy devices {self.kind.resource}", blames=False
+            )
+        used = sum(proc.devices for proc in self.procs.values())
+        if used + asked > len(self.cards) * self.slots:
+            raise AllocateError(f"Allocate failed: requested {asked}, available too few", blames=True)
+
+    def _run(self, proc: Proc) -> Steps:
+        """Pull the image, run, and end some time."""
+        draw = self._world.draw
+        yield 0.05 + 2.0 * draw.random() ** 2 + self.slow_images_s * draw.random()
+        if proc.ends or proc.uid not in self.procs:
+            return
+        proc.runs = True
+        self._world.dirty.add(self.name)
+        yield from self._tell(proc.key, proc.uid, {"phase": "Running"})
+        yield self._world.lifetime_s(proc.key)
+        if proc.ends or self.procs.pop(proc.uid, None) is None:
+            return
+        yield from self._tell(proc.key, proc.uid, {"phase": draw.choice(ENDED)})
+
+    def _tell(self, key: str, uid: str, status: Json) -> Steps:
+        yield 0.005 + 0.1 * self._world.draw.random()
+        while not self.is_heard:
+            yield 0.5
+        self._set_status(key, uid, status)
+
+    def _set_status(self, key: str, uid: str, status: Json) -> None:
+        pod = self._api.objects["pods"].get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid and pod["status"].get("phase") not in ENDED:
+            self._api.write("pods", key, {"status": status})
+
+    # ------------------------------------------------------------------ device plugins
+
+    def _allocate(self, asked: int) -> Generator[float, None, tuple[str, list[Share]]]:
+        """(uid of the pod whose assignment was taken, what was given)."""
+        meant, shares = yield from (self._vgpu(asked) if self.kind is Kind.VGPU else self._hami(asked))
+        return meant, shares
+
+    def _call(self) -> Steps:
+        """One request of a plugin takes a while; and it may have died."""
+        self._tokens = min(_BURST, self._tokens + (CLOCK.now_s - self._tokens_s) * _PER_S)
+        self._tokens_s = CLOCK.now_s
+        wait_s = max(1.0 - self._tokens, 0.0) / _PER_S
+        self._tokens -= 1.0
+        yield wait_s + 0.003 + 0.01 * self._world.draw.random()
+        if not self.plugin_up:
+            raise AllocateError("rpc error: code = Unavailable desc = error reading from server: EOF", blames=False)
+
+    def _pods(self) -> list[Json]:
+        return [pod for _, pod in sorted(self._api.objects["pods"].items())]
+
+    def _annotate(self, pod: Mapping[str, Any], notes: Mapping[str, str | None]) -> None:
+        there = self._api.objects["pods"].get(_key(pod))
+        if there is None:
+            raise AllocateError("pods not found", blames=False)
+        self._api.write("pods", _key(pod), {"metadata": {"annotations": dict(notes)}})
+
+    def _vgpu(self, asked: int) -> Steps:
+        yield from self._call()
+        pod = vgpu.oldest(self._pods(), self.name, asked)
+        if pod is None:
+            raise AllocateError("cannot get valid pod", blames=True)
+        segments = vgpu.decode(vgpu.annotations_of(pod).get(vgpu.TO_ALLOCATE, ""))
+        done = {vgpu.TIME: str(vgpu.DONE_TIME)}
+        try:
+            _, devices = vgpu.next_request(segments, [one["name"] for one in pod["spec"]["containers"]])
+        except vgpu.RequestError as e:
+            self._annotate(pod, {vgpu.BIND_PHASE: "failed", **done})
+            raise AllocateError(str(e), blames=True) from e
+        if len(devices) != asked:
+            self._annotate(pod, {vgpu.BIND_PHASE: "failed", **done})
+            raise AllocateError("device number not matched", blames=True)
+        yield from self._call()
+        self._annotate(pod, {vgpu.TO_ALLOCATE: vgpu.erase(segments)})
+        yield from self._call()
+        now = self._api.objects["pods"].get(_key(pod))
+        if now is not None and "GPU" not in vgpu.annotations_of(now).get(vgpu.TO_ALLOCATE, ""):
+            yield from self._call()
+            self._annotate(pod, {vgpu.BIND_PHASE: "success", **done})
+        return pod["metadata"]["uid"], [Share(one.id, one.mem, one.cores) for one in devices]
+
+    def _hami(self, asked: int) -> Steps:
+        if self.kind is Kind.HAMI:  # GetPreferredAllocation
+            yield from self._call()
+            yield from self._call()
+        yield from self._call()
+        node = self._api.objects["nodes"].get(self.name)
+        lock = hami.annotations_of(node).get(hami.LOCK) if node is not None else None
+        named = self._locked(lock) if lock is not None else None
+        yield from self._call()
+        pod: Any
+        if named is not None:
+            pod = self._api.objects["pods"].get("/".join(named))
+            if pod is None:
+                raise AllocateError(f"pods {named[1]} not found", blames=True)
+        else:
+            pod = hami.guess([one for one in self._pods() if one["spec"].get("nodeName") == self.name], self.name)
+            if pod is None:
+                raise AllocateError(f"no binding pod found on node {self.name}", blames=True)
+        try:
+            position, segments, devices = self._next(pod, asked)
+        except hami.RequestError as e:
+            yield from self._end(pod, "failed")
+            raise AllocateError(f"{e} (of {_key(pod)})", blames=True) from e
+        yield from self._call()
+        left = hami.erase(segments, position)
+        self._annotate(pod, {self.kind.to_allocate: left})
+        # The plugin for Ascend ends with every container (D-1).
+        if self.kind is Kind.ASCEND or "NVIDIA" not in left:
+            yield from self._end(pod, "success")
+        return pod["metadata"]["uid"], [Share(one.id, int(one.fields[2]), int(one.fields[3])) for one in devices]
+
+    def _locked(self, lock: str) -> tuple[str, str] | None:
+        try:
+            return hami.locked_pod(lock)
+        except hami.RequestError as e:
+            raise AllocateError(str(e), blames=True) from e
+
+    def _next(self, pod: Json, asked: int) -> tuple[int, Any, Any]:
+        notes = hami.annotations_of(pod)
+        if self.kind.to_allocate not in notes:
+            raise hami.RequestError(f"annotation {self.kind.to_allocate} not found")
+        segments = hami.decode(notes[self.kind.to_allocate])
+        position, _, devices = hami.next_request(segments, hami.container_names(pod))
+        if len(devices) != asked:
+            raise hami.RequestError(f"device number not matched: asked {asked}, assigned {len(devices)}")
+        return position, segments, devices
+
+    def _end(self, pod: Json, phase: str) -> Steps:
+        yield from self._call()
+        self._annotate(pod, {hami.BIND_PHASE: phase})
+        yield from self._release(pod)
+
+    def _release(self, pod: Json) -> Steps:
+        """Drop the lock by compare-and-swap; before HAMi 36080fe7 a later try does not ask whose it is (hami 3.5)."""
+        for attempt in range(5):
+            yield from self._call()
+            node = self._api.objects["nodes"].get(self.name)
+            if node is None:
+                return
+            lock = hami.annotations_of(node).get(hami.LOCK)
+            if lock is None:
+                return
+            if not hami.releases(lock, pod) and not (self.blind_release and attempt):
+                return
+            version = node["metadata"]["resourceVersion"]
+            yield from self._call()
+            try:
+                self._api.write("nodes", self.name, {"metadata": {"annotations": {hami.LOCK: None}}}, version=version)
+            except RefusedError:
+                yield 0.1
+                continue
+            return
+
+
+def _key(pod: Mapping[str, Any]) -> str:
+    meta = pod["metadata"]
+    return f"{meta['namespace']}/{meta['name']}"
+
+
+def shares_of(pod: Json, key: str) -> list[Share]:
+    """What a pod's annotation *key* says that it has; entries are id, type, MiB, cores (nvidia 1.10; hami 1.9)."""
+    text = (pod["metadata"].get("annotations") or {}).get(key, "")
+    found = []
+    for entry in text.replace(";", ":").split(":"):
+        fields = entry.split(",")
+        if len(fields) >= 4:
+            found.append(Share(fields[0], int(fields[2]), int(fields[3])))
+    return found

@@ -1,0 +1,325 @@
+"""The way from one controller to the API server: every message may take any time, or never come.
+
+It stands where aiohttp's session stands, below all that is ours: `kube.transport` with its deadlines, pauses and
+permits is the real one. A message that was sent goes its way whatever becomes of its sender.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from kube.credentials import Credentials, FixedSource
+from kube.transport import Transport, _exchange
+from tests.support.twin.api import Api, Event, RefusedError, target
+from tests.support.twin.clock import CLOCK
+
+_HEADERS = {"Content-Type": "application/json"}
+_BOOKMARK_S = 50.0
+# What a connection does that broke; None: nothing, for ever.
+_BROKEN = (aiohttp.ServerDisconnectedError, ConnectionResetError, None)
+
+
+class Line:
+    """How messages of one process fare now; the world changes it.
+
+    loss: the chance that a message is lost. slow_s: up to how long one takes. cut_until_s: nothing passes before.
+    held_until_s: watches tell nothing before. stick: asked of every write that leaves: seconds that it takes more.
+    throttle: the chance of a 429, or another answer of a server in trouble.
+    """
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.slow_s = 0.02
+        self.cut_until_s = 0.0
+        self.held_until_s = 0.0
+        self.trouble = 0.0
+        self.stick: Callable[[str, str], float] = lambda verb, path: 0.0
+
+    def calm(self) -> None:
+        """Be a good one from now on."""
+        self.__init__()  # type: ignore[misc]
+
+
+class Network:
+    """Between one process and the server. at: how the world calls back: (seconds from now, what)."""
+
+    def __init__(
+        self,
+        api: Api,
+        loop: Any,
+        line: Line,
+        draw: random.Random,
+        at: Callable[[float, Callable[[], None]], None],
+        counts: Counter[str],
+    ) -> None:
+        self.alive = True
+        self.streams: list[Stream] = []
+        self._epoch = 0
+        self._api = api
+        self._loop = loop
+        self._line = line
+        self._draw = draw
+        self._at = at
+        self._counts = counts
+
+    def transport(self) -> Transport:
+        """A transport that goes this way."""
+        return _MemoryTransport(self)
+
+    async def request(self, verb: str, target_: str, body: bytes | None, content_type: str) -> "Answered":
+        """Send, and wait for what comes back, which may be nothing."""
+        _exchange.get().begin_sending()
+        line, future = self._line, self._loop.create_future()
+        if "watch=true" in target_:
+            self._send(lambda: self._open(target_, future))
+            return self._given(await future)
+        write = verb != "GET"
+        stuck_s = line.stick(verb, target_) if write else 0.0
+
+        epoch = self._epoch
+
+        def execute() -> None:
+            if epoch != self._epoch:
+                self._break(future)
+                return
+            self._counts["requests"] += 1
+            if self._draw.random() < line.trouble:
+                self._counts["fault: answers of a server in trouble"] += 1
+                self._answer(future, *_trouble(self._draw))
+                return
+            answer = self._api.request(verb, target_, body, content_type)
+            self._answer(future, answer.status, answer.body)
+
+        if stuck_s:
+            self._counts["fault: writes stuck on the way"] += 1
+            self._at(stuck_s, execute)
+        else:
+            self._send(execute, future)
+        return self._given(await future)
+
+    @staticmethod
+    def _given(found: Any) -> "Answered":
+        assert isinstance(found, Answered)
+        return found
+
+    def _send(self, execute: Callable[[], None], future: Any = None) -> None:
+        line, draw = self._line, self._draw
+        if CLOCK.now_s < line.cut_until_s or draw.random() < line.loss:
+            self._counts["fault: requests lost"] += 1
+            self._break(future)
+            return
+        self._at(draw.random() * line.slow_s, execute)
+
+    def _answer(self, future: Any, status: int, body: bytes, headers: Any = None) -> None:
+        line, draw = self._line, self._draw
+        if CLOCK.now_s < line.cut_until_s or draw.random() < line.loss:
+            self._counts["fault: answers lost"] += 1
+            self._break(future)
+            return
+        found = Answered(status, body, {**_HEADERS, **(headers or {})})
+        self._at(draw.random() * line.slow_s, lambda: self._give(future, found))
+
+    def _give(self, future: Any, found: Any) -> None:
+        if self.alive and not future.done():
+            future.set_result(found)
+
+    def _begin(self, future: Any, stream: "Stream") -> None:
+        if not self.alive or future.done():
+            stream.leave()
+        else:
+            future.set_result(Answered(200, b"", _HEADERS, stream))
+
+    def _break(self, future: Any) -> None:
+        kind = self._draw.choice(_BROKEN)
+        if kind is None or future is None:
+            return
+
+        def fail() -> None:
+            if self.alive and not future.done():
+                future.set_exception(kind())
+
+        self._at(self._draw.random() * self._line.slow_s, fail)
+
+    # ------------------------------------------------------------------ watches
+
+    def _open(self, target_: str, future: Any) -> None:
+        path, _, query = target_.partition("?")
+        told = dict(part.split("=", 1) for part in query.split("&"))
+        what = target(path)
+        stream = Stream(self, what.resource, float(told["timeoutSeconds"]), only=told.get("fieldSelector", ""))
+        try:
+            before = list(self._api.since(what.resource, int(told["resourceVersion"])))
+        except RefusedError as e:
+            line = b'{"type":"ERROR","object":%s}\n' % e.answer.body
+            stream.push(line)
+            stream.end()
+        else:
+            self.streams.append(stream)
+            for event in before:
+                stream.tell(event)
+        self._at(self._draw.random() * self._line.slow_s, lambda: self._begin(future, stream))
+
+    def lag_s(self) -> float:
+        """How long what a watch tells is on its way."""
+        held_s = max(self._line.held_until_s, self._line.cut_until_s) - CLOCK.now_s
+        return float(max(held_s, 0.0)) + self._draw.random() * self._line.slow_s
+
+    def tell(self, resource: str, event: Event) -> None:
+        """A change happened."""
+        for stream in self.streams:
+            if stream.resource == resource:
+                stream.tell(event)
+
+    def at(self, delay_s: float, what: Callable[[], None]) -> None:
+        self._at(delay_s, what)
+
+    def revision(self) -> int:
+        return self._api.revision
+
+    def break_watches(self, share: float) -> None:
+        """Some connections of watches break."""
+        for stream in list(self.streams):
+            if self._draw.random() < share:
+                stream.fail()
+
+    def reset(self) -> None:
+        """The server is another one: what was on its way is lost, and all connections break."""
+        self._epoch += 1
+        self.break_watches(1.0)
+
+    def kill(self) -> None:
+        """The process is no more; what it sent goes its way."""
+        self.alive = False
+        self.streams.clear()
+
+
+def _trouble(draw: random.Random) -> tuple[int, bytes, Any]:
+    status = draw.choice((429, 500, 503, 504))
+    return status, b"{}", {"Retry-After": "1"} if status == 429 else None
+
+
+class Stream:
+    """One watch: what it tells comes in order, each not before it was told and has gone its way."""
+
+    def __init__(self, network: Network, resource: str, seconds: float, *, only: str) -> None:
+        self.resource = resource
+        self.chunks: deque[bytes | type[Exception] | None] = deque()
+        self.waiter: Any = None
+        self._network = network
+        self._only = only.rpartition("%3D")[2] or only.rpartition("=")[2]
+        self._last_s = 0.0
+        self._ended = False
+        network.at(seconds, self.end)
+        network.at(_BOOKMARK_S, self._bookmark)
+
+    def tell(self, event: Event) -> None:
+        if not self._only or event.key.endswith(self._only):
+            self.push(event.line)
+
+    def push(self, chunk: Any) -> None:
+        """Send *chunk*: bytes, None for the end, or an exception's type."""
+        at_s = max(self._last_s, CLOCK.now_s + self._network.lag_s())
+        self._last_s = at_s
+        self._network.at(at_s - CLOCK.now_s, lambda: self._arrive(chunk))
+
+    def _arrive(self, chunk: Any) -> None:
+        if not self._network.alive:
+            return
+        if self.chunks and isinstance(chunk, bytes) and isinstance(self.chunks[-1], bytes):
+            self.chunks[-1] += chunk
+        else:
+            self.chunks.append(chunk)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def _bookmark(self) -> None:
+        if not self._ended and self._network.alive:
+            line = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % self._network.revision()
+            self.push(line)
+            self._network.at(_BOOKMARK_S, self._bookmark)
+
+    def end(self) -> None:
+        """The server ends it."""
+        self._close(None)
+
+    def fail(self) -> None:
+        """The connection breaks."""
+        self._close(ConnectionResetError)
+
+    def _close(self, last: Any) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self in self._network.streams:
+            self._network.streams.remove(self)
+        self.push(last)
+
+    def leave(self) -> None:
+        """Its reader is gone."""
+        self._ended = True
+        if self in self._network.streams:
+            self._network.streams.remove(self)
+
+    async def readany(self) -> bytes:
+        while not self.chunks:
+            self.waiter = self._network._loop.create_future()
+            await self.waiter
+        chunk = self.chunks[0]
+        if isinstance(chunk, bytes):
+            self.chunks.popleft()
+            return chunk
+        if chunk is None:
+            return b""
+        raise chunk
+
+
+class Answered:
+    """What of `aiohttp.ClientResponse` is used."""
+
+    def __init__(self, status: int, body: bytes, headers: Any, stream: Stream | None = None) -> None:
+        self.status = status
+        self.headers = headers
+        self.content = stream if stream is not None else _Body(body)
+        self._stream = stream
+
+    def release(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.leave()
+
+
+class _Body:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def iter_any(self):
+        yield self._body
+
+
+class _Session:
+    """What of `aiohttp.ClientSession` is used."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def request(self, verb: str, url: Any, *, data: bytes | None, headers: Any, **_: Any) -> Answered:
+        return await self._network.request(verb, url.raw_path_qs, data, headers.get("Content-Type", ""))
+
+    async def close(self) -> None:
+        pass
+
+
+class _MemoryTransport(Transport):
+    """The transport itself, over this network."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(FixedSource(credentials=Credentials(server="http://twin.invalid")), user_agent="twin")
+        self._network = network
+
+    def _open_session(self, purpose: Any) -> Any:
+        return _Session(self._network)

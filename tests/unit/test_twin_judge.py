@@ -1,0 +1,113 @@
+"""The judge of whole controllers does find what it is to find: worlds that are broken by hand."""
+
+from collections import Counter, defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.twin.judge import Judge
+from tests.support.twin.machines import Kind, Machine, Proc, Share
+
+
+class _World:
+    """What a judge and a machine need of a world."""
+
+    def __init__(self):
+        api: Any = SimpleNamespace(objects=defaultdict(dict), create=self._create)
+        self.api = api
+        self.counts: Counter[str] = Counter()
+        self.dirty = set()
+        self.found = []
+        self.machines = {"n1": Machine("n1", Kind.VGPU, {"GPU-1": 16000}, api, self)}
+        self.machines["n1"].register()
+
+    def _create(self, resource, obj):
+        self.api.objects[resource][obj["metadata"]["name"]] = obj
+
+    def now_text(self):
+        return "now"
+
+    def spawn(self, steps):
+        pass
+
+    def find(self, kind, text):
+        self.found.append((kind, text))
+
+    def add(self, name, mib, *, node="", phase="Pending", message="", ids=""):
+        limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(mib)}
+        told = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+        notes = {"volcano.sh/vgpu-ids-new": ids}
+        spec = {"nodeName": node} if node else {}
+        self.api.objects["pods"][f"default/{name}"] = {
+            "metadata": {"name": name, "namespace": "default", "uid": f"u-{name}", "annotations": notes},
+            "spec": {**spec, "containers": [{"name": "c", "resources": {"limits": limits}}]},
+            "status": {"phase": phase, "conditions": told if message else []},
+        }
+
+    def look(self):
+        self.dirty.add("n1")
+        Judge(self).look()
+        return [kind for kind, _ in self.found]
+
+
+@pytest.fixture
+def world():
+    return _World()
+
+
+def test_two_pods_on_one_card_beyond_what_it_has(world):
+    for name in ("a", "b"):
+        world.add(name, 12000, node="n1", ids="GPU-1,NVIDIA,12000,0:")
+    assert world.look() == ["oversold"]
+
+
+def test_a_card_that_is_full_is_no_find(world):
+    for name, mib in (("a", 12000), ("b", 4000)):
+        world.add(name, mib, node="n1", ids=f"GPU-1,NVIDIA,{mib},50:")
+    assert world.look() == []
+
+
+def test_processes_count_whose_object_is_gone(world):
+    world.add("a", 12000, node="n1", ids="GPU-1,NVIDIA,12000,0:")
+    proc = Proc("default/b", "u-b", [Share("GPU-1", 12000, 0)], runs=True)
+    world.machines["n1"].procs["u-b"] = proc
+    assert world.look() == ["oversold"]
+    world.found.clear()
+    proc.is_excused = True
+    assert world.look() == []
+
+
+def test_who_has_ended_counts_no_more(world):
+    world.add("a", 12000, node="n1", ids="GPU-1,NVIDIA,12000,0:", phase="Failed")
+    world.add("b", 12000, node="n1", ids="GPU-1,NVIDIA,12000,0:")
+    assert world.look() == []
+
+
+def test_a_card_that_is_not_there(world):
+    world.add("a", 1, node="n1", ids="GPU-9,NVIDIA,1,0:")
+    assert world.look() == ["oversold"]
+
+
+def test_swapped_and_lost_are_told(world):
+    world.machines["n1"].swapped.append("a got b's")
+    world.machines["n1"].refused.append(("default/a", "cannot get valid pod"))
+    assert world.look() == ["swapped", "lost"]
+
+
+def test_who_fits_is_forgotten(world):
+    world.add("a", 12000, message="no room")
+    assert "fits on n1" in Judge(world).forgotten()[0]
+
+
+def test_who_fits_nowhere_is_to_be_told(world):
+    world.add("a", 17000)
+    assert "nobody says why" in Judge(world).forgotten()[0]
+    world.add("a", 17000, message="too large")
+    assert Judge(world).forgotten() == []
+
+
+def test_a_node_that_is_not_ready_takes_nobody(world):
+    world.add("a", 12000, message="no node")
+    world.api.objects["nodes"]["n1"]["status"]["conditions"][0]["status"] = "Unknown"
+    assert Judge(world).forgotten() == []
