@@ -1,11 +1,9 @@
 """The configuration as the cluster's ConfigMaps say it, for commands that read it once."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
 
 from core.catalog import Catalog
 from core.configuration import (
-    CHIPS_MAP,
     OWN_MAP,
     SCHEDULER_KEY,
     SCHEDULER_MAP,
@@ -14,11 +12,9 @@ from core.configuration import (
     Source,
     Text,
     decode,
-    device_map,
+    device_maps,
     merge,
 )
-
-_OF_OTHERS: Final = ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP))
 
 
 async def fetch_parts(
@@ -40,9 +36,9 @@ async def fetch_parts(
         Source.OWN: decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
         Source.SCHEDULER_FILE: decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
     }
-    for source, name in _OF_OTHERS:
-        found[source] = decoded(source, name, (await texts(name)).get(source.key, ""))
-    name = device_map(merge(found, catalog).settings)
-    return found | {
-        Source.DEVICE_MAP: decoded(Source.DEVICE_MAP, name, (await texts(name)).get(Source.DEVICE_MAP.key, ""))
-    }
+    found[Source.SCHEDULER_MAP] = decoded(
+        Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")
+    )
+    for source, name in device_maps(merge(found, catalog).settings).items():
+        found[source] = decoded(source, name, (await texts(name)).get(source.key, "") if name else "")
+    return found

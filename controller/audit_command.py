@@ -15,7 +15,7 @@ from controller.config import Config, parse
 from controller.documents import Documents, places
 from core import audit
 from core.catalog import standard_catalog
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, believes, device_map
+from core.configuration import SCHEDULER_MAP, Source, believes, device_maps
 from core.errors import ConfigError
 from core.model import Node, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
@@ -62,10 +62,11 @@ async def _findings(
 ) -> tuple[tuple[audit.Finding, ...], int, int]:
     credentials = choose_source(kubeconfig=config.kubeconfig, environ=environ)
     async with Transport(credentials, user_agent="cardshare-audit") as transport:
-        for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
-            active.take(active.decode(text_of(source, name, await _config_map(transport, config, name))))
-        name = device_map(active.settings)
-        active.take(active.decode(text_of(Source.DEVICE_MAP, name, await _config_map(transport, config, name))))
+        found = await _config_map(transport, config, SCHEDULER_MAP)
+        active.take(active.decode(text_of(Source.SCHEDULER_MAP, SCHEDULER_MAP, found)))
+        for source, name in device_maps(active.settings).items():
+            if name:
+                active.take(active.decode(text_of(source, name, await _config_map(transport, config, name))))
         documents = await _documents(transport, config)
         nodes = (await list_all(transport, "/api/v1/nodes", page_decoder(decode_node))).items
         pods = (await list_all(transport, "/api/v1/pods", page_decoder(decode_pod))).items

@@ -4,9 +4,9 @@ Both processes merge the same texts by the same precedence:
 
 - cardshare.yaml, our own settings, wins over volcano-scheduler.conf.
 - volcano-scheduler.conf beside it wins over that of the ConfigMap of Volcano's scheduler.
-- device-config.yaml of a file wins over ConfigMaps. Of these, the one that settings name wins. The Ascend plugin's own
-  gives the chips that the former does not list; its ``nvidia`` section counts only where the former does not exist and
-  it names Volcano's resources. Where it names others it is HAMi's own, for HAMi's plugin for NVIDIA cards.
+- device-config.yaml of a file wins over ConfigMaps. Of these, the one that settings name for Volcano wins over HAMi's,
+  section by section: ``nvidia`` as Volcano's vGPU plugin has it, and the chips. HAMi's own ``nvidia`` section is taken
+  from HAMi's ConfigMap first, and never stands in for Volcano's.
 
 Each text is taken whole or not at all, and none holds up another.
 """
@@ -21,7 +21,7 @@ from core.errors import ConfigError
 from core.settings import DialectName, Settings, Vocabulary
 from core.tables import AscendTable, HamiTable, Tables, VgpuTable
 from core.wire.configuration import OwnSettings, decode_own_settings
-from core.wire.device_config import DeviceConfig, decode_device_config
+from core.wire.device_config import DeviceConfig, Product, decode_device_config
 from core.wire.scheduler_conf import SchedulerConf, decode_scheduler_conf
 
 _P = TypeVar("_P")
@@ -31,12 +31,10 @@ SCHEDULER_KEY: Final = "volcano-scheduler.conf"
 DEVICE_KEY: Final = "device-config.yaml"
 
 OWN_MAP: Final = "cardshare-system/cardshare-settings"
-# Those of others, in namespaces that need not exist.
+# That of Volcano's scheduler, in a namespace that need not exist; settings name the other two.
 SCHEDULER_MAP: Final = "volcano-system/volcano-scheduler-configmap"
-CHIPS_MAP: Final = "kube-system/hami-scheduler-device"
 # Whoever makes such a namespace writes ConfigMaps of names that are known: nothing of it is believed unasked.
 NAMESPACES_OF_OTHERS: Final = frozenset({"volcano-system", "kube-system", "mindx-dl"})
-_VOLCANO: Final = "volcano.sh/"
 
 
 class Source(StrEnum):
@@ -110,7 +108,7 @@ _DECODERS: Final[Mapping[Source, Callable[[str, Vocabulary], Part]]] = {
     Source.SCHEDULER_MAP: decode_scheduler_conf,
     Source.DEVICE_FILE: lambda text, _: decode_device_config(text),
     Source.DEVICE_MAP: lambda text, _: decode_device_config(text),
-    Source.CHIPS_MAP: lambda text, _: decode_device_config(text),
+    Source.CHIPS_MAP: lambda text, _: decode_device_config(text, Product.HAMI),
 }
 
 
@@ -142,15 +140,15 @@ def merge(parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tu
     settings = said.over(spoken.settings)
     off = tuple((name, _switch(name, own, conf)) for name in sorted(catalog.dialects) if not settings.has_on(name))
     settings = replace(settings, scheduler_names=scheduler_names or settings.scheduler_names, switched_off=off)
-    vgpu, ascend = _devices(parts)
-    hami = parts.get(Source.CHIPS_MAP)
+    sections = _sections(parts)
+    vgpu, ascend, hami = sections
     devices = DeviceConfig(
         vgpu=vgpu.part.vgpu if vgpu is not None else VgpuTable(),
         ascend=ascend.part.ascend if ascend is not None else AscendTable(),
-        hami=_hami(hami.part) if hami is not None and isinstance(hami.part, DeviceConfig) else HamiTable(),
+        hami=hami.part.hami if hami is not None else HamiTable(),
     )
     tables = spoken.tables(devices, 0)
-    notes = [*_notes(conf, spoken.notes), *_device_notes(vgpu, ascend)]
+    notes = [*_notes(conf, spoken.notes), *_device_notes(parts, sections)]
     # What can be read of a kind of nodes depends on all texts: it is no mistake of the one that describes it.
     notes += _notes(own, catalog.problems_of_kinds(tables, settings))
     return Configuration(settings=settings, tables=tables, notes=tuple(notes))
@@ -169,6 +167,27 @@ def device_map(settings: Settings) -> str:
     return f"{settings.device_config_namespace}/{settings.device_config_name}"
 
 
+def hami_map(settings: Settings) -> str:
+    """The ConfigMap that *settings* name for HAMi's device-config.yaml, NAMESPACE/NAME."""
+    return f"{settings.hami_config_namespace}/{settings.hami_config_name}"
+
+
+def device_maps(settings: Settings) -> Mapping[Source, str]:
+    """Where others' ConfigMaps with device-config.yaml stand; one that both names mean is HAMi's, and "" for the other.
+
+    Volcano's own guide for Ascend has Volcano read HAMi's.
+    """
+    hami, other = hami_map(settings), device_map(settings)
+    return {Source.CHIPS_MAP: hami, Source.DEVICE_MAP: "" if other == hami else other}
+
+
+def source_of(name: str, settings: Settings) -> Source | None:
+    """As what the ConfigMap *name*, NAMESPACE/NAME, of others is read; None if it is not."""
+    if name == SCHEDULER_MAP:
+        return Source.SCHEDULER_MAP
+    return next((source for source, place in device_maps(settings).items() if place == name), None)
+
+
 def _own(parts: Mapping[Source, Decoded]) -> _Part[OwnSettings] | None:
     found = parts.get(Source.OWN)
     return _Part(found.text, found.part) if found is not None and isinstance(found.part, OwnSettings) else None
@@ -182,26 +201,29 @@ def _scheduler(parts: Mapping[Source, Decoded]) -> _Part[SchedulerConf] | None:
     return None
 
 
-def _devices(parts: Mapping[Source, Decoded]) -> tuple[_Part[DeviceConfig] | None, _Part[DeviceConfig] | None]:
-    """The texts of which the ``nvidia`` and the ``vnpus`` section count; None where none does."""
+class _Sections(NamedTuple):
+    """The texts of which the section counts; None where none does."""
 
-    def said(source: Source) -> _Part[DeviceConfig] | None:
-        found = parts.get(source)
-        return _Part(found.text, found.part) if found is not None and isinstance(found.part, DeviceConfig) else None
-
-    mounted, named, chips = said(Source.DEVICE_FILE), said(Source.DEVICE_MAP), said(Source.CHIPS_MAP)
-    if mounted is not None:
-        return mounted, mounted
-    if named is not None:
-        return named, named if chips is None or named.part.ascend != AscendTable() else chips
-    if chips is not None and chips.part.vgpu.number_resource.startswith(_VOLCANO):
-        return chips, chips
-    return None, chips
+    vgpu: _Part[DeviceConfig] | None
+    ascend: _Part[DeviceConfig] | None
+    hami: _Part[DeviceConfig] | None
 
 
-def _hami(found: DeviceConfig) -> HamiTable:
-    """What HAMi's own text says of NVIDIA cards; as shipped where its section names Volcano's resources."""
-    return HamiTable() if found.hami.count_resource.startswith(_VOLCANO) else found.hami
+def _sections(parts: Mapping[Source, Decoded]) -> _Sections:
+    mounted = _device_texts(parts, Source.DEVICE_FILE)
+    maps = _device_texts(parts, Source.DEVICE_MAP, Source.CHIPS_MAP)
+    # A file stands for Volcano's and the chips as a whole.
+    first = mounted or maps
+    return _Sections(
+        vgpu=next((one for one in first if one.part.product is Product.VOLCANO), None),
+        ascend=next((one for one in first if one.part.has_chips), None),
+        hami=next((one for one in (*mounted, *reversed(maps)) if one.part.product is Product.HAMI), None),
+    )
+
+
+def _device_texts(parts: Mapping[Source, Decoded], *sources: Source) -> list[_Part[DeviceConfig]]:
+    found = [parts[source] for source in sources if source in parts]
+    return [_Part(one.text, one.part) for one in found if isinstance(one.part, DeviceConfig)]
 
 
 def _switch(name: DialectName, own: _Part[OwnSettings] | None, conf: _Part[SchedulerConf] | None) -> str:
@@ -217,13 +239,13 @@ def _where(text: Text) -> str:
     return f"ConfigMap {text.config_map}" if text.config_map else text.path
 
 
-def _device_notes(vgpu: _Part[DeviceConfig] | None, ascend: _Part[DeviceConfig] | None) -> Iterator[str]:
-    """The notes of both texts, once each; a section that another text stands in for is nobody's mistake."""
-    for found in (vgpu, ascend) if vgpu is not ascend else (vgpu,):
-        if found is not None:
-            silent: tuple[str, ...] = () if found is vgpu else ("nvidia.",)
-            silent += () if found is ascend else ("vnpus",)
-            yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
+def _device_notes(parts: Mapping[Source, Decoded], sections: _Sections) -> Iterator[str]:
+    """The notes of every text, once each; a section that another text stands in for is nobody's mistake."""
+    for found in _device_texts(parts, Source.DEVICE_FILE, Source.DEVICE_MAP, Source.CHIPS_MAP):
+        nvidia = sections.hami if found.part.product is Product.HAMI else sections.vgpu
+        silent: tuple[str, ...] = ("nvidia.",) if nvidia is None or nvidia.text != found.text else ()
+        silent += ("vnpus",) if sections.ascend is None or sections.ascend.text != found.text else ()
+        yield from _notes(found, [note for note in found.part.notes if not note.startswith(silent)])
 
 
 def _notes(found: _Part[Any] | None, notes: Iterable[str]) -> tuple[str, ...]:

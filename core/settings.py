@@ -243,6 +243,8 @@ class Settings:
     admission: AdmissionSettings = AdmissionSettings()
     device_config_name: str = "volcano-vgpu-device-config"
     device_config_namespace: str = "kube-system"
+    hami_config_name: str = "hami-scheduler-device"
+    hami_config_namespace: str = "kube-system"
     switched_off: tuple[tuple[DialectName, str], ...] = ()
 
     def has_on(self, name: DialectName) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Source, Text, believes, device_map
+from core.configuration import SCHEDULER_MAP, Source, Text, believes, device_maps
 from core.wire.config_maps import ConfigMap, decode_config_map
 from kube.calls import namespace_path
 from kube.objects import EventKind
@@ -59,13 +59,13 @@ class Follower:
         self._changed: Final = changed
         self._seen: dict[Source, Text] = {}
         self._api: tuple[asyncio.TaskGroup, ApiSource] | None = None
-        # The ConfigMap of the devices that is followed, and by which task.
-        self._devices: tuple[str, asyncio.Task[None] | None] = ("", None)
+        # The ConfigMaps of the devices that are followed, and by which task each.
+        self._devices: dict[Source, tuple[str, asyncio.Task[None] | None]] = {}
 
     @property
     def wants_config_maps(self) -> bool:
         """Whether any ConfigMap is believed, so that there is something to follow."""
-        names = (SCHEDULER_MAP, CHIPS_MAP, device_map(self._active.settings))
+        names = (SCHEDULER_MAP, *filter(None, device_maps(self._active.settings).values()))
         return any(believes(name.partition("/")[0], self._trusted) for name in names)
 
     async def follow_files(self) -> None:
@@ -78,16 +78,14 @@ class Follower:
     async def follow_config_maps(self, api: ApiSource) -> None:
         """Follow the ConfigMaps until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            self._api, self._devices = (tasks, api), ("", None)
+            self._api, self._devices = (tasks, api), {}
             try:
-                # One after the other: which ConfigMap the devices are read from, says the first.
-                for source, name in ((Source.SCHEDULER_MAP, SCHEDULER_MAP), (Source.CHIPS_MAP, CHIPS_MAP)):
-                    found = self._reflector(api, source, name)
-                    if found is not None:
-                        tasks.create_task(found.run(), name=f"reflect {_KINDS[source]}")
-                        await found.synced.wait()
-                devices = await self._follow_devices()
-                if devices is not None:
+                # First the one that says where the devices are read from.
+                found = self._reflector(api, Source.SCHEDULER_MAP, SCHEDULER_MAP)
+                if found is not None:
+                    tasks.create_task(found.run(), name=f"reflect {_KINDS[Source.SCHEDULER_MAP]}")
+                    await found.synced.wait()
+                for devices in await self._follow_devices():
                     await devices.synced.wait()
                 self.listed.set()
                 await asyncio.Event().wait()
@@ -108,26 +106,29 @@ class Follower:
                 found.append(f"{name}: being listed")
         return found
 
-    async def _follow_devices(self) -> Reflector[ConfigMap] | None:
-        """Follow the ConfigMap that settings name now, and no other any more."""
-        if self._api is None or self._devices[0] == device_map(self._active.settings):
-            return None
-        tasks, api = self._api
-        name, running = device_map(self._active.settings), self._devices[1]
-        if running is not None:
-            running.cancel()
-        found = self._reflector(api, Source.DEVICE_MAP, name)
-        if found is None:
-            self._devices = (name, None)
-            await self._take(Text(source=Source.DEVICE_MAP, config_map=name))
-        else:
-            self._devices = (name, tasks.create_task(found.run(), name="reflect device-config"))
+    async def _follow_devices(self) -> list[Reflector[ConfigMap]]:
+        """Follow the ConfigMaps that settings name now, and no others any more; those that are new."""
+        found: list[Reflector[ConfigMap]] = []
+        for source, name in device_maps(self._active.settings).items():
+            followed, running = self._devices.get(source, (None, None))
+            if self._api is None or followed == name:
+                continue
+            tasks, api = self._api
+            if running is not None:
+                running.cancel()
+            one = self._reflector(api, source, name)
+            task = tasks.create_task(one.run(), name=f"reflect {_KINDS[source]}") if one is not None else None
+            self._devices[source] = (name, task)
+            if one is not None:
+                found.append(one)
+            else:
+                await self._take(Text(source=source, config_map=name))
         return found
 
     def _reflector(self, api: ApiSource, source: Source, name: str) -> Reflector[ConfigMap] | None:
         """Follows one ConfigMap by its name, so that the right to read that one is enough."""
         kind, (namespace, _, own_name) = _KINDS[source], name.partition("/")
-        if not believes(namespace, self._trusted):
+        if not name or not believes(namespace, self._trusted):
             self.reflectors.pop(kind, None)
             return None
         found = self.reflectors[kind] = Reflector(

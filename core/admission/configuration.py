@@ -10,7 +10,7 @@ from typing import Final
 
 from core.admission.verdict import MAX_TOLD, NOTHING, Verdict
 from core.catalog import Catalog
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP, Decoded, Source, Text, believes, decode, device_map, merge
+from core.configuration import Decoded, Source, Text, believes, decode, merge, source_of
 from core.errors import quoted
 from core.names import VERSION
 from core.port.refusals import Violation
@@ -43,7 +43,7 @@ def judge_edit(
     The API server sends ConfigMaps that are read as configuration, and no others: whichever is none of others' is ours.
     """
     name = f"{namespace}/{new.name}"
-    others = _of_others(name, now.settings)
+    others = source_of(name, now.settings)
     if others is not None and not believes(namespace, now.trusted):
         return NOTHING
     sources = (others,) if others is not None else _OWN
@@ -62,13 +62,6 @@ def judge_edit(
         more = len(told) - _MAX_WARNINGS + 1
         told[_MAX_WARNINGS - 1 :] = [AdmissionWarning(told[-1].code, f"and {more} more")]
     return Verdict(warnings=tuple(told))
-
-
-def _of_others(name: str, settings: Settings) -> Source | None:
-    if name == SCHEDULER_MAP:
-        return Source.SCHEDULER_MAP
-    # The one that settings name may be the chips' own; both have the same grammar.
-    return Source.DEVICE_MAP if name == device_map(settings) else Source.CHIPS_MAP if name == CHIPS_MAP else None
 
 
 def _text(source: Source, name: str, found: ReviewedConfigMap) -> Text:

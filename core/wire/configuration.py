@@ -48,6 +48,8 @@ _FLAT: Final = (
     "node_kinds",
     "device_config_name",
     "device_config_namespace",
+    "hami_config_name",
+    "hami_config_namespace",
 )
 _MAX_KINDS: Final = 64
 _DAY_S: Final = 86_400.0
@@ -127,6 +129,8 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         "node_kinds": lambda value, key: _node_kinds(checks, value, key),
         "device_config_name": checks.text,
         "device_config_namespace": checks.text,
+        "hami_config_name": checks.text,
+        "hami_config_namespace": checks.text,
     }
     return {key: readers[key](found[key], key) for key in _FLAT if key in found}
 

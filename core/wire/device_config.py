@@ -1,12 +1,13 @@
 """device-config.yaml: the device configuration that device plugins and schedulers share, to tables.
 
-HAMi and Volcano's vGPU plugin write their names into one section: it is read by the rules of both, and whose it
-is settles whoever knows where it stood. Source: protocol reference, nvidia 1.7, ascend 6.3 and hami 1.7. Keys that only
-a plugin reads are left alone.
+HAMi and Volcano's vGPU plugin both call their section ``nvidia``. It is read by the grammar of the one that wrote it,
+and what cardshare does not use of it is not read. Source: protocol reference, nvidia 1.7, ascend 6.3 and hami 1.7.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from core.tables import AscendChip, AscendTable, AscendTemplate, HamiTable, MigGroup, MigModel, MigProfile, VgpuTable
@@ -15,19 +16,24 @@ from core.wire import yaml_text
 from core.wire.checked import Checks, each
 
 _DEFAULT: Final = VgpuTable()
+_VOLCANO: Final = "volcano.sh/"
+_NVIDIA: Final = "nvidia.com/"
 _SECTIONS: Final = (
     "nvidia", "vnpus",
     # Of HAMi's own scheduler, for cards of others.
     "amd", "awsneuron", "biren", "cambricon", "dcu", "enflame", "hygon", "iluvatar", "iluvatars", "kunlun", "metax",
     "mthreads", "vastai",
 )  # fmt: skip
-# What is read here, and what device plugins and HAMi read (nvidia 1.7).
-_NVIDIA_KEYS: Final = (
-    "resourceCountName", "resourceMemoryName", "resourceMemoryPercentageName", "resourceCoreName", "gpuMemoryFactor",
-    "knownMigGeometries",
-    "resourcePriorityName", "overwriteEnv", "defaultMemory", "defaultCores", "defaultGPUNum", "deviceSplitCount",
-    "deviceMemoryScaling", "deviceCoreScaling", "disableCoreLimit", "disablecorelimit", "passDeviceSpecs",
-    "preConfiguredDeviceMemory", "gpuCorePolicy", "libCudaLogLevel", "memoryFactor", "runtimeClassName",
+# Of both products: what is read here, and what only their device plugins read.
+_RESOURCES: Final = ("resourceCountName", "resourceMemoryName", "resourceCoreName", "resourceMemoryPercentageName")
+_BOTH: Final = (
+    *_RESOURCES, "resourcePriorityName", "overwriteEnv", "defaultMemory", "defaultCores", "defaultGPUNum",
+    "deviceSplitCount", "deviceMemoryScaling", "deviceCoreScaling", "disableCoreLimit", "passDeviceSpecs",
+    "preConfiguredDeviceMemory", "knownMigGeometries",
+)  # fmt: skip
+_VOLCANO_ONLY: Final = ("gpuMemoryFactor", "disablecorelimit")
+_HAMI_ONLY: Final = (
+    "memoryFactor", "gpuCorePolicy", "libCudaLogLevel", "runtimeClassName", "enableNumaTopology", "migProfileAllowlist",
 )  # fmt: skip
 # The last five are HAMi's.
 _CHIP_KEYS: Final = (
@@ -39,38 +45,79 @@ _ID_SYNTAX: Final = frozenset("-[],:;")
 _MAX_FACTOR: Final = 1 << 20
 
 
+class Product(StrEnum):
+    """Whose ``nvidia`` section it is."""
+
+    VOLCANO = "volcano"
+    HAMI = "hami"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConfig:
-    """The two sections of device-config.yaml, ``nvidia`` as each of its readers has it; a missing one has its defaults.
+    """The sections of device-config.yaml; a missing one has its defaults.
 
-    notes: what is unknown and has no effect; two configurations that differ in nothing else are the same.
+    product: whose the ``nvidia`` section is, None without one; has_chips: whether there is a ``vnpus`` section.
+    notes: what is unknown or has no effect; two configurations that differ in nothing else are the same.
     """
 
     vgpu: VgpuTable = field(default_factory=VgpuTable)
     ascend: AscendTable = field(default_factory=AscendTable)
     hami: HamiTable = field(default_factory=HamiTable)
+    product: Product | None = None
+    has_chips: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
-def decode_device_config(text: str) -> DeviceConfig:
-    """Read device-config.yaml.
+def decode_device_config(text: str, presumed: Product | None = None) -> DeviceConfig:
+    """Read device-config.yaml; *presumed*: whose map it is by its place, which Volcano's resource names overrule.
 
     Raises:
         ConfigError: with every problem found.
     """
     checks = Checks()
     found = checks.mapping(yaml_text.load(text, "device-config.yaml"), "device-config.yaml")
+    if found.get("kind") == "ConfigMap":
+        checks.wrong("kind", "ConfigMap", "give the text of its key device-config.yaml, not the whole object")
+        checks.raise_all()
     checks.note_unknown(found, _SECTIONS, "")
-    vgpu = _vgpu(checks, found["nvidia"]) if found.get("nvidia") is not None else _DEFAULT
-    hami = _hami(checks, found["nvidia"]) if found.get("nvidia") is not None else HamiTable()
-    ascend = _ascend(checks, found.get("vnpus"))
+    section = checks.mapping(found.get("nvidia"), "nvidia")
+    product = _product(section, presumed) if found.get("nvidia") is not None else None
+    config = DeviceConfig(
+        vgpu=_vgpu(checks, section) if product is Product.VOLCANO else _DEFAULT,
+        hami=_hami(checks, section) if product is Product.HAMI else HamiTable(),
+        ascend=_ascend(checks, found.get("vnpus")),
+        product=product,
+        has_chips=found.get("vnpus") is not None,
+    )
     checks.raise_all()
-    return DeviceConfig(vgpu=vgpu, ascend=ascend, hami=hami, notes=checks.notes)
+    return replace(config, notes=checks.notes)
 
 
-def _vgpu(checks: Checks, found: object) -> VgpuTable:
-    section = checks.mapping(found, "nvidia")
-    checks.note_unknown(section, _NVIDIA_KEYS, "nvidia.")
+def _product(section: Mapping[str, Any], presumed: Product | None) -> Product:
+    """Whose *section* is: by the resource that it names, else by its place, else by what only one of both writes."""
+    named = [section[key] for key in _RESOURCES if isinstance(section.get(key), str) and section[key].strip()]
+    if named and named[0].startswith(_VOLCANO):
+        return Product.VOLCANO
+    if presumed is not None:
+        return presumed
+    layouts = [one.get("allowedGeometries") for one in _mappings(section.get("knownMigGeometries"))]
+    groups = [group for groups in layouts if isinstance(groups, list) for group in groups]
+    if not section.keys().isdisjoint(_VOLCANO_ONLY) or any(isinstance(group, dict) for group in groups):
+        return Product.VOLCANO
+    is_hami = (
+        any(name.startswith(_NVIDIA) for name in named)
+        or any(isinstance(group, list) for group in groups)
+        or not section.keys().isdisjoint(_HAMI_ONLY)
+    )
+    return Product.HAMI if is_hami else Product.VOLCANO
+
+
+def _mappings(found: object) -> list[dict[str, Any]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _vgpu(checks: Checks, section: Mapping[str, Any]) -> VgpuTable:
+    checks.note_unknown(section, (*_BOTH, *_VOLCANO_ONLY), "nvidia.")
 
     def resource(key: str, default: str) -> str:
         return checks.text(section[key], f"nvidia.{key}", default) if section.get(key) else default
@@ -92,8 +139,8 @@ def _vgpu(checks: Checks, found: object) -> VgpuTable:
     )
 
 
-def _hami(checks: Checks, found: object) -> HamiTable:
-    section = checks.mapping(found, "nvidia")
+def _hami(checks: Checks, section: Mapping[str, Any]) -> HamiTable:
+    checks.note_unknown(section, (*_BOTH, *_HAMI_ONLY), "nvidia.")
     default = HamiTable()
 
     def resource(key: str, otherwise: str) -> str:
@@ -140,12 +187,17 @@ def _group(checks: Checks, found: Mapping[str, Any], place: str) -> MigGroup:
             checks,
             found.get("geometries"),
             f"{place}.geometries",
-            lambda one, where: MigProfile(
-                name=checks.text(one.get("name"), f"{where}.name"),
-                memory_mib=checks.whole(one.get("memory"), f"{where}.memory", 1, MAX_INT32, 1),
-                count=checks.whole(one.get("count"), f"{where}.count", 1, 1024, 1),
-            ),
+            partial(_profile, checks),
         ),
+    )
+
+
+def _profile(checks: Checks, found: Mapping[str, Any], place: str) -> MigProfile:
+    checks.note_unknown(found, ("name", "memory", "count", "core"), f"{place}.")
+    return MigProfile(
+        name=checks.text(found.get("name"), f"{place}.name"),
+        memory_mib=checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),
+        count=checks.whole(found.get("count"), f"{place}.count", 1, 1024, 1),
     )
 
 
@@ -169,17 +221,7 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
 
-    templates = each(
-        checks,
-        found.get("templates"),
-        f"{place}.templates",
-        lambda one, where: AscendTemplate(
-            name=checks.text(one.get("name"), f"{where}.name"),
-            memory_mib=checks.whole(one.get("memory"), f"{where}.memory", 1, MAX_INT32, 1),
-            ai_core=checks.whole(one.get("aiCore", 0), f"{where}.aiCore", 0, MAX_INT32, 0),
-            ai_cpu=checks.whole(one.get("aiCPU", 0), f"{where}.aiCPU", 0, MAX_INT32, 0),
-        ),
-    )
+    templates = each(checks, found.get("templates"), f"{place}.templates", partial(_template, checks))
     return AscendChip(
         chip_name=checks.text(found.get("chipName"), f"{place}.chipName"),
         common_word=checks.text(found.get("commonWord"), f"{place}.commonWord"),
@@ -193,4 +235,14 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         runtime_class=checks.text(found["runtimeClassName"], f"{place}.runtimeClassName")
         if found.get("runtimeClassName")
         else "",
+    )
+
+
+def _template(checks: Checks, found: Mapping[str, Any], place: str) -> AscendTemplate:
+    checks.note_unknown(found, ("name", "memory", "aiCore", "aiCPU"), f"{place}.")
+    return AscendTemplate(
+        name=checks.text(found.get("name"), f"{place}.name"),
+        memory_mib=checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),
+        ai_core=checks.whole(found.get("aiCore", 0), f"{place}.aiCore", 0, MAX_INT32, 0),
+        ai_cpu=checks.whole(found.get("aiCPU", 0), f"{place}.aiCPU", 0, MAX_INT32, 0),
     )

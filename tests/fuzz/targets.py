@@ -14,13 +14,13 @@ from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.configuration import (
-    CHIPS_MAP,
     DEVICE_KEY,
     NAMESPACES_OF_OTHERS,
     OWN_MAP,
     SCHEDULER_KEY,
     SCHEDULER_MAP,
     SETTINGS_KEY,
+    hami_map,
 )
 from core.dialects.ascend_hami import devices as ascend_devices
 from core.dialects.ascend_hami import register as ascend_register
@@ -163,7 +163,7 @@ def _edit(text: str) -> object:
     """What is said of the configuration's ConfigMaps whose every key is *text*."""
     now = InForce(parts={}, settings=Settings(), trusted=frozenset(NAMESPACES_OF_OTHERS))
     found = []
-    for place in (OWN_MAP, SCHEDULER_MAP, CHIPS_MAP):
+    for place in (OWN_MAP, SCHEDULER_MAP, hami_map(Settings())):
         namespace, _, name = place.partition("/")
         texts = dict.fromkeys((SETTINGS_KEY, SCHEDULER_KEY, DEVICE_KEY), text)
         found.append(judge_edit(namespace, ReviewedConfigMap(name, "", texts, {}), None, now, _CATALOG))

@@ -9,6 +9,7 @@ import yaml
 from certs.options import EnsureInCluster
 from certs.options import parse as parse_certs
 from controller import config as controller_config
+from core.configuration import hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
 from tests.support.servers import helm
@@ -109,6 +110,25 @@ def entries(objects, policy, variable):
     spec = one(objects, "ValidatingAdmissionPolicy", policy)["spec"]
     (expression,) = [each["expression"] for each in spec["variables"] if each["name"] == variable]
     return re.findall("'(.*)'", expression)
+
+
+def test_hamis_config_map_of_values_is_read_allowed_and_reviewed(render):
+    found = render({"hamiConfig": {"namespace": "gpu-stack", "name": "shares-scheduler-device"}})
+    text = one(found, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"]
+    assert hami_map(decode_settings(text)) == "gpu-stack/shares-scheduler-device"
+    for role in ("cardshare-controller", "cardshare-webhook", "cardshare-viewer"):
+        named = [name for rule in one(found, "ClusterRole", role)["rules"] for name in rule.get("resourceNames", ())]
+        assert "shares-scheduler-device" in named
+        assert "hami-scheduler-device" not in named
+    (entry,) = [
+        each
+        for kept in found
+        if kept["kind"] == "ValidatingWebhookConfiguration"
+        for each in kept["webhooks"]
+        if "is-read-as-configuration" in str(each)
+    ]
+    assert "'gpu-stack/shares-scheduler-device'" in str(entry["matchConditions"])
+    assert "gpu-stack" in entry["namespaceSelector"]["matchExpressions"][0]["values"]
 
 
 def test_accounts_of_values_are_those_of_policies_conditions_and_settings(render):

@@ -22,6 +22,11 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
 {{- end }}
 {{- end }}
 
+{{/* HAMi's ConfigMap, NAMESPACE/NAME. */}}
+{{- define "cardshare.hamiConfig" -}}
+{{ .Values.hamiConfig.namespace }}/{{ .Values.hamiConfig.name }}
+{{- end }}
+
 {{/* CEL: whoever writes is no scheduler of the pod that it writes; empty where there is no scheduler beside cardshare. */}}
 {{- define "cardshare.others" -}}
 {{- $parts := list }}

@@ -131,6 +131,13 @@ _REPLACED: Final = (
         r"\1imagePullSecrets: {{ toJson . }}\n\1{{- end }}\n",
     ),
     (r'(CARDSHARE_TRUST_NAMESPACES\n *value: )""', r'\1{{ join "," $.Values.trustNamespaces | quote }}'),
+    (r"^( *)'kube-system/hami-scheduler-device',$", r"""\1'{{ include "cardshare.hamiConfig" $ }}',"""),
+    (
+        r"(values: )\[\{\{ \$\.Release\.Namespace \}\}, kube-system, volcano-system\]",
+        r'\1{{ list $.Release.Namespace "kube-system" "volcano-system" $.Values.hamiConfig.namespace'
+        " | uniq | toJson }}",
+    ),
+    (r"\bhami-scheduler-device\b(?=\]|$)", "{{ $.Values.hamiConfig.name }}"),
     (r"replicas: 2$", 'replicas: {{ include "cardshare.replicas" $ }}'),
     (
         r"^( *)(- --keep-last-good=.*\n)",

@@ -12,7 +12,7 @@ from typing import Final
 
 from core.admission.rulebook import MOVED, Rulebook, rulebook
 from core.catalog import standard_catalog
-from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
+from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps
 from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from core.tables import Tables
@@ -50,7 +50,7 @@ def lists_of(book: Rulebook) -> Mapping[str, frozenset[str]]:
         "trusted accounts": plugins | {CONTROLLER_ACCOUNT},
         "the controller": frozenset({CONTROLLER_ACCOUNT}),
         "locks of nodes": _locks(),
-        "ConfigMaps of the configuration": frozenset({OWN_MAP, SCHEDULER_MAP, CHIPS_MAP, device_map(Settings())}),
+        "ConfigMaps of the configuration": frozenset({OWN_MAP, SCHEDULER_MAP, *device_maps(Settings()).values()}),
     }
 
 

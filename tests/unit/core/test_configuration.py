@@ -6,7 +6,6 @@ import pytest
 
 from core.catalog import standard_catalog
 from core.configuration import (
-    CHIPS_MAP,
     NAMESPACES_OF_OTHERS,
     OWN_MAP,
     SCHEDULER_MAP,
@@ -15,10 +14,13 @@ from core.configuration import (
     Text,
     believes,
     decode,
+    device_maps,
+    hami_map,
     merge,
+    source_of,
 )
 from core.settings import DialectName, Policy, Settings
-from core.tables import SHIPPED_CHIPS, Tables
+from core.tables import SHIPPED_CHIPS, Tables, VgpuTable
 
 SPREAD = (
     "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: nodeorder\n"
@@ -30,7 +32,10 @@ NVIDIA = (
     "nvidia:\n  resourceCountName: volcano.sh/vgpu-number\n  resourceMemoryName: volcano.sh/vgpu-memory\n"
     "  resourceCoreName: volcano.sh/vgpu-cores\n  gpuMemoryFactor: 10\n"
 )
-HAMIS = NVIDIA.replace("volcano.sh/vgpu-number", "nvidia.com/gpu")
+HAMIS = (
+    "nvidia:\n  resourceCountName: nvidia.com/vgpu\n  resourceMemoryName: nvidia.com/gpumem\n  memoryFactor: 4\n"
+    "  knownMigGeometries:\n  - models: [A30]\n    allowedGeometries:\n    - - {name: 1g.6gb, memory: 6144, count: 4}\n"
+)
 CHIP = (
     "chipName: 310P3, commonWord: Ascend310P, resourceName: huawei.com/Ascend310P,"
     " resourceMemoryName: huawei.com/Ascend310P-memory, memoryAllocatable: 21527, memoryCapacity: 24576, aiCore: 8,"
@@ -39,6 +44,7 @@ CHIP = (
 WRAPPED = f"vnpus:\n  hamiVnpuCore: false\n  configs:\n  - {{{CHIP}}}\n"
 LISTED = f"vnpus:\n- {{{CHIP}}}\n"
 DEVICE_MAP = "kube-system/volcano-vgpu-device-config"
+CHIPS_MAP = hami_map(Settings())
 MAPS = {
     Source.OWN: OWN_MAP,
     Source.SCHEDULER_FILE: OWN_MAP,
@@ -135,7 +141,35 @@ def test_without_any_device_configuration_the_shipped_chips_count():
 def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
     assert merged(chips_map=WRAPPED + NVIDIA).tables.vgpu.memory_factor == 10
     found = merged(chips_map=WRAPPED + HAMIS).tables
-    assert (found.vgpu.memory_factor, [chip.chip_name for chip in found.ascend.chips]) == (1, ["310P3"])
+    assert (found.vgpu, [chip.chip_name for chip in found.ascend.chips]) == (VgpuTable(), ["310P3"])
+    assert (found.hami.count_resource, found.hami.memory_factor) == ("nvidia.com/vgpu", 4)
+
+
+@pytest.mark.parametrize("place", ["device_map", "device_file", "chips_map"])
+def test_hamis_section_is_hamis_wherever_it_stands(place: str):
+    found = merged(**{place: HAMIS + WRAPPED}).tables
+    assert found.vgpu == VgpuTable()
+    assert (found.hami.count_resource, found.hami.memory_factor, found.hami.installed) == ("nvidia.com/vgpu", 4, True)
+    assert [chip.chip_name for chip in found.ascend.chips] == ["310P3"]
+
+
+def test_where_volcano_is_told_to_read_hamis_map_its_chips_alone_count_for_volcano():
+    conf = SPREAD.replace("deviceshare.Magic: 1", f"deviceshare.KnownGeometriesCMName: {CHIPS_MAP.split('/')[1]}")
+    found = merged(scheduler_map=conf, device_map=HAMIS + WRAPPED, chips_map=HAMIS + WRAPPED)
+    assert device_maps(found.settings) == {Source.CHIPS_MAP: CHIPS_MAP, Source.DEVICE_MAP: ""}
+    assert (found.tables.vgpu, found.tables.hami.count_resource) == (VgpuTable(), "nvidia.com/vgpu")
+
+
+def test_hamis_own_map_wins_over_a_copy_of_it():
+    found = merged(device_map=HAMIS.replace("4", "8"), chips_map=HAMIS).tables
+    assert found.hami.memory_factor == 4
+
+
+def test_hamis_map_may_stand_anywhere():
+    found = merged(own="hami_config_namespace: gpu-stack\nhami_config_name: shares-scheduler-device\n").settings
+    assert hami_map(found) == "gpu-stack/shares-scheduler-device"
+    assert source_of("gpu-stack/shares-scheduler-device", found) is Source.CHIPS_MAP
+    assert source_of(CHIPS_MAP, found) is None
 
 
 def test_a_file_of_devices_wins_over_config_maps_as_a_whole():
@@ -162,8 +196,9 @@ def test_notes_of_a_file_have_its_path():
 
 
 def test_a_section_that_another_text_stands_in_for_is_not_noted():
-    assert merged(chips_map=WRAPPED + HAMIS + "  odd: 1\n").notes == ()
+    assert len(merged(chips_map=WRAPPED + HAMIS + "  odd: 1\n").notes) == 1
     assert len(merged(chips_map=WRAPPED + NVIDIA + "  odd: 1\n").notes) == 1
+    assert merged(device_map=HAMIS + "  odd: 1\n", chips_map=HAMIS).notes == ()
     assert merged(chips_map=WRAPPED + NVIDIA + "  odd: 1\n", device_map=NVIDIA).notes == ()
 
 

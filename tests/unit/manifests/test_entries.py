@@ -8,7 +8,7 @@ from core import names
 from core.admission.mutate import judge_new
 from core.admission.rulebook import MOVED
 from core.admission.verdict import NOTHING
-from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, device_map
+from core.configuration import OWN_MAP, SCHEDULER_MAP, device_maps
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from core.wire import templates as templates_wire
 from core.wire.pods import decode_pod
@@ -220,7 +220,7 @@ def test_entries_that_judge_change_nothing_and_answer_soon():
 
 
 def test_exactly_the_config_maps_that_are_read_are_judged_and_mending_them_waits_for_nobody():
-    read = {OWN_MAP, SCHEDULER_MAP, CHIPS_MAP, device_map(Settings())}
+    read = {OWN_MAP, SCHEDULER_MAP, *device_maps(Settings()).values()}
     found = conditions(EDITS, VALIDATING)
     assert words(found["is-read-as-configuration"]) - {"/", ""} == read
     (entry,) = [one for one in one(VALIDATING, "cardshare")["webhooks"] if one["name"] == EDITS]

@@ -7,7 +7,7 @@ from controller import config as controller_config
 from controller.documents import places
 from controller.reporting.serve import EXPLAIN, PREVIEW
 from core.catalog import standard_catalog
-from core.configuration import CHIPS_MAP, SCHEDULER_MAP
+from core.configuration import SCHEDULER_MAP, hami_map
 from core.settings import Settings
 from tests.support.pages.shipped import DEPLOY, NAMESPACE, TEMPLATES, one
 from tests.support.pages.shipped_rights import EXPECTED_RIGHTS, rules_of
@@ -63,7 +63,7 @@ def test_both_processes_may_follow_every_config_map_of_the_configuration(account
         if {"list", "watch"} <= set(rule["verbs"])
     }
     assert (settings.device_config_namespace, settings.device_config_name) in named
-    for place in (SCHEDULER_MAP, CHIPS_MAP):
+    for place in (SCHEDULER_MAP, hami_map(Settings())):
         assert ("", place.partition("/")[2]) in named
 
 

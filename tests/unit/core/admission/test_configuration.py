@@ -6,7 +6,7 @@ import pytest
 
 from core.admission.configuration import InForce, judge_edit
 from core.catalog import standard_catalog
-from core.configuration import CHIPS_MAP, OWN_MAP, SCHEDULER_MAP, Source, Text, decode, device_map
+from core.configuration import OWN_MAP, SCHEDULER_MAP, Source, Text, decode, device_map, hami_map
 from core.errors import ConfigError, InvalidRequestError
 from core.names import VERSION
 from core.settings import Settings
@@ -14,6 +14,7 @@ from core.wire.reviewed_config_maps import ReviewedConfigMap, decode_config_map_
 from tests.support.devices.texts import decode_own_settings
 
 DEVICE_MAP = device_map(Settings())
+CHIPS_MAP = hami_map(Settings())
 TRUSTED = frozenset({"kube-system", "volcano-system"})
 OWN = "cardshare.yaml"
 CONF = "volcano-scheduler.conf"

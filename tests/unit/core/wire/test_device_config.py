@@ -7,7 +7,7 @@ import yaml
 
 from core.errors import ConfigError
 from core.tables import SHIPPED_CHIPS
-from core.wire.device_config import decode_device_config
+from core.wire.device_config import Product, decode_device_config
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -83,6 +83,43 @@ def test_keys_that_nobody_reads_are_noted_with_the_one_that_was_probably_meant()
         "vnpus[0].aiCPUs: unknown, has no effect; did you mean 'aiCPU'?",
     )
     assert found.vgpu.memory_factor == 1
+
+
+def test_what_is_not_used_of_hamis_section_is_not_read():
+    found = decode_device_config(
+        "nvidia:\n  resourceCountName: nvidia.com/gpu\n  defaultCores: 30\n  libCudaLogLevel: {}\n"
+        "  knownMigGeometries:\n  - models: 3\n    allowedGeometries:\n    - - {name: 1g.6gb}\n"
+        "  migProfileAllowlist: [x]\n  deviceSplitCount: many\n"
+    )
+    assert (found.product, found.hami.default_cores, found.notes) == (Product.HAMI, 30, ())
+
+
+@pytest.mark.parametrize(
+    ("section", "presumed", "product"),
+    [
+        ("resourceCountName: volcano.sh/vgpu-number", Product.HAMI, Product.VOLCANO),
+        ("resourceCountName: nvidia.com/gpu", None, Product.HAMI),
+        ("resourceCountName: a.b/gpu", Product.HAMI, Product.HAMI),
+        ("resourceCountName: a.b/gpu", None, Product.VOLCANO),
+        ("resourceCountName: a.b/gpu, memoryFactor: 1", None, Product.HAMI),
+        ("resourceCountName: nvidia.com/gpu, gpuMemoryFactor: 1", None, Product.VOLCANO),
+        ("knownMigGeometries: [{models: [A], allowedGeometries: [[]]}]", None, Product.HAMI),
+        (
+            "resourceMemoryName: nvidia.com/m, knownMigGeometries: [{models: [A], allowedGeometries: [{group: g}]}]",
+            None,
+            Product.VOLCANO,
+        ),
+        ("", Product.HAMI, Product.HAMI),
+        ("", None, Product.VOLCANO),
+    ],
+)
+def test_a_section_is_of_the_product_that_writes_such_ones(section, presumed, product):
+    assert decode_device_config(f"nvidia: {{{section}}}", presumed).product is product
+
+
+def test_a_whole_config_map_is_told_from_its_text():
+    with pytest.raises(ConfigError, match=r"kind: found 'ConfigMap'; give the text of its key device-config\.yaml"):
+        decode_device_config("apiVersion: v1\nkind: ConfigMap\ndata: {}\n")
 
 
 @pytest.mark.parametrize("name", ["vgpu-device-config.yaml", "ascend-device-config.yaml"])
