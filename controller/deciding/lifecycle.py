@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from controller.deciding.asks import Ask
 from controller.deciding.queue import Order, Queue
+from controller.grouping.groups import Standing
 from core.errors import InvariantError
 from core.ledger import Placement
 from core.model import Pod, PodUid
@@ -135,6 +136,7 @@ class Entry:
         told: what its condition says.
         woken: what it was woken for, as the first of those that are refused, until it is decided.
         line: the queue that it stands in line with.
+        standing: how important it was when it last stood in line.
         ticket, parked, arrival: the queue's own.
     """
 
@@ -151,6 +153,7 @@ class Entry:
     told: Told | None = None
     woken: Ask | None = None
     line: str = ""
+    standing: Standing
     ticket: int = 0
     parked: Ask | None = None
     arrival: int = 0
@@ -163,24 +166,29 @@ class Entry:
     @property
     def order(self) -> Order:
         """Priority, then age; of pods created in one second, the one that was seen first."""
-        return (-self.pod.priority, self.pod.created_s, self.arrival)
+        return (-self.standing.priority, self.pod.created_s, self.arrival)
 
 
 class Lifecycle:
     """All pending pods of ours, each in one stage."""
 
     def __init__(
-        self, line_of: Callable[[Pod], str] = lambda _: "", rank: Callable[[str], Any] = lambda line: line
+        self,
+        line_of: Callable[[Pod], str] = lambda _: "",
+        rank: Callable[[str], Any] = lambda line: line,
+        standing_of: Callable[[Pod], Standing] = lambda pod: Standing(pod.priority, pod.preempts),
     ) -> None:
         """Begin with none.
 
         Args:
             line_of: which line a pod stands in.
             rank: of lines, which has its turn first: the lower one.
+            standing_of: how important a pod is, with its group.
         """
         # How many pods stand in each line.
         self.lines: Final[dict[str, int]] = {}
         self._line_of: Final = line_of
+        self._standing_of: Final = standing_of
         self._entries: Final[dict[PodUid, Entry]] = {}
         self._counts: Final = dict.fromkeys(Stage, 0)
         self._queue: Final = Queue(self._is_current, rank)
@@ -216,7 +224,8 @@ class Lifecycle:
         if known is not None:
             raise UndefinedEventError(pod.uid, pod.key, known.stage, Event.SEEN)
         self._arrivals += 1
-        entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod))
+        standing = self._standing_of(pod)
+        entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod), standing=standing)
         self.lines[entry.line] = self.lines.get(entry.line, 0) + 1
         self._entries[pod.uid] = entry
         self._counts[entry.stage] += 1
@@ -316,7 +325,8 @@ class Lifecycle:
             self._leave_line(entry)
 
     def _stand(self, entry: Entry) -> None:
-        """Let *entry* stand in the line that is its by now."""
+        """Let *entry* stand in the line that is its by now, by the priority that it has by now."""
+        entry.standing = self._standing_of(entry.pod)
         line = self._line_of(entry.pod)
         if line != entry.line:
             self._leave_line(entry)

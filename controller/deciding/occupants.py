@@ -36,13 +36,20 @@ class Occupants:
         if pod.finished:
             self.drop(pod.uid)
             return
+        priority = self._groups.standing(pod).priority
         self._who[pod.uid] = Occupant(
-            priority=pod.priority,
+            priority=priority,
             start_s=pod.start_s or pod.created_s,
             block=group_of(pod),
             leaving=pod.deleting,
-            stays=pod.priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
+            stays=priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
         )
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Something else is known of a group: its members on nodes may have another priority."""
+        for pod in self._groups.members(key).values():
+            if pod.uid in self._who:
+                self.put(pod)
 
     def drop(self, uid: PodUid) -> None:
         """A pod is on no node."""

@@ -125,6 +125,7 @@ class Owner:
 
     def _group_changed(self, key: GroupKey) -> None:
         self.pending.group_changed(key)
+        self.occupants.group_changed(key)
 
     def _group_parted(self, key: GroupKey) -> None:
         self.pending.group_parted(key)

@@ -141,9 +141,9 @@ class Preempting:
 
     def _may_be_next(self, ask: Ask, entry: Entry, now_s: float) -> bool:
         since_s = now_s - self._planner.settings.preemption_delay_s
-        if not entry.pod.preempts or entry.refused_s is None or entry.refused_s > since_s:
+        if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
-        return (ask, entry.pod.priority) not in self._rests and self._nominations.of(entry) is None
+        return (ask, entry.standing.priority) not in self._rests and self._nominations.of(entry) is None
 
     # ------------------------------------------------------------------ searching
 
@@ -157,8 +157,22 @@ class Preempting:
         crowd = self._occupants.crowd()
         fork = planner.ledger.fork()
         own = group_of(entry.pod)
-        steps = victims_for(fork, planner.search.policy, unit, crowd, own=own, passed_over=out, skipped=self._skipped)
+        steps = victims_for(
+            fork,
+            planner.search.policy,
+            unit,
+            crowd,
+            priority=self._lowest(unit, entry),
+            own=own,
+            passed_over=out,
+            skipped=self._skipped,
+        )
         return Question(self._within_limits(unit, spender_of(entry.pod), steps), crowd)
+
+    def _lowest(self, unit: Unit, entry: Entry) -> int:
+        """The lowest priority among the members of *unit*, of which *entry* is one."""
+        entries = (self._planner.life.get(one.pod.uid) for one in unit.members)
+        return min((one.standing.priority for one in entries if one is not None), default=entry.standing.priority)
 
     def _within_limits(
         self, unit: Unit, spender: Spender, steps: Generator[None, None, Eviction | None]
@@ -196,7 +210,7 @@ class Preempting:
         now_s, entry = self._clock(), self._planner.life.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
             return
-        who = search.ask, entry.pod.priority
+        who = search.ask, entry.standing.priority
         if answer is None:
             self._rests[who] = now_s + _NOBODY_S
             if len(self._planner.ledger.states) > LOOKED_AT_MAX:

@@ -56,7 +56,7 @@ class State:
         self.ledger: Final = Ledger(catalog, tables, settings)
         self.books: Final = Books(groups, lambda: self.ledger.budgeted)
         self.lines: Final = Lines(groups, self.books, self.ledger, clock)
-        self.life: Final = Lifecycle(self.lines.of, self.lines.rank)
+        self.life: Final = Lifecycle(self.lines.of, self.lines.rank, groups.standing)
         self.lines.follow(self.life)
         self.handoff: Final = HandOff(catalog, tables, settings)
         self.sent: Final[Attempts[PodUid]] = Attempts()

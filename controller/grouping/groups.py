@@ -4,9 +4,9 @@ The owner's alone to change. What should be written of it is found out by `group
 A group is known by its uid: one that was made anew under its old name starts afresh.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.grouping import admitting
 from controller.grouping.group_status import (
@@ -24,6 +24,7 @@ from core.nodefit import Amounts, amounts_of
 from core.settings import GroupSettings
 from core.units import parse_int64
 from core.waiting import Cause, Wait
+from core.wire.priority_classes import PriorityClass
 from kube.versions import is_newer
 
 # How many members are wanted at once, where no PodGroup can say it: on pods here, on their owner for Volcano.
@@ -60,11 +61,23 @@ class _Judged:
     refused: str = ""
 
 
+class Standing(NamedTuple):
+    """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
+
+    raised_by: the PriorityClass of its group that raised it above its own priority, "" if none did.
+    """
+
+    priority: int
+    preempts: bool
+    raised_by: str = ""
+
+
 class Groups:
     """Groups, queues and members, as the mirror shows them.
 
     Attributes:
         queues: by name.
+        classes: PriorityClasses by name; groups name them, and often the pods of these groups name none.
         served: whether each kind is installed; None while that is not known.
         governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
         unreported: groups whose status may be another one now.
@@ -84,6 +97,7 @@ class Groups:
             settings: the operator's.
         """
         self.queues: Final[dict[str, QueueSpec]] = {}
+        self.classes: Final[dict[str, PriorityClass]] = {}
         self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
         self.queues_served: bool | None = None
         self.governs = False
@@ -125,6 +139,15 @@ class Groups:
     def queue(self, name: str) -> QueueSpec | None:
         """The queue *name*."""
         return self.queues.get(name)
+
+    def standing(self, pod: Pod) -> Standing:
+        """How important *pod* is: the larger of its own priority and the priority of its group's class counts."""
+        key = group_of(pod)
+        spec = self._specs.get(key) if key is not None else None
+        found = self.classes.get(spec.priority_class) if spec is not None and spec.priority_class else None
+        if found is None or found.value <= pod.priority:
+            return Standing(pod.priority, pod.preempts)
+        return Standing(found.value, found.preempts and pod.preempts, found.name)
 
     def is_admitted(self, key: GroupKey) -> bool:
         """Whether members of *key* may be placed."""
@@ -281,6 +304,33 @@ class Groups:
             if name is None or spec.queue == name or name in self._ancestry(spec.queue):
                 self._look_at(key)
                 self._changed(key)
+
+    # ------------------------------------------------------------------ priority classes
+
+    def classes_replaced(self, classes: Sequence[PriorityClass]) -> None:
+        """These PriorityClasses, and no others, exist."""
+        before = dict(self.classes)
+        self.classes.clear()
+        self.classes.update((one.name, one) for one in classes)
+        names = before.keys() | self.classes.keys()
+        self._classes_changed({name for name in names if before.get(name) != self.classes.get(name)})
+
+    def class_changed(self, found: PriorityClass) -> None:
+        """A PriorityClass appeared or changed."""
+        if self.classes.get(found.name) != found:
+            self.classes[found.name] = found
+            self._classes_changed({found.name})
+
+    def class_gone(self, found: PriorityClass) -> None:
+        """A PriorityClass is deleted."""
+        if self.classes.pop(found.name, None) is not None:
+            self._classes_changed({found.name})
+
+    def _classes_changed(self, names: Set[str]) -> None:
+        for key in [key for key, spec in self._specs.items() if spec.priority_class in names]:
+            self._changed(key)
+
+    # ------------------------------------------------------------------ pods
 
     def pod_changed(self, pod: Pod, *, has_place: bool = False) -> None:
         """A pod appeared or changed; has_place: it was seen before, and has its place or is promised one."""

@@ -116,6 +116,10 @@ async def _pending(
         text = leaving.pop("text", "")
         found |= leaving
         found["text"] += f"\n{text}" if text else ""
+    if entry.standing.raised_by:
+        found["priority"] = entry.standing.priority
+        whose = f"the PriorityClass {quoted(entry.standing.raised_by)} of its group"
+        found["text"] += f"\nIt has priority {entry.standing.priority} by {whose}."
     avoided = sorted(owner.handoff.rests.avoided(entry.pod))
     if avoided:
         found["avoided_nodes"] = avoided

@@ -41,7 +41,7 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     nodes = sorted({one.node for one in found.placements})
     told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
     state, when = "off", "preemption is off"
-    if not entry.pod.preempts:
+    if not entry.standing.preempts:
         state, when = "never", "its preemptionPolicy is Never"
     elif settings.preemption:
         state = "on"

@@ -45,7 +45,7 @@ async def preview(
             if isinstance(shape, Wait):
                 return {"state": "waits", **coded(shape)}
             tables = owner.ledger.tables
-            kept = owner.planner.barring.to_new(pod.priority)
+            kept = owner.planner.barring.to_new(owner.groups.standing(pod).priority)
             placement = await Work(clock).result(
                 look_around(owner.ledger, owner.planner.search.policy, pod, shape, kept)
             )

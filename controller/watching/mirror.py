@@ -27,6 +27,7 @@ from core.wire.namespaces import Namespace, decode_namespace
 from core.wire.nodes import decode_node, salvage_node
 from core.wire.podgroups import DECODERS, salvage_group
 from core.wire.pods import decode_pod
+from core.wire.priority_classes import PriorityClass, decode_priority_class
 from core.wire.queues import decode_queue, salvage_queue
 from core.wire.quotas import ResourceQuota, decode_quota, salvage_quota
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
@@ -52,6 +53,7 @@ _T = TypeVar("_T")
 PODS_PATH: Final = "/api/v1/pods"
 _NODES_PATH: Final = "/api/v1/nodes"
 _NAMESPACES_PATH: Final = "/api/v1/namespaces"
+_CLASSES_PATH: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _STORAGE_PATH: Final = "/apis/storage.k8s.io/v1"
 _STORAGE: Final[Mapping[StorageKind, tuple[str, Callable[[bytes], Any]]]] = {
     StorageKind.CLAIMS: ("/api/v1/persistentvolumeclaims", decode_claim),
@@ -324,6 +326,18 @@ def namespaces_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflecto
         gone=owner.namespace_gone,
     )
     return Reflector(source, _NAMESPACES_PATH, decode=decode_namespace, sink=sink)
+
+
+def priority_classes_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[PriorityClass]:
+    """Keeps the owner told of PriorityClasses, which groups name."""
+    groups = owner.groups
+    sink = Told(
+        inbox,
+        replaced=lambda objects, _: groups.classes_replaced(objects),
+        changed=groups.class_changed,
+        gone=groups.class_gone,
+    )
+    return Reflector(source, _CLASSES_PATH, decode=decode_priority_class, sink=sink, pace=_OPTIONAL)
 
 
 def storage_reflector(source: Source, owner: Owner, inbox: Inbox, kind: StorageKind) -> Reflector[Any]:

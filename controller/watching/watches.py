@@ -21,6 +21,7 @@ from controller.watching.mirror import (
     namespaces_reflector,
     nodes_reflector,
     pods_reflector,
+    priority_classes_reflector,
     queues_reflector,
     quotas_reflector,
     resource_claims_reflector,
@@ -52,6 +53,7 @@ _LOOK_S: Final = 0.02
 NEEDED: Final = (*KINDS, "nodes", "pods")
 _BUDGETS: Final = "disruption-budgets"
 _QUOTAS: Final = "resource-quotas"
+_CLASSES: Final = "priority-classes"
 _GROUPS: Final = {
     GroupKind.VOLCANO: "volcano-groups",
     GroupKind.NATIVE: "native-groups",
@@ -122,11 +124,12 @@ class Watches:
             await reflector.synced.wait()
 
     def _follow_groups(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:
-        """Follow queues, and groups of all kinds; none of them need be installed."""
+        """Follow queues, groups of all kinds, and the classes that groups name; none of them need be there."""
         self.reflectors["queues"] = queues_reflector(transport, self._owner, self._inbox)
         for kind, name in _GROUPS.items():
             self.reflectors[name] = groups_reflector(transport, kind, self._owner, self._inbox)
-        for name in ("queues", *_GROUPS.values()):
+        self.reflectors[_CLASSES] = priority_classes_reflector(transport, self._owner, self._inbox)
+        for name in ("queues", *_GROUPS.values(), _CLASSES):
             tasks.create_task(self.reflectors[name].run(), name=f"reflect {name}")
 
     async def _follow_storage(self, tasks: asyncio.TaskGroup, transport: Transport) -> None:

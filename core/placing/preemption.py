@@ -119,6 +119,7 @@ def victims_for(
     unit: Unit,
     crowd: Crowd,
     *,
+    priority: int,
     own: Hashable = None,
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
@@ -131,8 +132,9 @@ def victims_for(
     Args:
         ledger: one in which nothing else happens meanwhile: a fork.
         policy: how nodes are chosen.
-        unit: what waits; its lowest priority counts.
+        unit: what waits.
         crowd: who is on the nodes.
+        priority: of *unit*; only pods of a lower one leave.
         own: the block of *unit* itself.
         passed_over: nodes that are left out.
         skipped: how many nodes to begin behind.
@@ -141,7 +143,6 @@ def victims_for(
     wanted = unit.wanted()
     if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
-    priority = min(one.pod.priority for one in wanted)
     search = _Search(
         ledger,
         policy,

@@ -104,7 +104,7 @@ def member(number, wanted):
 
 
 def search(ledger, unit, crowd):
-    found = victims_for(ledger, RULE, unit, crowd)
+    found = victims_for(ledger, RULE, unit, crowd, priority=MINE)
     while True:
         try:
             next(found)

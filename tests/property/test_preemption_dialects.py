@@ -20,7 +20,7 @@ PODS, ASKING, MINE = 220, 60, 2
 
 
 def search(ledger, policy, unit, crowd):
-    found = victims_for(ledger, policy, unit, crowd)
+    found = victims_for(ledger, policy, unit, crowd, priority=MINE)
     while True:
         try:
             next(found)

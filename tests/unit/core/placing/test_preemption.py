@@ -38,6 +38,7 @@ def search(ledger, unit, occupants, *, blocks=None, **how):
         node_policy(ledger.settings),
         unit,
         Crowd({PodUid(f"uid-{name}"): one for name, one in occupants.items()}, blocks or {}),
+        priority=min((one.pod.priority for one in unit.members), default=0),
         **how,
     )
     looks = 0

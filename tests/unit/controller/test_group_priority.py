@@ -1,0 +1,107 @@
+"""The PriorityClass of a PodGroup counts for its pods, which may name none themselves."""
+
+from typing import Any
+
+import pytest
+
+from controller.actions import Preempt
+from controller.inbox import Inbox
+from controller.reporting.answers import answer
+from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.wire.priority_classes import PriorityClass
+from tests.support.worlds.world import World, node, pod
+
+MIB = 10_000
+KEY = GroupKey(GroupKind.VOLCANO, "default", "g")
+IN_G: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "g"}, "memory": MIB}
+HIGH, LOW = PriorityClass("high", 100), PriorityClass("low", 1)
+
+
+def group(name="high", version="1"):
+    return GroupSpec(key=KEY, uid="u", resource_version=version, min_member=1, priority_class=name)
+
+
+def world(*classes, of_group="high", **settings):
+    found = World(node("n1"), **settings)
+    found.owner.groups.classes_replaced(classes)
+    found.groups_are(group(of_group), queues=[QueueSpec(name="default")])
+    found.owner.occupants.budgets_replaced(())
+    return found
+
+
+def first(found):
+    """Who takes the only card of the two that want it."""
+    (name,) = found.placed()
+    return name
+
+
+@pytest.mark.parametrize(
+    ("classes", "own", "takes_it"),
+    [((HIGH, LOW), 5, "member"), ((HIGH, LOW), 200, "alone"), ((), 5, "alone")],
+    ids=["the class of the group", "the higher one of the two", "a class that does not exist"],
+)
+def test_members_stand_in_line_by_the_class_of_their_group(classes, own, takes_it):
+    found = world(*classes)
+    found.adds(pod("alone", memory=MIB, priority=own), pod("member", **IN_G))
+    assert first(found) == takes_it
+
+
+def test_a_member_keeps_its_own_priority_if_that_is_higher():
+    found = world(HIGH, LOW, of_group="low")
+    found.adds(pod("alone", memory=MIB, priority=5), pod("member", **IN_G, priority=9))
+    assert first(found) == "member"
+
+
+@pytest.mark.parametrize("how", ["group", "class", "class deleted"])
+def test_a_change_of_the_group_or_of_its_class_counts_at_once(how):
+    found = world(HIGH, LOW)
+    found.adds(pod("blocker", memory=MIB, priority=1000))
+    found.placed()
+    found.adds(pod("alone", memory=MIB, priority=5), pod("member", **IN_G))
+    found.placed()
+    if how == "group":
+        found.owner.groups.changed(group("low", version="2"))
+    elif how == "class":
+        found.owner.groups.class_changed(PriorityClass("high", 1))
+    else:
+        found.owner.groups.class_gone(HIGH)
+    found.gone("blocker")
+    found.passes(1.0)
+    assert first(found) == "alone"
+
+
+def evicted(found, after_s=31.0):
+    found.plan()
+    found.passes(after_s)
+    return [target.name for one in found.actions(Preempt) for target, _ in one.victims]
+
+
+@pytest.mark.parametrize(("policy", "leave"), [(True, ["low"]), (False, [])], ids=["PreemptLowerPriority", "Never"])
+def test_others_leave_for_a_group_of_a_higher_class(policy, leave):
+    found = world(PriorityClass("high", 100, preempts=policy), preemption=True, preemption_delay_s=30.0)
+    found.adds(pod("low", memory=MIB, priority=5))
+    found.placed()
+    found.adds(pod("member", **IN_G))
+    assert evicted(found) == leave
+
+
+def test_members_of_a_group_of_a_higher_class_do_not_leave_for_a_pod_of_a_lower_priority():
+    found = world(HIGH, preemption=True, preemption_delay_s=30.0)
+    found.adds(pod("member", **IN_G))
+    found.placed()
+    found.adds(pod("alone", memory=MIB, priority=50))
+    assert evicted(found) == []
+    found.owner.groups.class_changed(PriorityClass("high", 10))
+    assert evicted(found, after_s=600.0) == ["member"]
+
+
+async def unasked(shape):
+    raise AssertionError(shape)
+
+
+async def test_an_explanation_names_the_class_that_raised_the_priority():
+    found = world(HIGH)
+    found.adds(pod("member", **IN_G))
+    said = await answer(found.owner, Inbox(float), unasked, "default/member")
+    assert said["priority"] == 100
+    assert "priority 100 by the PriorityClass 'high' of its group" in said["text"]
