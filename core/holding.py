@@ -104,9 +104,9 @@ class Reader:
         return pod._replace(annotations={**pod.annotations, **kept})
 
     def amounts(self, pod: Pod) -> Amounts:
-        """What *pod* takes of its node beside cards; one of ``pods`` where that cannot be read."""
+        """What *pod* takes of its node, as kubelet counts it; one of ``pods`` where that cannot be read."""
         try:
-            return nodefit.amounts_of(pod, self.uncounted)
+            return nodefit.amounts_of(pod)
         except InvalidRequestError:
             return ((names.PODS, 1),)
 
@@ -116,7 +116,7 @@ class Reader:
         Args:
             pod: as it is bound.
             there: the cards of its node, None if that does not exist.
-            amounts: what it takes beside cards.
+            amounts: what it takes of the node, as kubelet counts it.
             before: what it held when it was last counted.
         """
         empty = there.empty if there is not None else {}

@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What one pod is promised: its node, the dialect's assignment and the node resources it takes.
+    """What one pod is promised: its node, the dialect's assignment and what it takes of the node, as kubelet counts.
 
     score is the raw device score (before rounding and weight). asked_by: the pod as it was decided on; without it the
     promise is never read anew. dialect is None of a pod without cards. ports: of the node, which it listens on.

@@ -121,12 +121,11 @@ def _compared(name: str) -> bool:
     return name in names.NATIVE_RESOURCES or "/" in name or name.startswith(_HUGE_PAGES)
 
 
-def amounts_of(pod: Pod, uncounted: frozenset[str] = frozenset()) -> Amounts:
+def amounts_of(pod: Pod) -> Amounts:
     """What *pod* takes of a node, sorted by resource: cpu in thousandths, the rest whole, and one of ``pods``.
 
     The largest of the init phase and the sum of containers and sidecars, or what is asked for the whole pod, where that
     is; plus overhead (Kubernetes' own rule).
-    Resources in *uncounted* are left out: no node advertises them, or their cards are counted instead.
 
     Raises:
         InvalidRequestError: a quantity that cannot be read.
@@ -150,7 +149,18 @@ def amounts_of(pod: Pod, uncounted: frozenset[str] = frozenset()) -> Amounts:
             total[name] = _parse(name, text)
     _add(total, {name: _parse(name, text) for name, text in pod.overhead.items()})
     total[names.PODS] = 1
-    return tuple(sorted((n, a) for n, a in total.items() if a and n not in uncounted and _compared(n)))
+    return tuple(sorted((n, a) for n, a in total.items() if a and _compared(n)))
+
+
+def parted(amounts: Amounts, uncounted: frozenset[str]) -> tuple[Amounts, Amounts]:
+    """*amounts* that every node must have, and those of *uncounted* resources, which their cards count.
+
+    kubelet minds the latter where they are advertised at all: see `has_account`.
+    """
+    return (
+        tuple([one for one in amounts if one[0] not in uncounted]),
+        tuple([one for one in amounts if one[0] in uncounted]),
+    )
 
 
 def _requested(container: Container) -> dict[str, int]:
@@ -309,3 +319,20 @@ def has_room(wanted: Amounts, allocatable: Mapping[str, int], used: Mapping[str,
         if used.get(name, 0) + amount > allocatable.get(name, 0):
             return False
     return True
+
+
+def has_account(accounted: Amounts, allocatable: Mapping[str, int], used: Mapping[str, int]) -> bool:
+    """Whether kubelet would take what is *accounted* beside cards: it passes over what the node does not advertise.
+
+    Source: kubernetes, pkg/kubelet/lifecycle/predicate.go, removeMissingExtendedResources.
+    """
+    for name, amount in accounted:
+        total = allocatable.get(name)
+        if total is not None and used.get(name, 0) + amount > total:
+            return False
+    return True
+
+
+def account_shortages(accounted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Shortages:
+    """(resource, wanted, free) of all of which `has_account` finds too little."""
+    return shortages(tuple([one for one in accounted if one[0] in facts.allocatable]), facts, used)

@@ -111,6 +111,9 @@ def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Polic
         found = _Search(room.cards, dialect, policy).parts(shape.request, room.shortfalls, left)
     if found is None or not all(any(_lowers(one, *lack) for one in found) for lack in own):
         return None
+    for _, wanted, free in nodefit.account_shortages(shape.accounted, room.facts, room.used):
+        if not any(_lowers_account(one, wanted, free) for one in found):
+            return None
     return Advice((*parts, *found))
 
 
@@ -118,6 +121,13 @@ def _lowers(one: Less, wanted: int, free: int) -> bool:
     """Whether it lowers a resource of the node, of which *wanted* was asked, to what is *free*: it is its figure."""
     asked, amount = one.asked // one.mib_per_unit, one.amount // one.mib_per_unit
     return amount <= free and (one.figure in (Reason.CARD_COUNT, Reason.CORES) or asked == wanted)
+
+
+def _lowers_account(one: Less, wanted: int, free: int) -> bool:
+    """The same of a resource that cards count, which kubelet charges once per container, memory in its own unit."""
+    if one.figure is Reason.MEMORY:
+        return one.amount * wanted <= free * one.asked
+    return one.figure is Reason.CORES and one.asked == wanted and one.amount <= free
 
 
 class _Search(NamedTuple):

@@ -192,6 +192,8 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
     if_empty = shortfalls if cards == empty else advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
+    if not shortfalls and not lacking and not nodefit.has_account(shape.accounted, facts.allocatable, state.used):
+        return _without_account(shape, state)
     own = ledger.resources_of(shape.dialect)
     in_use = nodefit.ports_in_use(shape.ports, state.ports)
     free = NodeCapacity(facts, state.used, cards, shortfalls, own)
@@ -237,6 +239,28 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
         now=now,
         once_empty=once_empty,
         repair=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
+    )
+
+
+def _without_account(shape: Shape, state: NodeState) -> NodeRefusal:
+    """A node whose cards take the pod, and whose kubelet would not, by what the device plugin advertises."""
+    facts = state.facts
+    lacking = nodefit.account_shortages(shape.accounted, facts, state.used)
+    named = _names(lacking)
+    free = "; ".join(
+        f"{free} of {wanted} {name} left in kubelet's account (the device plugin advertises {facts.allocatable[name]})"
+        for name, wanted, free in lacking
+    )
+    # kubelet hears of a changed factor, and of a failed card, from the plugin alone.
+    repair = f"the device plugin of {facts.name} advertises as much {named} as its cards have"
+    is_lasting = bool(nodefit.account_shortages(shape.accounted, facts, {}))
+    return NodeRefusal(
+        node=facts.name,
+        key=f"kubelet's account is short of {named}",
+        detail=f"{free}, less than its cards have: after another factor, with an old plugin or a failed card",
+        hopeless=is_lasting,
+        wait=repair if is_lasting else f"other pods free {named}, or {repair}",
+        repair=repair if is_lasting else "",
     )
 
 

@@ -17,7 +17,7 @@ from core.node_set import NodeSet
 from core.placing.candidates import Candidates
 from core.placing.holes import Wanted, is_of_one_card
 from core.placing.score import NodePolicy
-from core.placing.shape import Found, Shape, better, scan
+from core.placing.shape import Found, Shape, better, has_room, scan
 from core.port.refusals import Violation
 from core.topology.preferred import preferred_of
 from core.waiting import Wait
@@ -54,9 +54,10 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
     if pod.unjudged:
         return Unjudged(names=pod.unjudged)
     try:
-        amounts = nodefit.amounts_of(pod, ledger.uncounted)
+        everything = nodefit.amounts_of(pod)
     except InvalidRequestError as e:
         return Invalid(violations=(Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
+    amounts, accounted = nodefit.parted(everything, ledger.uncounted)
     needs = ledger.topology.needs_of(pod)
     if isinstance(needs, Wait):
         return needs
@@ -67,7 +68,7 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
     preferred = preferred_of(pod, ledger.settings.node_weights)
     if asked is None:
         # Where no dialect serves them, a device plugin may give out cards by them all the same.
-        strange = [name for name, _ in nodefit.amounts_of(pod) if name in ledger.card_resources]
+        strange = [name for name, _ in everything if name in ledger.card_resources]
         if strange:
             return NotSold(names=tuple(strange))
         request = cardless.request_of(amounts)
@@ -76,6 +77,7 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
             request=request,
             amounts=amounts,
             constraints=constraints,
+            accounted=accounted,
             ports=ports,
             peers=peers,
             preferred=preferred,
@@ -85,6 +87,7 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Invalid | Unjudged | NotSold |
         request=asked.request,
         amounts=amounts,
         constraints=constraints,
+        accounted=accounted,
         ports=ports,
         peers=peers,
         preferred=preferred,
@@ -182,7 +185,7 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
         return False
     again = ledger.state_without(placement.node, placement.pod)
     dialect = ledger.catalog.judging(placement.dialect)
-    if not nodefit.has_room(shape.amounts, again.facts.allocatable, again.used):
+    if not has_room(shape, again):
         return False
     if nodefit.ports_in_use(shape.ports, again.ports):
         return False
@@ -220,7 +223,7 @@ def _promise(pod: Pod, shape: Shape, found: Found) -> Placement:
         node=found.node,
         dialect=shape.dialect,
         assignment=found.placed.assignment,
-        amounts=shape.amounts,
+        amounts=shape.taken,
         score=found.placed.score,
         ports=shape.ports,
         asked_by=pod,

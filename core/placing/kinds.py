@@ -133,7 +133,7 @@ class Kinds:
             if placed is None:
                 return taken
             used = dict(state.used)
-            for resource, amount in shape.amounts:
+            for resource, amount in shape.taken:
                 used[resource] = used.get(resource, 0) + amount
             offers = state.offers
             if shape.dialect is not None:

@@ -21,7 +21,7 @@ from core.model import NodeName, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Member, Unit
 from core.placing.score import NodePolicy
-from core.placing.shape import Shape
+from core.placing.shape import Shape, has_room
 from core.wire.disruptions import DisruptionBudget
 
 # Pods of this priority and above keep a cluster going. Source: Kubernetes, scheduling.SystemCriticalPriority.
@@ -371,7 +371,7 @@ class _Search:
         return _Block(found[0][0], start_s, found[0][2], tuple(one for _, _, _, one in found), told)
 
     def _may_have_room(self, shape: Shape, name: NodeName, blocks: Iterable[_Block]) -> bool:
-        """Whether node *name* has what *shape* takes beside cards, once all of *blocks* have left."""
+        """Whether node *name* has what *shape* takes of it, once all of *blocks* have left."""
         state, holders = self._ledger.states[name], self._ledger.holders(name)
         used = dict(state.used)
         for block in blocks:
@@ -379,7 +379,7 @@ class _Search:
                 holding = holders.get(uid)
                 for resource, amount in holding.amounts if holding is not None else ():
                     used[resource] -= amount
-        return nodefit.has_room(shape.amounts, state.facts.allocatable, used)
+        return has_room(shape, state._replace(used=used))
 
     def _release(self, block: _Block) -> None:
         for uid in block.pods:

@@ -21,11 +21,23 @@ from core.topology.preferred import Preferred
 class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
-    dialect is None of a pod without cards. peers is None of one that other pods neither keep off nor draw anywhere,
-    preferred of one that would not rather be somewhere.
+    dialect is None of a pod without cards. amounts: what a node must have; accounted: what it must have if it
+    advertises any, for its cards count that (`core.nodefit.parted`). peers is None of one that other pods neither keep
+    off nor draw anywhere, preferred of one that would not rather be somewhere.
     """
 
-    __slots__ = ("_alone", "_hash", "amounts", "constraints", "dialect", "peers", "ports", "preferred", "request")
+    __slots__ = (
+        "_alone",
+        "_hash",
+        "accounted",
+        "amounts",
+        "constraints",
+        "dialect",
+        "peers",
+        "ports",
+        "preferred",
+        "request",
+    )
 
     def __init__(
         self,
@@ -34,6 +46,7 @@ class Shape:
         request: Hashable,
         amounts: Amounts,
         constraints: NodeConstraints,
+        accounted: Amounts = (),
         ports: tuple[HostPort, ...] = (),
         peers: Peers | None = None,
         preferred: Preferred | None = None,
@@ -41,12 +54,13 @@ class Shape:
         self.dialect: Final = dialect
         self.request: Final = request
         self.amounts: Final = amounts
+        self.accounted: Final = accounted
         self.constraints: Final = constraints
         self.ports: Final = ports
         self.peers: Final = peers
         self.preferred: Final = preferred
         self._alone: Shape | None = None
-        self._hash = hash((dialect, request, amounts, constraints, ports, peers, preferred))
+        self._hash = hash((dialect, request, amounts, accounted, constraints, ports, peers, preferred))
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
@@ -55,6 +69,7 @@ class Shape:
             request=request,
             amounts=self.amounts,
             constraints=self.constraints,
+            accounted=self.accounted,
             ports=self.ports,
             peers=self.peers,
             preferred=self.preferred,
@@ -69,10 +84,16 @@ class Shape:
             request=self.request,
             amounts=self.amounts,
             constraints=self.constraints,
+            accounted=self.accounted,
             ports=self.ports,
             peers=peers,
             preferred=self.preferred,
         )
+
+    @property
+    def taken(self) -> Amounts:
+        """All that it takes of its node, as kubelet counts it, sorted by resource."""
+        return tuple(sorted((*self.amounts, *self.accounted))) if self.accounted else self.amounts
 
     @property
     def alone(self) -> "Shape":
@@ -93,6 +114,7 @@ class Shape:
             and self.dialect == other.dialect
             and self.request == other.request
             and self.amounts == other.amounts
+            and self.accounted == other.accounted
             and self.constraints == other.constraints
             and self.ports == other.ports
             and self.peers == other.peers
@@ -108,12 +130,20 @@ class Found(NamedTuple):
     rank: Rank
 
 
+def has_room(shape: Shape, state: NodeState) -> bool:
+    """Whether the node has what *shape* takes beside cards, and kubelet counts as much free as it takes of them."""
+    allocatable, used = state.facts.allocatable, state.used
+    if not nodefit.has_room(shape.amounts, allocatable, used):
+        return False
+    return not shape.accounted or nodefit.has_account(shape.accounted, allocatable, used)
+
+
 def judge(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -> Placed[Any] | None:
     """What *shape* gets on a node whose static rules, and other pods, admit it, or None; the one exact verdict."""
     cards = state.cards(shape.dialect)
     if not cards or (state.closed and shape.dialect in state.closed):
         return None
-    if not nodefit.has_room(shape.amounts, state.facts.allocatable, state.used):
+    if not has_room(shape, state):
         return None
     if shape.ports and nodefit.ports_in_use(shape.ports, state.ports):
         return None
@@ -138,7 +168,7 @@ def takes(shape: Shape, state: NodeState, dialect: AnyJudging, policy: Policy) -
         return False
     # The quickest first: this is asked of every node that opens, for every refused shape.
     return (
-        nodefit.has_room(shape.amounts, state.facts.allocatable, state.used)
+        has_room(shape, state)
         and nodefit.admits(shape.constraints, state.facts) is None
         and not nodefit.ports_in_use(shape.ports, state.ports)
         and dialect.place(cards, shape.request, policy) is not None

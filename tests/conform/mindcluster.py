@@ -289,7 +289,7 @@ def _found(ledger: Ledger, pod: Mapping[str, Any]) -> Found | None:
         node=found.node,
         dialect=shape.dialect,
         assignment=found.placed.assignment,
-        amounts=shape.amounts,
+        amounts=shape.taken,
     )
     ledger.reserve(placement)
     ledger.release(placement.pod)

@@ -213,7 +213,7 @@ def _placement(uid, found, shape):
         node=NodeName(found.node),
         dialect=DIALECT.name,
         assignment=found.placed.assignment,
-        amounts=shape.amounts,
+        amounts=shape.taken,
     )
 
 

@@ -56,7 +56,9 @@ def _vgpu(chance: Chance, name: str) -> Node:
         own = mode if chance.random() < 0.95 else chance.choice(("mig", "mps", "strange"))
         well = str(chance.random() < 0.95).lower()
         register += f"GPU-{name}-{at},{chance.choice((1, 2, 10))},{memory},NVIDIA-{model},{well},{own}:"
-    amounts = {NUMBER: str(10 * count), MEMORY: str(total), CORES: str(100 * count)}
+    # Of a plugin with an old list kubelet counts less than the cards have.
+    part = chance.choice((1, 1, 1, 2, 3))
+    amounts = {NUMBER: str(10 * count), MEMORY: str(total // part + 1), CORES: str(100 * count // part + 1)}
     return Node(name=NodeName(name), annotations={"volcano.sh/node-vgpu-register": register}, allocatable=amounts)
 
 

@@ -187,7 +187,7 @@ def test_the_search_finds_what_a_scan_finds(data, some_nodes, policy, weight):
                     node=found.node,
                     dialect=name,
                     assignment=found.placed.assignment,
-                    amounts=shape.amounts,
+                    amounts=shape.taken,
                 )
             )
             live.append(pod.uid)

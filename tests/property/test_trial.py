@@ -68,7 +68,7 @@ def act(ledger, candidates, done):
             ledger.reserve(
                 Placement(
                     pod=uid, pod_key=f"d/p{pod}", node=found.node, dialect=shape.dialect,
-                    assignment=found.placed.assignment, amounts=shape.amounts,
+                    assignment=found.placed.assignment, amounts=shape.taken,
                 )
             )  # fmt: skip
 

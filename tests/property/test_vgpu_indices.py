@@ -58,6 +58,6 @@ def test_the_best_candidate_is_the_best_of_all_nodes(protocol, policy, selective
                     node=found.node,
                     dialect=shape.dialect,
                     assignment=found.placed.assignment,
-                    amounts=shape.amounts,
+                    amounts=shape.taken,
                 )
             )

@@ -15,7 +15,7 @@ from core.admission.verdict import Judged
 from core.catalog import standard_catalog
 from core.model import Pod
 from core.names import GPU_INDEX, GPU_UNHEALTHY, PLACE_WISHES
-from core.nodefit import amounts_of
+from core.nodefit import amounts_of, parted
 from core.selection import decode_types, type_words
 from core.settings import Settings
 from core.tables import Tables
@@ -213,7 +213,7 @@ def test_every_word_that_is_read_is_in_these_tables():
 def test_of_hamis_priority_the_variable_is_made_and_no_node_has_to_offer_it():
     (priority, variable) = re.findall(r"^Of `(\S+)` the variable `(\S+)`", MIGRATING, re.MULTILINE)[0]
     shares = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
-    counted = amounts_of(pod_of({}, {**shares, priority: 1}), CATALOG.uncounted(TABLES))
+    counted, _ = parted(amounts_of(pod_of({}, {**shares, priority: 1})), CATALOG.uncounted(TABLES))
     assert {name for name, _ in counted} == {"nvidia.com/gpu", "pods"}
     for value in ("0", "1"):
         assert f"`{value}`" in MIGRATING

@@ -56,11 +56,17 @@ def bound(ids: str, name: str = "held", phase: Phase = Phase.RUNNING, **annotati
 
 
 def vgpu_node(register: str, table: VgpuTable = TABLES.vgpu, more: Mapping[str, str] | None = None) -> Node:
-    """A node with *register*, its three resources allocatable."""
+    """A node with *register*, its three resources allocatable: memory and cores of all cards that can be read."""
+    figures = [one.split(",")[2] for one in register.split(":") if one.count(",") >= 4]
+    memory = sum(int(one) for one in figures if one.isdecimal())
     return Node(
         name=NodeName("node-a"),
         annotations={"volcano.sh/node-vgpu-register": register, **(more or {})},
-        allocatable={table.number_resource: "10", table.memory_resource: "9999", table.cores_resource: "100"},
+        allocatable={
+            table.number_resource: "10",
+            table.memory_resource: str(memory or 1),
+            table.cores_resource: str(100 * len(figures) or 1),
+        },
     )
 
 

@@ -15,7 +15,7 @@ def reserve(ledger: Ledger, name: str, shape: Shape, found: Found, asked_by: Pod
             node=found.node,
             dialect=shape.dialect,
             assignment=found.placed.assignment,
-            amounts=shape.amounts,
+            amounts=shape.taken,
             ports=shape.ports,
             asked_by=asked_by,
         )

@@ -304,15 +304,16 @@ def test_a_unit_that_cannot_be_read_is_none(text):
     ("model", "memory", "asked", "count"),
     [
         ("NVIDIA A100-SXM4-40GB", 40536, 15000, 2),
-        ("NVIDIA A100-SXM4-40GB", 40536, 20480, 2),
-        ("NVIDIA A100-SXM4-40GB", 40536, 40960, 1),
+        ("NVIDIA A100-SXM4-40GB", 40536, 20268, 2),
+        ("NVIDIA A100-SXM4-40GB", 40536, 40536, 1),
         ("NVIDIA A30", 24060, 5500, 4),
-        ("NVIDIA A30", 24060, 6144, 4),
+        ("NVIDIA A30", 24060, 6015, 4),
     ],
 )
 def test_slices_that_are_larger_together_than_a_driver_reports_are_placed(model, memory, asked, count):
     register = f"GPU-0,10,{memory},NVIDIA-{model},true,mig:"
-    ledger = ledger_of(gpus(VGPU, **{next(iter(REGISTER)): register}), Tables(vgpu=VgpuTable(geometries=GEOMETRIES)))
+    sold = {**VGPU, "volcano.sh/vgpu-memory": str(memory)}
+    ledger = ledger_of(gpus(sold, **{next(iter(REGISTER)): register}), Tables(vgpu=VgpuTable(geometries=GEOMETRIES)))
     for at in range(count):
         found = placed(
             ledger, asks(f"p{at}", **{"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": str(asked)})

@@ -100,10 +100,21 @@ def test_a_port_that_two_hold_is_free_when_both_have_given_it_back():
     assert nodefit.ports_in_use((port,), nodefit.without_ports(one, (port,))) == ()
 
 
-def test_resources_that_cards_account_for_are_left_out():
+def test_resources_that_cards_account_for_are_minded_only_where_they_are_advertised():
     asked = pod(Container(name="c", limits={"volcano.sh/vgpu-memory": "99", "volcano.sh/vgpu-number": "1"}))
-    left = nodefit.amounts_of(asked, frozenset({"volcano.sh/vgpu-memory"}))
-    assert dict(left) == {"pods": 1, "volcano.sh/vgpu-number": 1}
+    needed, accounted = nodefit.parted(nodefit.amounts_of(asked), frozenset({"volcano.sh/vgpu-memory"}))
+    assert dict(needed) == {"pods": 1, "volcano.sh/vgpu-number": 1}
+    assert dict(accounted) == {"volcano.sh/vgpu-memory": 99}
+    for advertised, used, free in (
+        ({}, 0, None),
+        ({"volcano.sh/vgpu-memory": "100"}, 1, None),
+        ({"volcano.sh/vgpu-memory": "100"}, 2, 98),
+        ({"volcano.sh/vgpu-memory": "0"}, 0, 0),
+    ):
+        node, held = facts(allocatable=advertised), {"volcano.sh/vgpu-memory": used}
+        short = () if free is None else (("volcano.sh/vgpu-memory", 99, free),)
+        assert nodefit.account_shortages(accounted, node, held) == short
+        assert nodefit.has_account(accounted, node.allocatable, held) is not bool(short)
 
 
 def test_shortages_say_what_is_wanted_and_what_is_free():
