@@ -4,7 +4,7 @@ Quantities of Kubernetes' own resources are integers here (cpu in thousandths, t
 what a device protocol reads is left as text for its dialect.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType
@@ -297,6 +297,19 @@ class ReviewedPod(NamedTuple):
 
 # What dialects read requests of: the same of both.
 AnyPod = Pod | ReviewedPod
+
+
+def most_at_once(pod: AnyPod, amount: Callable[[Container], int]) -> int:
+    """What *pod* takes at most at once of what each container takes an *amount* of.
+
+    An init container ends before the next one starts; a sidecar stays beside all that come after it (KEP-753).
+    """
+    running = peak = 0
+    for one in pod.init_containers:
+        own = amount(one)
+        peak = max(peak, running + own)
+        running += own if one.sidecar else 0
+    return max(peak, running + sum(map(amount, pod.containers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,9 @@ def _picks(cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pic
 def _lender(picks: Sequence[_Pick], ask: Ask) -> list[int] | None:
     for one in picks:
         same = one.ask.cut == ask.cut and one.ask.cores == ask.cores and one.ask.number >= ask.number
-        if same and not one.ask.sidecar:
+        runs_beside = one.ask.sidecar and one.ask.container < ask.container
+        # Who shares them has them of another, who is asked too.
+        if same and not runs_beside and not one.shared:
             return one.slots
     return None
 

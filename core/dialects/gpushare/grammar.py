@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from core import selection
 from core.errors import InvalidRequestError
-from core.model import AnyPod, Container, Node
+from core.model import AnyPod, Container, Node, most_at_once
 from core.names import AVOIDED_CARDS, GPU_INDEX, GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES, WISHED_INDICES
 from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
@@ -132,15 +132,15 @@ def amount_of(container: Container, resource: str) -> int:
 
 
 def total_of(pod: AnyPod, resource: str) -> int:
-    """What *pod* takes of *resource*: the sum of its containers, or its largest init container if that is more.
+    """What *pod* takes of *resource* at most at once.
 
     Raises:
         InvalidRequestError: a figure is no whole number from 0 to 2^63-1.
     """
-    total = sum(amount_of(one, resource) for one in pod.containers)
+    total = most_at_once(pod, lambda one: amount_of(one, resource))
     if total > MAX_AMOUNT:
         raise InvalidRequestError(f"containers: {resource}", str(total), f"ask for no more than {MAX_AMOUNT} in all")
-    return max((total, *(amount_of(one, resource) for one in pod.init_containers)))
+    return total
 
 
 def readable_request(pod: AnyPod, resource: str) -> Request | None:

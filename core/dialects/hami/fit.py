@@ -21,10 +21,11 @@ _NO_ENDING: Final[frozenset[int]] = frozenset()
 
 
 class _Pick(NamedTuple):
-    """One container's shares."""
+    """One container's shares; lent: they are instances of another container."""
 
     ask: Ask
     entries: list[Entry]
+    lent: bool = False
 
 
 class _Stuck(NamedTuple):
@@ -76,7 +77,7 @@ def _slots(cards: Sequence[Card]) -> dict[str, int]:
 
 
 def _picks(cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
-    """Cards for all containers: those that run together beside each other, each that ends before them by itself.
+    """Cards for all containers: those that run together beside each other, each that ends beside sidecars before it.
 
     Instances of MIG cards are made one after the other and stay, so that those of all containers stand beside each
     other; an init container uses those of another that asks the same (HN-21).
@@ -88,13 +89,13 @@ def _picks(cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pic
         return _Stuck(ask, cards) if entries is None else [_Pick(ask, entries)]
     picks: list[_Pick] = []
     slots = _slots(cards)
-    filled, beside = tuple(cards), tuple(cards)
+    filled = tuple(cards)
     for ask in request.asks:
         lent = _lent(picks, ask) if ask.initial else None
         if lent is not None:
-            picks.append(_Pick(ask, lent))
+            picks.append(_Pick(ask, lent, lent=True))
             continue
-        seen = filled if not ask.initial else tuple(map(_during_start, filled, beside))
+        seen = tuple(map(_during_start, filled, _beside(cards, picks, ask, slots))) if ask.initial else filled
         entries = _pick(seen, ask, request, rank)
         if entries is None:
             return _Stuck(ask, seen)
@@ -103,9 +104,18 @@ def _picks(cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pic
             filled = usage.with_slices(filled, entries, slots)
         else:
             filled = usage.take(filled, usage.assigned(0, entries, _NO_ENDING, slots))
-        if ask.sidecar:
-            beside = usage.take(beside, usage.assigned(0, entries, _NO_ENDING, slots))
     return picks
+
+
+def _beside(cards: Sequence[Card], picks: Sequence[_Pick], ask: Ask, slots: dict[str, int]) -> tuple[Card, ...]:
+    """*cards* with the shares of the sidecars that have started when the init container of *ask* runs."""
+    running = [entry for other, entries, _ in picks if _outlasts(other, ask) for entry in entries]
+    return usage.take(tuple(cards), usage.assigned(0, running, _NO_ENDING, slots))
+
+
+def _outlasts(other: Ask, ask: Ask) -> bool:
+    """Whether *other* runs beside the init container of *ask*: a sidecar that stands before it in the list."""
+    return other.sidecar and other.container < ask.container
 
 
 def _during_start(filled: Card, beside: Card) -> Card:
@@ -114,8 +124,10 @@ def _during_start(filled: Card, beside: Card) -> Card:
 
 
 def _lent(picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
-    for other, entries in picks:
-        if other[1:5] == ask[1:5] and not other.sidecar and all(one.slice is not None for one in entries):
+    for other, entries, lent in picks:
+        # Who was lent his has them of another, who is asked too.
+        may_lend = other[1:5] == ask[1:5] and not lent and not _outlasts(other, ask)
+        if may_lend and all(one.slice is not None for one in entries):
             return [one._replace(container=ask.container) for one in entries]
     return None
 

@@ -8,7 +8,7 @@ that profile are counted; both stay words of the model, so that a pod can ask fo
 from typing import Final, NamedTuple
 
 from core.errors import InvalidRequestError
-from core.model import AnyPod, Container, Node
+from core.model import AnyPod, Container, Node, most_at_once
 from core.names import MAX_NODE_ANNOTATION_BYTES
 from core.port.cards import Offer
 from core.port.refusals import Complaint
@@ -75,13 +75,7 @@ def gpus_of(pod: AnyPod, most: int = MAX_GPUS) -> int:
     Raises:
         InvalidRequestError: a figure is no whole number.
     """
-    running = peak = 0
-    for one in pod.init_containers:
-        own = min(_amount(one), most)
-        peak = max(peak, running + own)
-        if one.sidecar:
-            running += own
-    return max(peak, running + sum(min(_amount(one), most) for one in pod.containers))
+    return most_at_once(pod, lambda one: min(_amount(one), most))
 
 
 def _amount(container: Container) -> int:
