@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from core.dialects.hami import keys, mig
+from core.dialects.hami import another, keys, mig
 from core.dialects.hami.register import Record, decode_links, decode_register
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
@@ -19,13 +19,8 @@ from core.units import is_text, parse_amount
 NAME: Final = DialectName("hami")
 # What separates entries and fields of an assignment; no card can be named with these.
 _SYNTAX: Final = frozenset(",:;[")
-# HAMi's chart runs its plugin on nodes with this label.
-_PLUGIN_LABEL: Final = "gpu"
-_ON: Final = "on"
-# How many cards GPU feature discovery found.
-_COUNTED_LABEL: Final = "nvidia.com/gpu.count"
 _LOST: Final = (
-    f"it is not there, while HAMi's plugin ({_PLUGIN_LABEL}={_ON}) has shares to sell: it does not write it again by "
+    f"it is not there, while HAMi's plugin ({another.LABEL}) has shares to sell: it does not write it again by "
     "itself; restart HAMi's device plugin on this node, or remove the label if NVIDIA's plugin serves it"
 )
 # A register says it before every type, and text registers before that again.
@@ -103,11 +98,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if not allocatable:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; see whether its plugin runs"
         return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
-    if not _serves(node, records, allocatable):
-        problem = (
-            f"as many {resource} as there are cards are allocatable, so that NVIDIA's plugin serves {node.name} and "
-            f"the register is left over; remove it, or label the node {_PLUGIN_LABEL}={_ON} if HAMi's plugin runs there"
-        )
+    if problem := another.answers(node, records, resource, allocatable):
         return Offer(cards=(), complaints=(Complaint(dialect=NAME, field=field, problem=problem),))
     cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
@@ -122,17 +113,11 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
 def _has_lost(node: Node, table: HamiTable) -> bool:
     """Whether HAMi's plugin sells shares here of cards that it has not registered, or not again (HN-20).
 
-    Its register comes before what it has is allocatable. Where GPU feature discovery counts as many cards as are
-    allocatable, they are NVIDIA's.
+    Its register comes before what it has is allocatable. Where GPU feature discovery counts as many GPUs as are
+    allocatable, NVIDIA's plugin sells them.
     """
     allocatable = _allocatable(node, table.count_resource)
-    is_meant = table.installed and node.labels.get(_PLUGIN_LABEL) == _ON
-    return is_meant and allocatable > 0 and node.labels.get(_COUNTED_LABEL) != str(allocatable)
-
-
-def _serves(node: Node, records: tuple[Record, ...], allocatable: int) -> bool:
-    """Whether the allocatable figure is HAMi's: so many shares, and not so many cards (hami 7.2)."""
-    return allocatable > len(records) or node.labels.get(_PLUGIN_LABEL) == _ON
+    return table.installed and another.is_labelled(node) and allocatable > 0 and not another.counted(node, allocatable)
 
 
 def cards_of(records: tuple[Record, ...], links: str = "", cordoned: frozenset[str] = frozenset()) -> tuple[Card, ...]:

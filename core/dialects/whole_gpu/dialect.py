@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from core import names
 from core import selection as _selection
-from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer
+from core.dialects.whole_gpu.pool import PRODUCT, RESOURCE, Kind, Pool, accepts, gpus_of, offer, takes_parts
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Node, Pod
 from core.names import AVOIDED_CARDS, DEFAULT_SCHEDULER_NAME, NO_USE_GPU_TYPE, USE_GPU_TYPE, WISHED_INDICES
@@ -103,7 +103,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         return iter(())
 
     def held(self, pod: Pod, cards: Sequence[Pool], tables: Tables) -> Held[int] | None:
-        """How many GPUs bound *pod* has, whoever bound it."""
+        """How many GPUs bound *pod* has, whoever bound it: 0 if NVIDIA's plugin gave it parts of cards alone."""
         del cards
         if _is_taken(tables):
             return None
@@ -111,7 +111,7 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
             gpus = gpus_of(pod)
         except InvalidRequestError:
             return None
-        return Held(assignment=gpus) if gpus else None
+        return Held(assignment=gpus) if gpus or takes_parts(pod) else None
 
     def place(self, cards: Sequence[Pool], request: Request, policy: Policy) -> Placed[int] | None:
         """The count, if the node has so many GPUs of a model that *request* accepts."""
@@ -220,6 +220,8 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
 
     def describe(self, assignment: int, cards: Sequence[Pool]) -> tuple[CardShare, ...]:
         """How many, and of which model, for people."""
+        if not assignment:
+            return (CardShare(_TITLE, "parts of cards, chosen by NVIDIA's device plugin", 0),)
         label = next((pool.label for pool in cards if pool.label), "")
         told = f"{assignment} whole" + (f", {label}" if label else "") + ", chosen by the device plugin"
         return (CardShare(_TITLE, told, assignment),)

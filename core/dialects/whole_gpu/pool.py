@@ -24,6 +24,11 @@ _REGISTER_TYPE: Final = 3
 # No machine has more, time-slicing included; a figure beyond it is a mistake.
 MAX_GPUS: Final = 1 << 16
 
+# What NVIDIA's plugin calls parts of cards, with MIG strategy mixed, or renamed when it shares cards in time or by MPS.
+# Source: NVIDIA/k8s-device-plugin, README.
+_INSTANCES: Final = "nvidia.com/mig-"
+_SHARED: Final = "nvidia.com/gpu.shared"
+
 
 class Kind(NamedTuple):
     """What pools have in common that answer alike: the models that are in them, and how many GPUs."""
@@ -76,6 +81,15 @@ def gpus_of(pod: AnyPod, most: int = MAX_GPUS) -> int:
         InvalidRequestError: a figure is no whole number.
     """
     return most_at_once(pod, lambda one: min(_amount(one), most))
+
+
+def takes_parts(pod: AnyPod) -> bool:
+    """Whether *pod* takes cards of NVIDIA's plugin by another name: MIG instances, or shares in time."""
+    return any(
+        (key.startswith(_INSTANCES) or key == _SHARED) and text != "0"
+        for one in (*pod.containers, *pod.init_containers)
+        for key, text in (*one.limits.items(), *one.requests.items())
+    )
 
 
 def _amount(container: Container) -> int:

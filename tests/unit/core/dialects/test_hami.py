@@ -185,6 +185,51 @@ def test_a_node_is_served_by_one_plugin(found, offered):
     assert bool(complaints) is (offered != {HAMI})
 
 
+def on(**labels):
+    """A node on which HAMi's plugin is meant to run; labels are those of GPU feature discovery."""
+    return {"gpu": "on"} | {f"nvidia.com/gpu.{key.replace('_', '-')}": value for key, value in labels.items()}
+
+
+TWO = (card("GPU-a"), card("GPU-b", 1))
+CUT = {"mode": "mig", "count": 7, "migProfiles": PROFILES}
+
+
+@pytest.mark.parametrize(
+    ("cards", "allocatable", "labels", "is_hamis"),
+    [
+        pytest.param(TWO, 2, on(), False, id="as many as cards"),
+        pytest.param(TWO, 2, on(count="2"), False, id="as many as cards that are counted"),
+        pytest.param(TWO, 1, on(count="2"), False, id="one card less"),
+        pytest.param(TWO, 8, on(), False, id="no whole number of shares of each card"),
+        pytest.param(TWO, 8, on(count="2", replicas="4", sharing_strategy="time-slicing"), False, id="in time"),
+        pytest.param(TWO, 20, on(count="2", replicas="10", sharing_strategy="mps"), False, id="by MPS, as many"),
+        pytest.param(TWO, 20, on(count="2", replicas="1", sharing_strategy="none"), True, id="discovered alone"),
+        pytest.param(TWO, 20, on(count="2", replicas="4", sharing_strategy="time-slicing"), True, id="other replicas"),
+        pytest.param(TWO, 10, on(count="2"), True, id="a card is unhealthy, the register is late"),
+        pytest.param(TWO, 30, on(), True, id="a card that is not registered"),
+        pytest.param(tuple(card(f"GPU-{at}", at) for at in range(10)), 10, on(), False, id="ten cards, ten shares"),
+        pytest.param(
+            tuple(card(f"GPU-{at}", at, health=not at) for at in range(10)),
+            10,
+            on(),
+            True,
+            id="one healthy card of ten",
+        ),
+        pytest.param((card("GPU-a", **CUT),), 10, on(count="1"), True, id="mig"),
+        pytest.param((card("GPU-a", **CUT), card("GPU-b", 1, **CUT)), 4, on(count="2"), True, id="mig, few shares"),
+        pytest.param((card("GPU-a", **CUT),), 1, on(count="1"), False, id="mig, as many as cards that are counted"),
+        pytest.param((card("GPU-a", count=1),), 1, on(count="1"), True, id="one share a card"),
+        pytest.param((card("GPU-a", count=1),), 1, {}, False, id="one share a card, nobody says whose"),
+    ],
+)
+def test_no_share_is_sold_where_another_plugin_answers_whatever_the_label_of_the_node_says(
+    cards, allocatable, labels, is_hamis
+):
+    offers, complaints = CATALOG.offers(node(*cards, allocatable=allocatable, labels=labels), TABLES, Settings())
+    assert set(offers) == ({HAMI} if is_hamis else {WHOLE})
+    assert ["another device plugin" in one.problem for one in complaints] == [True] * (not is_hamis)
+
+
 ON, INSTALLED = {"gpu": "on"}, Tables(hami=HamiTable(installed=True))
 
 
@@ -197,6 +242,9 @@ ON, INSTALLED = {"gpu": "on"}, Tables(hami=HamiTable(installed=True))
         pytest.param(ON, 20, TABLES, False, id="a cluster without HAMi's configuration"),
         pytest.param(
             ON | {"nvidia.com/gpu.count": "20"}, 20, INSTALLED, False, id="cards that are counted as NVIDIA's"
+        ),
+        pytest.param(
+            on(count="2", replicas="10", sharing_strategy="time-slicing"), 20, INSTALLED, False, id="cards in time"
         ),
     ],
 )

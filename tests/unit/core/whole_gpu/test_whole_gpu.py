@@ -7,7 +7,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.ledger import Ledger
-from core.model import Container, Node, NodeName, Pod, PodUid
+from core.model import Container, Node, NodeName, Phase, Pod, PodUid
 from core.placing.decide import Invalid, shape_of
 from core.placing.score import node_policy
 from core.placing.shape import scan
@@ -245,3 +245,26 @@ def test_one_pod_uses_one_way_of_sharing():
     assert isinstance(found, tuple)
     assert found[0].code == "CS201"
     assert "nvidia.com/gpu" in found[0].found
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared"])
+@pytest.mark.parametrize("register", ["volcano.sh/node-vgpu-register", "hami.io/node-nvidia-register"])
+def test_cards_of_which_nvidias_plugin_has_given_parts_are_not_shared_by_others(resource, register):
+    hamis = '[{"id":"GPU-0","count":10,"devmem":40960,"devcore":100,"type":"NVIDIA A100","health":true}]'
+    text = "GPU-0,10,40960,NVIDIA-A100,true,hami-core:" if "volcano" in register else hamis
+    have = {f"volcano.sh/vgpu-{one}": "100" for one in ("number", "memory", "cores")} | {"nvidia.com/gpu": "10"}
+    found = Node(name=NodeName("n"), annotations={register: text}, allocatable=have | {resource: "7", "pods": "9"})
+    ledger = Ledger(standard_catalog(), Tables(), Settings())
+    ledger.set_node(found)
+    sharing = set(ledger.states[found.name].offers) - {DIALECT.name}
+    assert sharing
+    one = Container(name="c", limits={resource: "1"}, requests={resource: "1"})
+    pod = Pod(uid=PodUid("m"), namespace="d", name="m", node_name="n", containers=(one,))
+    ledger.count(pod)
+    assert set(ledger.states[found.name].closed) == sharing
+    (told,) = DIALECT.describe(0, ())
+    assert told.text.startswith("parts of cards")
+    ledger.count(pod._replace(phase=Phase.SUCCEEDED))
+    assert not ledger.states[found.name].closed
+    none = Container(name="c", limits={resource: "0"}, requests={resource: "0"})
+    assert DIALECT.held(pod._replace(containers=(none,)), (), Tables()) is None
