@@ -134,6 +134,8 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     start_time: Time | None = None
     container_statuses: tuple[_ContainerStatus, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+    resources: _Resources | None = None
 
 
 class _PodObject(msgspec.Struct, frozen=True, gc=False):
@@ -252,7 +254,7 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         containers=_resized(asked.containers, status.container_statuses, status.conditions),
         init_containers=_resized(asked.init_containers, status.init_container_statuses, status.conditions),
         overhead=asked.overhead,
-        resources=asked.resources,
+        resources=_resized_whole(asked, status),
         constraints=asked.constraints,
         peers=asked.peers,
         wishes=asked.wishes,
@@ -337,11 +339,37 @@ def _resized(
     The most of what is asked, allocated and in use, but nothing of what is asked if the node can never have it.
     Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers".
     """
-    if not statuses or not any(one.allocated_resources for one in statuses):
+    if not statuses or not any(one.allocated_resources or one.resources for one in statuses):
         return containers
-    found = {one.name: one for one in statuses}
-    is_infeasible = any(one.type == _RESIZE_PENDING and one.reason == _INFEASIBLE for one in conditions or ())
+    found, is_infeasible = {one.name: one for one in statuses}, _is_infeasible(conditions)
     return tuple([_as_counted(one, found.get(one.name, _NO_CONTAINER), is_infeasible) for one in containers])
+
+
+def _resized_whole(asked: _Asked, status: _Status) -> Mapping[str, str]:
+    """What is asked for the pod as a whole, counted in the same way: kubelet tells it with the pod's overhead.
+
+    Source: kubernetes, component-helpers/resource, PodRequests.
+    """
+    used = (status.resources.requests if status.resources else None) or {}
+    allocated = status.allocated_resources or {}
+    if not asked.resources or not (used or allocated):
+        return asked.resources
+    counted, is_infeasible = dict(asked.resources), _is_infeasible(status.conditions)
+    overhead = reading.quantities(asked.overhead, "spec.overhead")
+    for name in sorted(used.keys() | allocated.keys()):
+        told = [
+            reading.quantities({name: one[name]}, "status.resources")[name] for one in (used, allocated) if name in one
+        ]
+        amounts = [max(amount - overhead.get(name, 0), 0) for amount in told]
+        if name in asked.resources and not is_infeasible:
+            amounts.append(reading.quantities({name: asked.resources[name]}, "spec.resources")[name])
+        counted[name] = f"{max(amounts)}m" if name == names.CPU else str(max(amounts))
+    return reading.shared_mapping(tuple(counted.items()))
+
+
+def _is_infeasible(conditions: tuple[_Condition, ...] | None) -> bool:
+    """Whether the pod asks for a resize that its node can never grant."""
+    return any(one.type == _RESIZE_PENDING and one.reason == _INFEASIBLE for one in conditions or ())
 
 
 def _as_counted(container: Container, status: _ContainerStatus, is_infeasible: bool) -> Container:

@@ -143,6 +143,8 @@ def test_what_is_asked_for_the_whole_pod_is_its_request_or_else_its_limit():
         pytest.param(
             {"allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "8"}}}, [], "8", id="not shrunk yet"
         ),
+        pytest.param({"resources": {"requests": {"cpu": "8"}}}, [], "8", id="only what is in use is told"),
+        pytest.param({"resources": {"limits": {"cpu": "8"}}}, [], "2", id="limits are not counted"),
         pytest.param(
             {"allocatedResources": {"cpu": "1"}},
             [{"type": "PodResizePending", "reason": "Infeasible"}],
@@ -162,6 +164,46 @@ def test_a_container_counts_with_what_kubelet_gave_it_while_it_is_resized(status
     name = asked["containers"][0]["name"]
     statuses = {"containerStatuses": [{"name": name, **status}], "conditions": conditions}
     assert pod(asked, statuses).containers[0].requests == {"cpu": cpu}
+
+
+@pytest.mark.parametrize(
+    ("status", "whole"),
+    [
+        pytest.param({}, {"cpu": "2", "memory": "1Gi"}, id="as asked"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "4100m", "memory": "1Gi"}}},
+            {"cpu": "4000m", "memory": str(2**30)},
+            id="not shrunk yet",
+        ),
+        pytest.param({"allocatedResources": {"cpu": "8"}}, {"cpu": "7900m", "memory": "1Gi"}, id="allocated"),
+        pytest.param(
+            {"allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1500m"}}},
+            {"cpu": "2000m", "memory": "1Gi"},
+            id="it is to become larger",
+        ),
+        pytest.param(
+            {
+                "allocatedResources": {"cpu": "1"},
+                "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+            },
+            {"cpu": "900m", "memory": "1Gi"},
+            id="it can never become larger",
+        ),
+        pytest.param(
+            {"resources": {"requests": {"hugepages-2Mi": "4Mi", "cpu": "50m"}}},
+            {"cpu": "2000m", "memory": "1Gi", "hugepages-2Mi": str(4 * 2**20)},
+            id="huge pages, and less than the overhead",
+        ),
+    ],
+)
+def test_a_whole_pod_counts_with_what_kubelet_gave_it_while_it_is_resized(status, whole):
+    asked = {"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}, "overhead": {"cpu": "100m"}}
+    assert pod(asked, status).resources == whole
+
+
+def test_what_kubelet_tells_of_a_pod_that_asks_nothing_as_a_whole_is_not_counted_twice():
+    told = {"resources": {"requests": {"cpu": "8"}}, "allocatedResources": {"cpu": "8"}}
+    assert pod({"containers": [container()]}, told).resources == {}
 
 
 def test_an_affinity_without_a_usable_term_matches_nothing():
