@@ -89,24 +89,24 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     """The cards that *node* registers; None without a register.
 
     The register counts only while the plugin's three resources are allocatable (nvidia 2.4 step 3), by the names
-    of the configuration (S18).
+    of the configuration (S18); plugins of v1.9 advertise the number alone.
     """
     text = node.annotations.get(keys.REGISTER)
     if text is None:
         return None
     table = tables.vgpu
-    for resource in (table.number_resource, table.memory_resource, table.cores_resource):
-        if not _allocatable(node, resource):
-            return Complaint(
-                dialect=_NAME,
-                field=f"allocatable {resource}",
-                problem=f"node {node.name} registers cards but has none of this resource; "
-                "see whether its device plugin runs and its list of devices is short enough for kubelet",
-            )
+    wanted = (table.number_resource, table.memory_resource, table.cores_resource)
+    missing = next((resource for resource in wanted if not _allocatable(node, resource)), "")
+    # What was advertised once, kubelet keeps as 0.
+    by_number = missing in wanted[1:] and node.allocatable.keys().isdisjoint(wanted[1:])
+    if missing and not by_number:
+        return _without(node, missing)
     try:
         records = decode_register(text)
     except InvalidRequestError as error:
         return Complaint(dialect=_NAME, field=error.field, problem=f"found {error.found}; {error.remedy}")
+    if by_number and any(record.healthy is not None for record in records):
+        return _without(node, missing)
     if not records:
         return Complaint(dialect=_NAME, field=f"annotation {keys.REGISTER}", problem="it names no card")
     ordered = keys.HANDSHAKE not in node.annotations
@@ -117,6 +117,15 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         if card.fixed.fault is Reason.UNUSABLE
     )
     return Offer(cards=cards, complaints=complaints)
+
+
+def _without(node: Node, resource: str) -> Complaint:
+    return Complaint(
+        dialect=_NAME,
+        field=f"allocatable {resource}",
+        problem=f"node {node.name} registers cards but has none of this resource; "
+        "see whether its device plugin runs and its list of devices is short enough for kubelet",
+    )
 
 
 def _in_one_order(records: tuple[Record, ...]) -> tuple[Record, ...]:

@@ -63,6 +63,31 @@ def test_a_node_whose_resources_are_gone_is_a_complaint():
     assert "volcano.sh/vgpu-number" in found.field
 
 
+@pytest.mark.parametrize(
+    ("register", "more", "is_served"),
+    [
+        pytest.param("GPU-0,10,15360,NVIDIA-Tesla T4,false:", {}, True, id="as v1.9 writes it"),
+        pytest.param("GPU-0,10,15360,NVIDIA-Tesla T4,true,hami-core:", {}, False, id="of a later plugin"),
+        pytest.param(
+            "GPU-0,10,15360,NVIDIA-Tesla T4,false:GPU-1,10,15360,NVIDIA-Tesla T4,true,hami-core:", {}, False, id="both"
+        ),
+        pytest.param("GPU-0,10,15360,NVIDIA-Tesla T4,false:", {"volcano.sh/vgpu-memory": "0"}, False, id="it is gone"),
+        pytest.param("GPU-0,10,15360,NVIDIA-Tesla T4,false:", {"volcano.sh/vgpu-cores": "100"}, False, id="one of two"),
+        pytest.param("GPU-0,10,15360,NVIDIA-Tesla T4,false:", {"volcano.sh/vgpu-number": "0"}, False, id="no number"),
+    ],
+)
+def test_a_plugin_that_advertises_the_number_alone_is_served(register, more, is_served):
+    amounts = {"volcano.sh/vgpu-number": "10", **more}
+    node = Node(name=NodeName("n"), annotations={keys.REGISTER: register}, allocatable=amounts)
+    found = VGPU.offer(node, TABLES)
+    if is_served:
+        assert isinstance(found, Offer)
+        assert [(card.fixed.memory, card.fixed.fault) for card in found.cards] == [(15360, None)]
+    else:
+        assert isinstance(found, Complaint)
+        assert "allocatable" in found.field
+
+
 def test_resources_go_by_their_configured_names():
     table = VgpuTable(number_resource="x.io/n", memory_resource="x.io/m", cores_resource="x.io/c")
     assert isinstance(VGPU.offer(vgpu_node(V0, table), Tables(vgpu=table)), Offer)
