@@ -139,12 +139,21 @@ class Checks:
         """Note what has no effect."""
         self._notes.add(lambda: text)
 
-    def note_unknown(self, found: Mapping[str, Any], known: Iterable[str], place: str) -> None:
-        """Note every key of *found*, in a format of others, that is not *known*: others may know it."""
+    def note_unknown(
+        self, found: Iterable[str], known: Iterable[str], place: str, elsewhere: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """Note every key of *found*, in a format of others, that is not *known*: others may know it.
+
+        Args:
+            found: the keys.
+            known: those that have a meaning there.
+            place: where they stand.
+            elsewhere: where a key would have a meaning, "" if nowhere; asked for those that are not nearly *known*.
+        """
         names = sorted(known)
         for key in found:
             if key not in names:
-                self._notes.add(partial(_no_effect, key, names, place))
+                self._notes.add(partial(_no_effect, key, names, place, elsewhere))
 
 
 def each(checks: Checks, found: object, place: str, read: Callable[[Mapping[str, Any], str], _T]) -> tuple[_T, ...]:
@@ -169,8 +178,9 @@ def _no_setting(key: str, names: Sequence[str], place: str) -> str:
     return f"{place}{_named(key)}: there is no such setting; {_meant(key, names)}known are {', '.join(names)}"
 
 
-def _no_effect(key: str, names: Sequence[str], place: str) -> str:
-    hint = _meant(key, names).removesuffix(" ")
+def _no_effect(key: str, names: Sequence[str], place: str, elsewhere: Callable[[str], str]) -> str:
+    where = "" if same_word(key, names) else elsewhere(key[:_KEY_MAX])
+    hint = f"write {where}" if where else _meant(key, names).removesuffix(" ")
     return f"{place}{_named(key)}: unknown, has no effect" + (f"; {hint}" if hint else "")
 
 
@@ -179,5 +189,18 @@ def _named(key: str) -> str:
 
 
 def _meant(key: str, names: Sequence[str]) -> str:
-    close = get_close_matches(key[:_KEY_MAX], names, n=1)
+    key = key[:_KEY_MAX]
+    ends = [name for name in names if _word(name.rpartition(".")[2]) == _word(key.rpartition(".")[2])]
+    close = [same_word(key, names)] if same_word(key, names) else ends if len(ends) == 1 else []
+    close = close or get_close_matches(key, names, n=1)
     return f"did you mean '{close[0]}'? " if close else ""
+
+
+def same_word(key: str, names: Iterable[str]) -> str:
+    """The first of *names* that is *key* but for case, signs and a plural; "" if there is none."""
+    word = _word(key[:_KEY_MAX])
+    return next((name for name in names if _word(name) == word), "") if word else ""
+
+
+def _word(text: str) -> str:
+    return "".join([char for char in text.lower() if char.isalnum()]).removesuffix("s")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.tables import AscendChip, AscendTable, AscendTemplate, HamiTable, MigGroup, MigModel, MigProfile, VgpuTable
 from core.units import MAX_INT32
 from core.wire import yaml_text
-from core.wire.checked import Checks, each
+from core.wire.checked import Checks, each, same_word
 
 _DEFAULT: Final = VgpuTable()
 _VOLCANO: Final = "volcano.sh/"
@@ -40,6 +40,13 @@ _CHIP_KEYS: Final = (
     "chipName", "commonWord", "resourceName", "resourceMemoryName", "memoryAllocatable", "memoryCapacity", "aiCore",
     "aiCPU", "templates", "resourceCoreName", "memoryFactor", "runtimeClassName", "overwriteEnv", "superPod",
 )  # fmt: skip
+_TEMPLATE_KEYS: Final = ("name", "memory", "aiCore", "aiCPU")
+_LEVELS: Final = (
+    (_SECTIONS, "at the top"),
+    (_BOTH, "in section nvidia"),
+    (("configs", "hamiVnpuCore"), "in section vnpus"),
+    (_CHIP_KEYS, "in an item of vnpus.configs"),
+)
 # A group's name stands inside a device's id between these characters (nvidia 3.6).
 _ID_SYNTAX: Final = frozenset("-[],:;")
 _MAX_FACTOR: Final = 1 << 20
@@ -79,7 +86,7 @@ def decode_device_config(text: str, presumed: Product | None = None) -> DeviceCo
     if found.get("kind") == "ConfigMap":
         checks.wrong("kind", "ConfigMap", "give the text of its key device-config.yaml, not the whole object")
         checks.raise_all()
-    checks.note_unknown(found, _SECTIONS, "")
+    checks.note_unknown(found, _SECTIONS, "", _elsewhere)
     section = checks.mapping(found.get("nvidia"), "nvidia")
     product = _product(section, presumed) if found.get("nvidia") is not None else None
     config = DeviceConfig(
@@ -112,12 +119,18 @@ def _product(section: Mapping[str, Any], presumed: Product | None) -> Product:
     return Product.HAMI if is_hami else Product.VOLCANO
 
 
+def _elsewhere(key: str) -> str:
+    """What to write where, if *key* has a meaning at another place."""
+    found = ((same_word(key, names), where) for names, where in _LEVELS)
+    return next((f"'{same}' {where}" for same, where in found if same), "")
+
+
 def _mappings(found: object) -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _vgpu(checks: Checks, section: Mapping[str, Any]) -> VgpuTable:
-    checks.note_unknown(section, (*_BOTH, *_VOLCANO_ONLY), "nvidia.")
+    checks.note_unknown(section, (*_BOTH, *_VOLCANO_ONLY), "nvidia.", _elsewhere)
 
     def resource(key: str, default: str) -> str:
         return checks.text(section[key], f"nvidia.{key}", default) if section.get(key) else default
@@ -140,7 +153,7 @@ def _vgpu(checks: Checks, section: Mapping[str, Any]) -> VgpuTable:
 
 
 def _hami(checks: Checks, section: Mapping[str, Any]) -> HamiTable:
-    checks.note_unknown(section, (*_BOTH, *_HAMI_ONLY), "nvidia.")
+    checks.note_unknown(section, (*_BOTH, *_HAMI_ONLY), "nvidia.", _elsewhere)
     default = HamiTable()
 
     def resource(key: str, otherwise: str) -> str:
@@ -208,7 +221,7 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
     if isinstance(found, list):
         return AscendTable(chips=each(checks, found, "vnpus", lambda one, place: _chip(checks, one, place)))
     section = checks.mapping(found, "vnpus")
-    checks.note_unknown(section, ("configs", "hamiVnpuCore"), "vnpus.")
+    checks.note_unknown(section, ("configs", "hamiVnpuCore"), "vnpus.", _elsewhere)
     return AscendTable(
         chips=each(checks, section.get("configs"), "vnpus.configs", lambda one, place: _chip(checks, one, place)),
         soft_by_default=checks.switch(section.get("hamiVnpuCore") or False, "vnpus.hamiVnpuCore"),
@@ -216,7 +229,7 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
 
 
 def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
-    checks.note_unknown(found, _CHIP_KEYS, f"{place}.")
+    checks.note_unknown(found, _CHIP_KEYS, f"{place}.", _elsewhere)
 
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
@@ -239,7 +252,7 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
 
 
 def _template(checks: Checks, found: Mapping[str, Any], place: str) -> AscendTemplate:
-    checks.note_unknown(found, ("name", "memory", "aiCore", "aiCPU"), f"{place}.")
+    checks.note_unknown(found, _TEMPLATE_KEYS, f"{place}.", _elsewhere)
     return AscendTemplate(
         name=checks.text(found.get("name"), f"{place}.name"),
         memory_mib=checks.whole(found.get("memory"), f"{place}.memory", 1, MAX_INT32, 1),

@@ -12,10 +12,22 @@ from core.errors import escaped, quoted
 from core.settings import DialectName, GroupSettings, NodeWeights, Policy, Settings, Vocabulary
 from core.tables import ExclusiveRule, Tables
 from core.wire import yaml_text
-from core.wire.checked import Checks, each
+from core.wire.checked import Checks, each, same_word
 from core.wire.configuration import policy
 from core.wire.device_config import DeviceConfig
-from core.wire.volcano_parts import ACTIONS, PLUGINS, Effect, Part, overcommit_pct
+from core.wire.volcano_parts import (
+    ACTIONS,
+    ARGUMENTS,
+    EVICTING,
+    FLAGS,
+    INIT_PARAMETERS,
+    OTHER_ACTIONS,
+    PLUGINS,
+    Effect,
+    Part,
+    is_argument,
+    overcommit_pct,
+)
 
 _WHAT: Final = "volcano-scheduler.conf"
 _SCORING_PLUGINS: Final = frozenset({"binpack", "nodeorder"})
@@ -28,9 +40,19 @@ _KNOWN_PLUGINS: Final = (
     }
 )  # fmt: skip
 _TOP: Final = ("actions", "tiers", "configurations", "metrics")
-_NO_PART: Final = Part(Effect.NONE, "")
 _INIT_PARAMS: Final = "init-params"
 _INIT_KEYS: Final = ("presetVirtualDevice", "self-maintain-available-card", "useClusterInfoManager")
+_TIER: Final = ("plugins",)
+_PLUGIN: Final = ("name", "arguments", *FLAGS)
+_CONFIGURATION: Final = ("name", "arguments")
+_HIERARCHY: Final = "enableHierarchy"
+_LEVELS: Final = (
+    (_TOP, "at the top"),
+    (_TIER, "in an item of tiers"),
+    (_PLUGIN, "in an item of plugins"),
+    ((*_INIT_KEYS, *INIT_PARAMETERS), f"in the arguments of configuration {_INIT_PARAMS}"),
+)
+_NO_PART: Final = Part(Effect.NONE, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +112,26 @@ class _Reading:
         self.checks.note(text)
 
     def top(self, found: Mapping[str, Any]) -> None:
-        self.checks.note_unknown(found, _TOP, "")
+        self.checks.note_unknown(found, _TOP, "", self._elsewhere)
+        if found.get("actions") is not None and not isinstance(found["actions"], str):
+            self.note("actions: has no effect: write them as one text, such as 'enqueue, allocate'")
+        if found.get("metrics") is not None:
+            self.note("metrics: has no effect here")
         for action in _actions(found):
-            self.note_part(f"action {quoted(action)}", ACTIONS.get(action, _NO_PART))
+            if action in ACTIONS or action in OTHER_ACTIONS:
+                self.note_part(f"action {quoted(action)}", ACTIONS.get(action, _NO_PART))
+            else:
+                self.checks.note_unknown((action,), (*ACTIONS, *OTHER_ACTIONS), "action ")
+
+    def _elsewhere(self, key: str) -> str:
+        """What to write where, if *key* has a meaning at another place."""
+        for plugin in ("deviceshare", "predicates", "binpack", "nodeorder", "overcommit"):
+            if same := same_word(key, self._known(plugin)):
+                return f"'{same}' in the arguments of plugin {plugin}"
+        for names, where in _LEVELS:
+            if same := same_word(key, names):
+                return f"'{same}' {where}"
+        return ""
 
     def note_part(self, what: str, part: Part) -> None:
         """Say what of *part* is not done here."""
@@ -125,33 +164,52 @@ class _Reading:
         named: dict[str, Mapping[str, Any]] = {}
         for i, tier in enumerate(self.checks.items(tiers, "tiers")):
             place = f"tiers[{i}]"
-            listed = self.checks.mapping(tier, place).get("plugins")
-            for j, plugin in enumerate(self.checks.items(listed, f"{place}.plugins")):
+            items = self.checks.mapping(tier, place)
+            self.checks.note_unknown(items, _TIER, f"{place}.", self._elsewhere)
+            for j, plugin in enumerate(self.checks.items(items.get("plugins"), f"{place}.plugins")):
                 where = f"{place}.plugins[{j}]"
                 entry = self.checks.mapping(plugin, where)
-                name = self.checks.text(entry.get("name"), f"{where}.name", "?")
-                given = self.checks.mapping(entry.get("arguments"), f"{where}.arguments")
-                named[name] = given
+                self.checks.note_unknown(entry, _PLUGIN, f"{where}.", self._elsewhere)
+                if entry.get("name") is None:
+                    self.note(f"{where}: has no effect without a name")
+                    continue
+                name = self.checks.text(entry["name"], f"{where}.name", "?")
+                self._flags(name, entry)
+                named[name] = given = self._given(name, entry.get("arguments"), f"{where}.arguments")
                 arguments |= self._arguments(name, given)
         return arguments, named
 
+    def _flags(self, plugin: str, entry: Mapping[str, Any]) -> None:
+        """Note the functions of *plugin* that are on or off as they are not by default, but for evictions."""
+        for key in FLAGS:
+            if key in entry and key not in EVICTING and entry[key] is (key == _HIERARCHY):
+                self.note(f"plugin {escaped(plugin)}: {key}: has no effect here")
+
+    def _given(self, plugin: str, found: object, place: str) -> Mapping[str, Any]:
+        """The arguments of *plugin*; of one that has none here, whatever they are."""
+        is_read = plugin in _SCORING_PLUGINS or plugin in _READ_HERE
+        return self.checks.mapping(found, place) if is_read or isinstance(found, dict) else {}
+
     def _arguments(self, plugin: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
         if plugin not in _KNOWN_PLUGINS:
-            self.checks.note_unknown({plugin: None}, _KNOWN_PLUGINS, "plugin ")
-        elif plugin not in _SCORING_PLUGINS and plugin != "deviceshare":
+            self.checks.note_unknown((plugin,), _KNOWN_PLUGINS, "plugin ")
+            return {}
+        if plugin not in _SCORING_PLUGINS and plugin != "deviceshare":
             self.note_part(f"plugin {plugin}", PLUGINS.get(plugin, _NO_PART))
         taken = {key: value for key, value in found.items() if self._is_ours(plugin, key)}
         if plugin == "binpack" and not taken:
             self.note("plugin binpack: partly honoured: it weighs nothing without arguments")
         if plugin == "nodeorder" and not taken.keys() & _NODEORDER.keys():
             self.note("plugin nodeorder: partly honoured: cpu and memory weigh nothing without arguments")
-        unknown = {key: None for key in found if key not in taken}
-        self.checks.note_unknown(unknown, self._known(plugin), f"plugin {escaped(plugin)}: ")
+        for key in found:
+            if key not in taken and is_argument(plugin, key) and plugin in PLUGINS.keys() | _SCORING_PLUGINS:
+                self.note(f"plugin {plugin}: {escaped(key)}: has no effect here")
+        unknown = [str(key) for key in found if key not in taken and not is_argument(plugin, str(key))]
+        known = (*self._known(plugin), *ARGUMENTS.get(plugin, ()))
+        self.checks.note_unknown(unknown, known, f"plugin {plugin}: ", self._elsewhere)
         return taken
 
     def _is_ours(self, plugin: str, key: str) -> bool:
-        if plugin == "overcommit":
-            return key == "overcommit-factor"
         if plugin == "binpack":
             return key in _BINPACK or key.startswith(_BINPACK_RESOURCE)
         return plugin in _READ_HERE and key in self._known(plugin)
@@ -162,21 +220,33 @@ class _Reading:
             return tuple(f"deviceshare.{name}" for name in (*self.words.switches, *_DEVICESHARE))
         if plugin == "predicates":
             return tuple(f"predicate.{name}" for name in (*self.words.old_switches, _NODE_LOCK))
-        return _BINPACK if plugin == "binpack" else (*_NODEORDER, *_PREFERENCES) if plugin == "nodeorder" else ()
+        if plugin == "nodeorder":
+            return (*_NODEORDER, *_PREFERENCES)
+        return _BINPACK if plugin == "binpack" else ("overcommit-factor",) if plugin == "overcommit" else ()
 
     def init_params(self, found: object) -> Mapping[str, bool]:
+        said: dict[str, bool] = {}
         for i, one in enumerate(self.checks.items(found, "configurations")):
             place = f"configurations[{i}]"
             entry = self.checks.mapping(one, place)
-            if entry.get("name") == _INIT_PARAMS:
+            self.checks.note_unknown(entry, _CONFIGURATION, f"{place}.", self._elsewhere)
+            name = entry.get("name")
+            if name == _INIT_PARAMS:
                 arguments = self.checks.mapping(entry.get("arguments"), f"{place}.arguments")
                 for key in arguments:
-                    if key not in _INIT_KEYS:
+                    if key in INIT_PARAMETERS:
                         self.note(f"configuration {_INIT_PARAMS}: {key}: has no effect here")
-                # Compared as text upstream: only "true" is true (ascend 6.2).
-                return {key: str(arguments[key]).lower() == "true" for key in _INIT_KEYS if key in arguments}
-            self.note(f"configuration {entry.get('name')}: has no effect here")
-        return {}
+                known = (*_INIT_KEYS, *INIT_PARAMETERS)
+                self.checks.note_unknown(arguments, known, f"configuration {_INIT_PARAMS}: ", self._elsewhere)
+                # Compared as text upstream: only "true" is true (ascend 6.2). Upstream reads the first that there is.
+                said = said or {key: str(arguments[key]).lower() == "true" for key in _INIT_KEYS if key in arguments}
+            elif name is None:
+                self.note(f"{place}: has no effect without a name")
+            elif name in ACTIONS or name in OTHER_ACTIONS:
+                self.note(f"configuration {name}: has no effect here")
+            else:
+                self.checks.note_unknown((str(name),), (_INIT_PARAMS, *ACTIONS, *OTHER_ACTIONS), "configuration ")
+        return said
 
 
 def _actions(found: Mapping[str, Any]) -> list[str]:
@@ -190,7 +260,7 @@ _DEVICESHARE: Final = (
     _NODE_LOCK, "SchedulePolicy", "ScheduleWeight", "GPUExclusiveRules", "KnownGeometriesCMName",
     "KnownGeometriesCMNamespace",
 )  # fmt: skip
-_READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "predicates"})
+_READ_HERE: Final = frozenset({"deviceshare", "nodeorder", "overcommit", "predicates"})
 _BINPACK: Final = frozenset({"binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources"})
 _BINPACK_RESOURCE: Final = "binpack.resources."
 _NODEORDER: Final = {

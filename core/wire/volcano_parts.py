@@ -76,6 +76,57 @@ PLUGINS: Final[Mapping[str, Part]] = {
     "predicates": Part(Effect.DONE, "nodes are judged by the rules of kube-scheduler, for every pod"),
 }
 
+# Known to Volcano of some version, and nothing here.
+OTHER_ACTIONS: Final = ("elect", "gangpreempt", "gangreclaim", "reserve", "shuffle")
+
+# Beside ``name`` and ``arguments`` in a plugin's entry: which of its functions are on (conf.PluginOption).
+FLAGS: Final = (
+    "enableJobOrder", "enableHierarchy", "enableJobReady", "enableJobPipelined", "enableTaskOrder",
+    "enablePreemptable", "enableReclaimable", "enablePreemptive", "enableQueueOrder", "enabledClusterOrder",
+    "enablePredicate", "enableBestNode", "enableNodeOrder", "enableTargetJob", "enableReservedNodes",
+    "enableJobEnqueued", "enabledVictim", "enableJobStarving", "enabledOverused", "enabledAllocatable",
+    "enabledHyperNodeOrder", "enabledSubJobReady", "enabledSubJobPipelined", "enabledSubJobOrder",
+    "enabledHyperNodeGradient", "enableNamespaceOrder",
+)  # fmt: skip
+# Of these, those that choose whom to evict: here no plugin does.
+EVICTING: Final = frozenset({"enablePreemptable", "enableReclaimable", "enablePreemptive", "enabledVictim"})
+
+# Arguments that Volcano reads and that have no effect here, by plugin; one that ends in a dot begins others.
+ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "predicates": (
+        "predicate.NodeAffinityEnable", "predicate.NodePortsEnable", "predicate.TaintTolerationEnable",
+        "predicate.PodAffinityEnable", "predicate.NodeVolumeLimitsEnable", "predicate.VolumeZoneEnable",
+        "predicate.PodTopologySpreadEnable", "predicate.VolumeBindingEnable", "predicate.CacheEnable",
+        "predicate.DynamicResourceAllocationEnable", "predicate.ProportionalEnable", "predicate.resources",
+        "predicate.resources.",
+    ),
+    "nodeorder": ("selectorspread.weight", "volumebinding.weight"),
+    "capacity": ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"),
+    "extender": ("extender.",),
+    "network-topology-aware": ("weight", "hypernode."),
+    "nodegroup": ("strict",),
+    "numaaware": ("weight",),
+    "rescheduling": ("interval", "metricsPeriod", "strategies", "queueSelector", "labelSelector"),
+    "resource-strategy-fit": (
+        "resourceStrategyFitWeight", "resources", "resources.", "sra", "sra.", "proportional", "proportional.",
+    ),
+    "sla": ("sla-waiting-time",),
+    "task-topology": ("task-topology.weight",),
+    "tdm": ("tdm.revocable-zone.", "tdm.evict.period"),
+    "usage": ("usage.weight", "cpu.weight", "memory.weight", "thresholds", "type"),
+}  # fmt: skip
+
+# Parameters of MindCluster's plugin in Volcano that have no effect here.
+INIT_PARAMETERS: Final = (
+    "grace-over-time", "nslb-version", "shared-tor-num", "super-pod-size", "reserve-nodes", "forceEnqueue",
+)  # fmt: skip
+
+
+def is_argument(plugin: str, key: str) -> bool:
+    """Whether Volcano's *plugin* reads the argument *key* that has no effect here."""
+    return any(key == one or (one.endswith(".") and key.startswith(one)) for one in ARGUMENTS.get(plugin, ()))
+
+
 _OVERCOMMIT_MAX: Final = 1000.0
 
 

@@ -104,7 +104,7 @@ def test_a_text_of_400_kb_costs_what_its_yaml_costs(call, most):
 
 def test_notes_and_problems_beyond_200_are_counted():
     found = decode_scheduler_conf(f"actions: '{','.join(f'a{i}' for i in range(1000))},a1,a2'")
-    assert found.notes[:2] == ("action 'a0': has no effect here", "action 'a1': has no effect here")
+    assert found.notes[:2] == ("action a0: unknown, has no effect", "action a1: unknown, has no effect")
     assert (len(found.notes), found.notes[-1]) == (201, "and 803 more")
     assert len(decode_scheduler_conf("actions: a,b,a,b,enqueue").notes) == 2
     with pytest.raises(ConfigError) as caught:

@@ -121,6 +121,47 @@ def test_what_has_no_effect_is_said_once():
     assert found.settings == Settings(groups=GroupSettings(gang=False, overcommit_pct=None), node_weights=UNMINDED)
 
 
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("tiers: [{plugins: [{name: gang, argument: {}}]}]", "tiers[0].plugins[0].argument: did you mean 'arguments'?"),
+        ("tiers: [{plugins: [], arguments: {}}]", "tiers[0].arguments: write 'arguments' in an item of plugins"),
+        (
+            "tiers: [{plugins: [{name: deviceshare, deviceshare.VGPUEnable: true}]}]",
+            "tiers[0].plugins[0].deviceshare.VGPUEnable: "
+            "write 'deviceshare.VGPUEnable' in the arguments of plugin deviceshare",
+        ),
+        (conf({"VGPUEnable": "true"}), "plugin deviceshare: VGPUEnable: did you mean 'deviceshare.VGPUEnable'?"),
+        (
+            conf({"deviceshare.VGPUEnable": "true"}, "predicates"),
+            "plugin predicates: deviceshare.VGPUEnable: "
+            "write 'deviceshare.VGPUEnable' in the arguments of plugin deviceshare",
+        ),
+        ("plugins: []", "plugins: write 'plugins' in an item of tiers"),
+        ("tiers: [{plugins: [{nmae: gang}]}]", "tiers[0].plugins[0].nmae: did you mean 'name'?"),
+        ("actions: 'enqueue, alocate'", "action alocate: did you mean 'allocate'?"),
+        ("configurations: [{name: init-param}]", "configuration init-param: did you mean 'init-params'?"),
+    ],
+)
+def test_a_key_that_nobody_reads_is_noted_with_what_was_meant(text, note):
+    place, _, hint = note.rpartition(": ")
+    assert f"{place}: unknown, has no effect; {hint}" in decode_scheduler_conf(text).notes
+
+
+def test_what_is_known_to_volcano_alone_has_no_effect_and_refuses_nothing():
+    found = decode_scheduler_conf(
+        "actions: [enqueue]\nmetrics: 3\ntiers:\n- plugins:\n  - name: gang\n    enablePreemptable: false\n"
+        "    enableJobOrder: false\n  - name: nodeorder\n    arguments: {leastrequested.weight: 1}\n"
+        "  - name: extender\n    arguments: [1]\n"
+    )
+    assert found.notes == (
+        "actions: has no effect: write them as one text, such as 'enqueue, allocate'",
+        "metrics: has no effect here",
+        "plugin gang: enableJobOrder: has no effect here",
+        "plugin extender: has no effect here",
+    )
+
+
 def test_actions_and_weights_that_do_nothing_here_are_named():
     found = decode_scheduler_conf(
         'actions: "enqueue, allocate, preempt"\n'
