@@ -165,8 +165,8 @@ class Entry:
 
     @property
     def order(self) -> Order:
-        """Priority, then age; of pods created in one second, the one that was seen first."""
-        return (-self.standing.priority, self.pod.created_s, self.arrival)
+        """Priority, then groups that lack members, then age; of pods of one second, the one that was seen first."""
+        return (-self.standing.priority, self.standing.surplus, self.pod.created_s, self.arrival)
 
 
 class Lifecycle:
@@ -196,6 +196,8 @@ class Lifecycle:
         self._arrivals = 0
         # What pods were woken for that were not refused for it: what woke them may help the next one.
         self._passed_on: list[Ask] = []
+        # By what pods are refused for: who was woken for it last.
+        self._woken: Final[dict[Ask, PodUid]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -240,7 +242,7 @@ class Lifecycle:
     def refuse(self, entry: Entry, ask: Ask, now_s: float, wait: Wait | None = None) -> None:
         """Keep *entry* until something frees that could help who asks *ask*; *wait*: why, if that is known."""
         if entry.woken == ask:
-            entry.woken = None
+            self._end_wake(entry)
         self._move(entry, Event.REFUSE)
         entry.wait = wait
         entry.parked = ask
@@ -310,7 +312,7 @@ class Lifecycle:
             entry.parked = None
         if stage is not Stage.READY and entry.woken is not None:
             self._passed_on.append(entry.woken)
-            entry.woken = None
+            self._end_wake(entry)
         if stage not in _BEFORE_TURN:
             entry.turn_s = None
         self._counts[entry.stage] -= 1
@@ -433,16 +435,28 @@ class Lifecycle:
         uid = self._queue.first_refused(ask, pop=True)
         if uid is None:
             return False
-        entry = self._entries[uid]
-        self.ready(entry)
-        entry.woken = ask
+        self._wake(self._entries[uid], ask)
         return True
 
     def wake_one(self, entry: Entry) -> None:
         """Let *entry*, which is refused, be decided, whoever else is refused for the same."""
-        ask = entry.parked
+        if entry.parked is not None:
+            self._wake(entry, entry.parked)
+
+    def _wake(self, entry: Entry, ask: Ask) -> None:
         self.ready(entry)
         entry.woken = ask
+        self._woken[ask] = entry.pod.uid
+
+    def _end_wake(self, entry: Entry) -> None:
+        if entry.woken is not None and self._woken.get(entry.woken) == entry.pod.uid:
+            del self._woken[entry.woken]
+        entry.woken = None
+
+    def is_tried(self, entry: Entry, ask: Ask) -> bool:
+        """Whether *entry* is decided though others are refused for *ask*: it is woken, or comes before who is."""
+        woken = self._entries.get(self._woken.get(ask, entry.pod.uid))
+        return entry.woken == ask or (woken is not None and woken.woken == ask and entry.order < woken.order)
 
     def wake_next(self) -> None:
         """Wake the next pod where the one that was woken was not refused again."""

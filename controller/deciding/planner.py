@@ -174,19 +174,19 @@ class Planner:
         return bool(stale)
 
     def _is_refused_already(self, entry: Entry, shape: Shape, found: Gang | None) -> bool:
-        """Whether others are refused for the same, and nothing has opened or the first of them is woken for that."""
+        """Whether others are refused for the same, and nothing has opened or one before it is woken for that."""
         if self.barring.rooms() and not self.barring.to(entry):
             return False  # it may go where those before it may not
         if found is not None:
-            if not found.is_complete or entry.woken == found.asks or not self.life.refuses(found.asks):
+            if not found.is_complete or self.life.is_tried(entry, found.asks) or not self.life.refuses(found.asks):
                 return False
             self._gangs.refuse(found)
             return True
-        if entry.woken != shape and self.life.refuses(shape):
+        if self.life.refuses(shape) and not self.life.is_tried(entry, shape):
             self._refuse(entry, shape)
             return True
         cap = self.units.cap(entry)
-        if cap is not None and entry.woken != cap and self.life.refuses(cap):
+        if cap is not None and self.life.refuses(cap) and not self.life.is_tried(entry, cap):
             self._refuse_over(entry, cap)
             return True
         return False

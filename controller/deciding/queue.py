@@ -12,7 +12,7 @@ from typing import Any, Final
 from controller.deciding.asks import Ask
 from core.model import PodUid
 
-Order = tuple[int, int, int]
+Order = tuple[int, bool, int, int]
 
 _ANY: Final = float("inf")
 

@@ -64,12 +64,14 @@ class _Judged:
 class Standing(NamedTuple):
     """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
 
-    raised_by: the PriorityClass of its group that raised it above its own priority, "" if none did.
+    raised_by: the PriorityClass of its group that raised it above its own priority, "" if none did. surplus: its group
+    has its minimum without it; groups of the same priority that lack members come first (Volcano, plugins/gang).
     """
 
     priority: int
     preempts: bool
     raised_by: str = ""
+    surplus: bool = False
 
 
 class Groups:
@@ -144,10 +146,19 @@ class Groups:
         """How important *pod* is: the larger of its own priority and the priority of its group's class counts."""
         key = group_of(pod)
         spec = self._specs.get(key) if key is not None else None
+        surplus = key is not None and not pod.node_name and self._is_met(key)
         found = self.classes.get(spec.priority_class) if spec is not None and spec.priority_class else None
         if found is None or found.value <= pod.priority:
-            return Standing(pod.priority, pod.preempts)
-        return Standing(found.value, found.preempts and pod.preempts, found.name)
+            return Standing(pod.priority, pod.preempts, surplus=surplus)
+        return Standing(found.value, found.preempts and pod.preempts, found.name, surplus)
+
+    def _is_met(self, key: GroupKey) -> bool:
+        """Whether as many members of *key* have their places, or ended well, as are wanted at least."""
+        spec, members = self._specs.get(key), self._members.get(key)
+        if spec is None or members is None:
+            return False
+        placed = members.tally.of(MemberState.BOUND, MemberState.RUNNING, MemberState.SUCCEEDED)
+        return placed >= max(spec.min_member, 1)
 
     def is_admitted(self, key: GroupKey) -> bool:
         """Whether members of *key* may be placed."""
@@ -342,6 +353,7 @@ class Groups:
             return
         self._key_of[pod.uid] = key
         members = self._members.setdefault(key, _Members())
+        was_met = self._is_met(key)
         before = members.pods.get(pod.uid)
         self._count(members, before, pod)
         members.pods[pod.uid] = pod
@@ -351,7 +363,7 @@ class Groups:
             members.odd[pod.uid] = pod.name, what
         else:
             members.odd.pop(pod.uid, None)
-        if was_odd is not bool(members.odd) or (has_place and known != key):
+        if was_odd is not bool(members.odd) or was_met is not self._is_met(key) or (has_place and known != key):
             # Who has its place already, and names its group late (groups 3), counts for those that wait for it.
             self._changed(key)
         if before is not None and _parts(state_of(before), state_of(pod)):
@@ -364,9 +376,11 @@ class Groups:
         if key is None:
             return
         members = self._members[key]
+        was_met = self._is_met(key)
         self._count(members, members.pods.pop(uid), None)
         self._say(members, uid, None)
-        if members.odd.pop(uid, None) is not None and not members.odd:
+        was_odd = members.odd.pop(uid, None) is not None
+        if (was_odd and not members.odd) or was_met is not self._is_met(key):
             self._changed(key)
         if not members.pods:
             del self._members[key]
