@@ -66,6 +66,17 @@ class CardSelection(NamedTuple):
             return None if self.accepts_type(card_words) else Reason.TYPE
         return None
 
+    def without(self, wish: Reason) -> "CardSelection":
+        """The same less what *wish*, one of `core.port.refusals.WISHES`, stands for."""
+        match wish:
+            case Reason.TYPE:
+                left = self._replace(use_types=frozenset(), no_use_types=frozenset())
+            case Reason.UUID:
+                left = self._replace(use_uuids=frozenset(), no_use_uuids=frozenset())
+            case _:
+                left = self._replace(indices=frozenset(), avoided_indices=frozenset())
+        return ANY_CARD if left == ANY_CARD else left
+
     def accepts_type(self, card_words: Words) -> bool:
         """Whether cards of this type may be used at all."""
         return _accepts_type(self.use_types, self.no_use_types, card_words)

@@ -10,7 +10,7 @@ from core import names, nodefit
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape
 from core.port.dialect import AnyJudging
-from core.port.refusals import Reason, Shortfall
+from core.port.refusals import WISHES, Reason, Shortfall
 from core.settings import Policy
 from core.units import counted
 
@@ -75,6 +75,18 @@ class Advice(NamedTuple):
         return "at most " + " and ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
 
 
+class Unwished(NamedTuple):
+    """*wishes* of a pod that are to be left out, or changed, and what else is to be lowered; see `unwished`."""
+
+    wishes: tuple[Reason, ...]
+    less: Advice
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """How large a change this is: the fewer wishes and figures, the better."""
+        return (len(self.wishes), *self.less.size)
+
+
 class NodeCapacity(NamedTuple):
     """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
 
@@ -93,8 +105,14 @@ def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: 
     return dialect.shortfalls(cards, request) if dialect.place(cards, request, policy) is None else ()
 
 
-def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy) -> Advice | None:
-    """What *shape* must ask less of to be placed in *room*; None if asking for less is no help."""
+def relaxed(
+    shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy, request: Any = None
+) -> Advice | None:
+    """What *shape* must ask less of to be placed in *room*; None if asking for less is no help.
+
+    request: what it asks of cards, if not what it does now; the shortfalls are of that.
+    """
+    request = shape.request if request is None else request
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
     for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
@@ -108,13 +126,49 @@ def relaxed(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Polic
     found: tuple[Less, ...] | None = ()
     if room.shortfalls:
         left = _FIGURES_MAX - len(parts)
-        found = _Search(room.cards, dialect, policy).parts(shape.request, room.shortfalls, left)
+        found = _Search(room.cards, dialect, policy).parts(request, room.shortfalls, left)
     if found is None or not all(any(_lowers(one, *lack) for one in found) for lack in own):
         return None
     for _, wanted, free in nodefit.account_shortages(shape.accounted, room.facts, room.used):
         if not any(_lowers_account(one, wanted, free) for one in found):
             return None
     return Advice((*parts, *found))
+
+
+def unwished(shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy) -> Unwished | None:
+    """Which wishes keep *shape* off *room*: one of them, or else all that do; None if it takes more than that."""
+    in_the_way = _wishes_in(room.shortfalls)
+    found = [_without((wish,), shape, room, dialect, policy) for wish in in_the_way]
+    alone = min((one for one in found if one is not None), key=lambda one: one.size, default=None)
+    if alone is not None and not alone.less.parts:
+        return alone
+    together, request = list[Reason](), shape.request
+    while in_the_way and request is not None:
+        for wish in in_the_way:
+            request = dialect.relaxed(room.cards, request, wish, 0) if request is not None else None
+        together += in_the_way
+        left = dialect.shortfalls(room.cards, request) if request is not None else ()
+        in_the_way = [wish for wish in _wishes_in(left) if wish not in together]
+    all_of_them = _without(tuple(together), shape, room, dialect, policy) if len(together) > 1 else None
+    return min((one for one in (alone, all_of_them) if one is not None), key=lambda one: one.size, default=None)
+
+
+def _wishes_in(short: Sequence[Shortfall]) -> list[Reason]:
+    there = {one.reason for one in short}
+    return [wish for wish in WISHES if wish in there]
+
+
+def _without(
+    wishes: tuple[Reason, ...], shape: Shape, room: NodeCapacity, dialect: AnyJudging, policy: Policy
+) -> Unwished | None:
+    request: Any = shape.request
+    for wish in wishes:
+        request = dialect.relaxed(room.cards, request, wish, 0)
+        if request is None:
+            return None
+    left = room._replace(shortfalls=shortfalls(room.cards, request, dialect, policy))
+    less = relaxed(shape, left, dialect, policy, request)
+    return None if less is None else Unwished(wishes, less)
 
 
 def _lowers(one: Less, wanted: int, free: int) -> bool:

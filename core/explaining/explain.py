@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core import spelling
-from core.explaining.advice import Advice
+from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import AMOUNTS, NEARNESS, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger, Placement
 from core.model import NodeName
@@ -31,9 +31,17 @@ _SAID: Final = {
 }
 # What a number and its unit say already.
 _COUNTED: Final = (*AMOUNTS, Reason.CARD_COUNT)
-_SELECTORS: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.MODE)
+# What to do about a wish beside others.
+_LEFT_OUT: Final = {
+    Reason.TYPE: "leave the list of types out",
+    Reason.UUID: "leave the list of cards out",
+    Reason.INDEX: "leave the list of positions out",
+    Reason.UNORDERED: "leave the list of positions out",
+    Reason.MODE: "leave the mode out",
+}
 # What was refused may fit when it is asked why, or where nothing but a silent device plugin is in its way.
 _NONE_REFUSES: Final = "no node refuses the pod as it is now"
+_OTHER: Final = "Change what the pod asks for (kubectl cards get shows the cards), or ask the cluster's operator"
 # So many names of cards or types are written out.
 _LISTED: Final = 6
 
@@ -77,45 +85,61 @@ class Refused:
 
 @dataclass(slots=True)
 class _There:
-    """What cards and labels there are that a pod's selectors pass over, and whether nothing else refuses any card."""
+    """Which wishes of the pod to leave out, as far as nodes were seen, and what there is to be named instead."""
 
-    by_reason: dict[Reason, set[str]] = field(default_factory=dict)
-    labels: dict[str, set[str]] = field(default_factory=dict)
+    unwished: Unwished | None = None
+    names: set[str] = field(default_factory=set)
     positions: int = 0
-    others: bool = False
+    labels: dict[str, set[str]] = field(default_factory=dict)
     passed_over: bool = False
 
     def add(self, refusal: NodeRefusal) -> None:
-        """Look at the cards of one more node."""
-        for one in refusal.shortfalls:
-            if one.reason in _SELECTORS:
-                self.by_reason.setdefault(one.reason, set()).add(_name_of(one))
-            else:
-                self.others = self.others or one.reason is not Reason.UNUSABLE
+        """Look at one more node."""
         self.passed_over = self.passed_over or refusal.passed_over
         for key, value in refusal.labels:
             self.labels.setdefault(key, set()).add(value)
-        places = sum(one.unit == "position" for one in refusal.shortfalls)
-        self.positions = max(self.positions, len({one.card for one in refusal.shortfalls}) if places else 0)
+        found, best = refusal.unwished, self.unwished
+        if found is None or (best is not None and best.size < found.size):
+            return
+        if best is None or (found.size, found.wishes) != (best.size, best.wishes):
+            if best is not None and best.size == found.size and best.wishes <= found.wishes:
+                return
+            self.unwished, self.names, self.positions = found, set(), 0
+        wished = [one for one in refusal.shortfalls if one.reason is found.wishes[0]]
+        self.names.update(_name_of(one) for one in wished)
+        self.positions = max(self.positions, len({one.card for one in refusal.shortfalls if one.card}))
 
     def remedy(self) -> str:
-        """What the pod could name instead."""
-        if self.others:
-            return ""
-        if Reason.UUID in self.by_reason:
-            return f"Name cards that are there ({_listed(self.by_reason[Reason.UUID])}), or leave their list out"
-        if Reason.INDEX in self.by_reason and self.positions:
-            return f"Name positions that are there (0 to {self.positions - 1}), or leave their list out"
-        types, found = self.by_reason.get(Reason.TYPE, set()) - {""}, []
-        if types:
-            found.append(f"Name types that are there ({_listed(types)})")
-        if Reason.MODE in self.by_reason:
-            found.append("leave the mode out, or name one that a card is in")
-        if self.passed_over and not self.by_reason:
-            has = " and ".join(f"{key}: {_listed(values)}" for key, values in self.labels.items())
-            there = f" (nodes with such cards have {has})" if has else ""
-            found.append(f"correct the pod's node selector or affinity{there}, or label a node")
-        return ", or ".join(found)
+        """What the pod could name instead, and ask for."""
+        if self.unwished is None:
+            return self._selector() if self.passed_over else ""
+        wishes, less = self.unwished
+        if len(wishes) == 1 and not less.parts:
+            return self._named(wishes[0])
+        named = _LEFT_OUT | ({Reason.TYPE: self._named(Reason.TYPE)} if wishes[0] is Reason.TYPE else {})
+        parts = [named[one] for one in wishes]
+        if less.parts:
+            parts.append(f"ask for {less}")
+        return "; also ".join(parts)
+
+    def _named(self, wish: Reason) -> str:
+        there = _listed(self.names - {""})
+        match wish:
+            case Reason.TYPE if there:
+                return f"name types that are there ({there})"
+            case Reason.UUID:
+                return f"name cards that are there ({there}), or leave their list out"
+            case Reason.INDEX:
+                return f"name positions that are there (0 to {self.positions - 1}), or leave their list out"
+            case Reason.MODE:
+                return "leave the mode out, or name one that a card is in"
+            case _:
+                return _LEFT_OUT[wish]
+
+    def _selector(self) -> str:
+        has = " and ".join(f"{key}: {_listed(values)}" for key, values in sorted(self.labels.items()))
+        there = f" (nodes with such cards have {has})" if has else ""
+        return f"correct the pod's node selector or affinity{there}, or label a node"
 
 
 def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refused:
@@ -161,10 +185,10 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
         remedy = f"No node offers {named}: leave it out, or ask the cluster's operator"
     elif never:
         parts = ["" if best[0].repair else there.remedy(), f"wait until {repair}" if repair else ""]
-        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part))
+        remedy = _never_remedy(now, once_empty) or _capital(", or ".join(part for part in parts if part)) or _OTHER
     else:
         waits = [next((one for one in best if one.wait), None), shut]
-        remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None]) or there.remedy()
+        remedy = _remedy(now, [one for one in dict.fromkeys(waits) if one is not None])
     return Refused(
         nodes=nodes,
         counts=ordered,
@@ -365,7 +389,10 @@ def _card(short: Shortfall, *, hopeless: bool) -> str:
 
 
 def _name_of(short: Shortfall) -> str:
-    return short.detail if short.reason is Reason.TYPE else short.card
+    if short.reason is not Reason.TYPE:
+        return short.card
+    # A unit instead of a type: nobody tells it.
+    return "" if short.unit else short.detail
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ from typing import Final
 
 from core import names, nodefit
 from core.explaining import advice
-from core.explaining.advice import Advice, NodeCapacity
+from core.explaining.advice import Advice, NodeCapacity, Unwished
+from core.inventory import at_its_best
 from core.ledger import Ledger
 from core.model import HostPort, NodeName
 from core.node_state import NodeState
@@ -65,10 +66,11 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of; offered: what such a node
     has of those by which cards are sold. now: what to ask less of to be placed there as it is; once_empty: the same
-    were it empty, of a hopeless node. wait: what must happen, otherwise. tolerate: the taints that it would be enough
-    to tolerate. repair: what must be repaired before all of the node's cards can be judged. passed_over: the pod's own
-    node selector or affinity is what refuses; labels: what a node with such cards has instead of what the former asks
-    for. joining: its cards may be registered any moment.
+    were it empty, of a hopeless node; unwished: which wishes to leave out instead, were it empty and well. wait: what
+    must happen, otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired
+    before all of the node's cards can be judged. passed_over: the pod's own node selector or affinity is all that
+    refuses, were it empty; labels: what it has instead of what the former asks for. joining: its cards may be
+    registered any moment.
     """
 
     node: NodeName
@@ -81,6 +83,7 @@ class NodeRefusal:
     offered: tuple[str, ...] = ()
     now: Advice | None = None
     once_empty: Advice | None = None
+    unwished: Unwished | None = None
     wait: str = ""
     tolerate: str = ""
     repair: str = ""
@@ -96,6 +99,9 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
         return None
     there = state.facts.allocatable
     absent = tuple([resource for resource, _ in shape.amounts if not there.get(resource)])
+    node = ledger.node(state.facts.name) if absent else None
+    if node is not None:
+        absent = tuple([one for one in absent if node.capacity.get(one, "0") == "0"])
     if not absent:
         return refusal
     return replace(
@@ -109,10 +115,12 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     if mismatch is not None:
         if mismatch == nodefit.VOLUME_AFFINITY or mismatch.startswith(nodefit.UNDECLARED):
             return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
-        selector = shape.constraints.selector if state.cards(shape.dialect) else ()
+        if not _takes_empty(ledger, shape, state, policy):
+            return NodeRefusal(node=facts.name, key=mismatch, hopeless=True)
+        selector = shape.constraints.selector
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
-    inside = _refusal_inside(ledger, shape, state, policy)
+    inside = _or_held_back(ledger, shape, _refusal_inside(ledger, shape, state, policy), policy)
     bars = (
         *(Obstacle(bar, _lifted(bar)) for bar in nodefit.bars(shape.constraints.tolerations, facts)),
         *ledger.topology.why(shape.peers, facts.name),
@@ -120,6 +128,39 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
     if not bars or (inside is not None and not state.cards(shape.dialect)):
         return inside
     return _barred(facts.name, bars, inside)
+
+
+def _takes_empty(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> bool:
+    """Whether the node has room for *shape* with nothing in use, whatever its labels and conditions are."""
+    empty = ledger.empty_cards(state.facts.name, shape.dialect)
+    dialect = ledger.catalog.judging(shape.dialect)
+    return dialect.place(empty, shape.request, policy) is not None and not nodefit.shortages(
+        shape.amounts, state.facts, {}
+    )
+
+
+def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, policy: Policy) -> NodeRefusal | None:
+    """*refusal*, which is none for ever if the node would take *shape* with as much allocatable as it has."""
+    node = ledger.node(refusal.node) if refusal is not None and refusal.hopeless else None
+    if refusal is None or node is None or shape.dialect is None:
+        return refusal
+    own = ledger.resources_of(shape.dialect)
+    best = at_its_best(replace(node, capacity={key: text for key, text in node.capacity.items() if key in own}))
+    raised = sorted(key for key in own if best.allocatable.get(key) != node.allocatable.get(key))
+    if not raised:
+        return refusal
+    cards = ledger.catalog.offers(best, ledger.tables, ledger.settings)[0].get(shape.dialect, ())
+    if not cards:
+        return refusal
+    healing = ledger.catalog.healing.get(shape.dialect)
+    cards = healing.healed(cards) if healing is not None else cards
+    takes = ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy) is not None
+    if not takes or nodefit.shortages(shape.amounts, nodefit.facts_of(best), {}):
+        # What could not be judged for want of what is allocatable is judged now.
+        is_judged = not ledger.empty_cards(refusal.node, shape.dialect)
+        return replace(refusal, repair="") if is_judged else refusal
+    wait = f"all {' and '.join(raised)} of {refusal.node} can be allocated again"
+    return replace(refusal, hopeless=False, once_empty=None, unwished=None, repair="", wait=wait)
 
 
 def _barred(name: NodeName, bars: Sequence[Obstacle], inside: NodeRefusal | None) -> NodeRefusal:
@@ -228,7 +269,10 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             if any(one.reason is Reason.UNORDERED for one in if_empty):
                 wait = f"the device plugin of {facts.name} is known to keep the order of its cards"
             return NodeRefusal(node=facts.name, key=key, shortfalls=if_empty, now=now, wait=wait)
-        if_empty = if_well or if_empty
+        if if_well:
+            all_of_it = all_of_it._replace(cards=healing.healed(empty), shortfalls=if_well)
+            if_empty = if_well
+    unwished = advice.unwished(shape, all_of_it, dialect, policy) if once_empty is None else None
     unusable = not beyond and any(one.reason is Reason.UNUSABLE for one in if_empty)
     return NodeRefusal(
         node=facts.name,
@@ -238,6 +282,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
         hopeless=True,
         now=now,
         once_empty=once_empty,
+        unwished=unwished,
         repair=f"the cards of {facts.name} that cannot be used now can be" if unusable else "",
     )
 

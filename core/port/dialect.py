@@ -68,8 +68,8 @@ class Places(Protocol[CardT_contra, RequestT, AssignmentT]):
     def relaxed(self, cards: Sequence[CardT_contra], request: RequestT, reason: Reason, amount: int) -> RequestT | None:
         """*request*, no container asking for more than *amount* of what *reason* counts; None: it cannot be asked so.
 
-        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node. Whether it
-        would be placed is for the caller to judge.
+        reason: MEMORY, CORES or CARD_COUNT, amount in the unit of that `Shortfall`, for *cards* of one node; or one of
+        `core.port.refusals.WISHES`, which is left out, whatever the amount. The caller judges whether it fits.
         """
         ...
 

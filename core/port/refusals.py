@@ -36,6 +36,8 @@ class Reason(StrEnum):
 
 # What a card may get over by itself.
 PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED, Reason.UNORDERED})
+# What of a card a pod may wish, and leave out.
+WISHES: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.UNORDERED, Reason.MODE)
 # Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
 UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
 

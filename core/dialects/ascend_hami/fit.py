@@ -12,7 +12,7 @@ from core.dialects.ascend_hami.cards import Card, Cut, Fixed, Kind, cores_total
 from core.dialects.ascend_hami.requests import Ask, Request
 from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
 from core.port.cards import Hole, Placed, Want
-from core.port.refusals import Reason, Shortfall
+from core.port.refusals import WISHES, Reason, Shortfall
 from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 
@@ -348,6 +348,8 @@ def _mode_detail(card: Card, request: Request) -> str:
 
 def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
     """*request*, no container asking for more than *amount*: chips, MiB (a template, in template mode), cores."""
+    if reason in WISHES:
+        return _unwished(request, reason)
     asks: list[Ask] = []
     for ask in request.asks:
         cut, number, cores = ask.cut, ask.number, ask.cores
@@ -364,6 +366,13 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
                 pass
         asks.append(ask._replace(cut=cut, number=number, cores=cores))
     return request._replace(asks=tuple(asks))
+
+
+def _unwished(request: Request, wish: Reason) -> Request | None:
+    """*request* without the chips that it names, or for whole chips instead of soft shares without figures."""
+    if wish is Reason.MODE and request.soft and all(ask.cut is None and not ask.cores for ask in request.asks):
+        return request._replace(soft=False)
+    return request._replace(selection=ANY_CARD) if wish is Reason.UUID else None
 
 
 def _cut_of(cards: Sequence[Card], request: Request, memory_mib: int) -> Cut | None:

@@ -62,6 +62,8 @@ class GpuMemory(Mode):
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* MiB in all."""
         del cards
+        if reason is Reason.INDEX:
+            return request._replace(selection=ANY_CARD)
         return relaxed(request, amount) if reason is Reason.MEMORY else None
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:

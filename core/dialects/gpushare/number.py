@@ -53,7 +53,12 @@ class GpuNumber(Mode):
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* cards in all."""
         del cards
-        return relaxed(request, amount) if reason is Reason.CARD_COUNT else None
+        if reason is Reason.INDEX:
+            return request._replace(selection=ANY_CARD)
+        # Positions name as many cards as are asked for.
+        if reason is not Reason.CARD_COUNT or request.selection.indices:
+            return None
+        return relaxed(request, amount)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         """What bounds need: an idle card is one unit of room."""

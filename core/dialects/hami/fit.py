@@ -349,6 +349,10 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
     """*request*, no container asking for more than *amount*: cards, MiB or percent of cores."""
     del cards
     match reason:
+        case Reason.MODE:
+            return request._replace(modes=())
+        case Reason.TYPE | Reason.UUID | Reason.INDEX | Reason.UNORDERED:
+            return request._replace(selection=request.selection.without(reason))
         case Reason.CARD_COUNT:
             asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
         case Reason.CORES:

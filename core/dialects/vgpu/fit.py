@@ -271,6 +271,10 @@ def _in_mode(asked: str, offered: str) -> bool:
 def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
     """*request*, no container asking for more than *amount*: cards, MiB or percent of cores."""
     match reason:
+        case Reason.MODE:
+            return request._replace(mode="")
+        case Reason.TYPE | Reason.UUID | Reason.INDEX | Reason.UNORDERED:
+            return request._replace(selection=request.selection.without(reason))
         case Reason.CARD_COUNT:
             asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
         case Reason.CORES:

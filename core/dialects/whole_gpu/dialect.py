@@ -126,8 +126,9 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
         found: list[Shortfall] = []
         for pool in cards:
             if not accepts(request.selection, pool.kind.models):
-                detail = pool.label or f"unknown; GPU feature discovery would tell it by label {PRODUCT}"
-                found.append(Shortfall(_TITLE, Reason.TYPE, detail=detail))
+                unknown = f"unknown; GPU feature discovery would tell it by label {PRODUCT}"
+                unit = "" if pool.label else "label"
+                found.append(Shortfall(_TITLE, Reason.TYPE, unit=unit, detail=pool.label or unknown))
             elif pool.free < request.gpus:
                 found.append(Shortfall(_TITLE, Reason.CARD_COUNT, request.gpus, max(pool.free, 0), request.unit))
         return tuple(found) or (Shortfall("", Reason.CARD_COUNT, request.gpus, 0, request.unit),)
@@ -135,6 +136,8 @@ class WholeGpu(Reading[Request], Packing[Pool, Request]):
     def relaxed(self, cards: Sequence[Pool], request: Request, reason: Reason, amount: int) -> Request | None:
         """*request* for no more than *amount* GPUs; None where that is less than one for each container."""
         del cards
+        if reason is Reason.TYPE:
+            return request._replace(selection=_selection.ANY_CARD)
         return request._replace(gpus=amount) if reason is Reason.CARD_COUNT and amount >= request.least else None
 
     def take(self, cards: tuple[Pool, ...], assignment: int) -> tuple[Pool, ...]:

@@ -121,6 +121,8 @@ class Toy:
         return (Shortfall("", Reason.CARD_COUNT, request.cards, fitting, "cards"), *lacks) if fitting else lacks
 
     def relaxed(self, cards: Sequence[Any], request: Any, reason: Reason, amount: int) -> Any | None:
+        if reason is Reason.TYPE:
+            return request._replace(kind="")
         name = {Reason.MEMORY: "memory", Reason.CORES: "cores", Reason.CARD_COUNT: "cards"}[reason]
         return request._replace(**{name: min(getattr(request, name), amount)})
 

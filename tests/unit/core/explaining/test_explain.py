@@ -3,6 +3,7 @@
 import pytest
 
 from core.explaining import explain
+from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
@@ -292,6 +293,7 @@ def test_types_that_are_there_are_named():
                 key="no card of a type that the pod accepts",
                 shortfalls=(Shortfall("GPU-0", Reason.TYPE, detail="Tesla T4"),),
                 hopeless=True,
+                unwished=Unwished((Reason.TYPE,), Advice(())),
             )
         ],
         nodes=1,

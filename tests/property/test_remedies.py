@@ -1,0 +1,258 @@
+"""Every remedy that a waiting pod is told is tried: whoever follows it is placed, now or once its wait is over."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.explaining import explain
+from core.ledger import Ledger
+from core.model import Container, Node, NodeConstraints, Pod, PodUid, Taint, Toleration
+from core.placing.decide import shape_of, try_decide
+from core.placing.score import node_policy
+from core.placing.shape import Shape, scan
+from core.settings import Policy, Settings
+from tests.support.devices.selling import CATALOG, CORES, MEMORY, NUMBER, PERCENT, TABLES, cluster, wishing
+
+ROOM = {"pods": "20", "memory": "64Gi"}
+RED = Taint(key="red", value="yes", effect="NoSchedule")
+NEVER = "Not even an empty node of this cluster could take it"
+# Where nothing, or nothing of the pod, was named.
+UNTRIED = ("it then waits", "label a node", "ask the cluster's operator", "no node offers", "change what the pod")
+# What people write instead of a figure in the words of a remedy.
+CHIP = re.compile(r"huawei\.com/Ascend[0-9A-Z-]+(?<!-memory)$")
+PART = re.compile(r"(?:at most )?(\d+m?)(Mi| %)? ?(.*)")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A cluster with pods on it, and a pod that it refuses."""
+
+    chance: Random
+    nodes: tuple[Node, ...]
+    best: tuple[Node, ...]
+    ledger: Ledger
+    pod: Pod
+
+
+def ledger_of(nodes: tuple[Node, ...]) -> Ledger:
+    made = Ledger(CATALOG, TABLES, Settings())
+    for one in nodes:
+        made.set_node(one)
+    return made
+
+
+def takes(ledger: Ledger, asked: Pod) -> bool:
+    shape = shape_of(asked, ledger)
+    return isinstance(shape, Shape) and scan(ledger, node_policy(Settings()), shape) is not None
+
+
+def kept_off(chance: Random, node: Node) -> Node:
+    """*node* as something of it keeps pods off, now and then."""
+    more = {**ROOM, "cpu": chance.choice(("4", "16"))}
+    node = replace(node, allocatable={**node.allocatable, **more}, labels={**node.labels, "zone": chance.choice("ab")})
+    match chance.choice("       crt"):
+        case "c":
+            return replace(node, unschedulable=True)
+        case "r":
+            return replace(node, ready=False)
+        case "t":
+            return replace(node, taints=(RED,))
+        case _:
+            return node
+
+
+def repaired(node: Node, well: Node) -> Node:
+    more = {key: node.allocatable[key] for key in (*ROOM, "cpu")}
+    return replace(well, allocatable={**well.allocatable, **more}, labels=node.labels, ready=True)
+
+
+def drawn(seed: int) -> Drawn | None:
+    chance = Random(seed)
+    plain, _, best = cluster(chance)
+    if not plain:
+        return None
+    by_name = {one.name: one for one in best}
+    nodes = tuple(kept_off(chance, one) for one in plain)
+    well = tuple(repaired(one, by_name[one.name]) for one in nodes)
+    ledger = ledger_of(nodes)
+    for at in range(chance.choice((0, 0, 3, 8, 20))):
+        holder = wishing(chance, list(well))[0]._replace(uid=PodUid(f"h{at}"), name=f"h{at}")
+        shape = shape_of(holder, ledger)
+        found = try_decide(ledger, node_policy(Settings()), holder, shape) if isinstance(shape, Shape) else None
+        if found is not None:
+            ledger.reserve(found)
+    pod, _ = wishing(chance, list(well))
+    if chance.random() < 0.2:
+        first, *rest = pod.containers
+        cpu = {"cpu": chance.choice(("2", "6", "20"))}
+        first = first._replace(limits={**first.limits, **cpu}, requests={**first.requests, **cpu})
+        pod = pod._replace(containers=(first, *rest))
+    if chance.random() < 0.15:
+        pod = pod._replace(constraints=NodeConstraints(selector=(("zone", chance.choice("abc")),)))
+    shape = shape_of(pod, ledger)
+    if not isinstance(shape, Shape) or scan(ledger, node_policy(Settings()), shape) is not None:
+        return None
+    return Drawn(chance, nodes, well, ledger, pod)
+
+
+# ---------------------------------------------------------------------- a person who follows
+
+
+def with_limits(one: Container, **changed: str | None) -> Container:
+    limits = {key: text for key, text in {**one.limits, **changed}.items() if text is not None}
+    return one._replace(limits=limits, requests=limits)
+
+
+def lowered(pod: Pod, resource: str, most: int, unless: str = "") -> Pod:
+    """No container of *pod* asks for more than *most* of *resource*; *unless*: a figure that would hold over it."""
+    changed = []
+    for container in pod.containers:
+        one = container
+        asked = one.limits.get(resource)
+        if int(asked) > most if asked is not None else resource != "cpu":
+            one = with_limits(one, **{resource: str(most), **({unless: None} if unless else {})})
+        changed.append(one)
+    return pod._replace(containers=tuple(changed))
+
+
+def parted(pod: Pod, resource: str, most: int, chance: Random) -> Pod:
+    """*most* of *resource*, parted among the containers of *pod* somehow, none of them left without or given more."""
+    asked = [int(one.limits[resource]) for one in pod.containers]
+    given = [1] * len(asked)
+    while sum(given) < most:
+        at = chance.choice([at for at, most_of_it in enumerate(asked) if given[at] < most_of_it])
+        given[at] += min(asked[at] - given[at], max(1, (most - sum(given)) // len(asked)))
+    containers = [with_limits(one, **{resource: str(part)}) for one, part in zip(pod.containers, given, strict=True)]
+    return pod._replace(containers=tuple(containers))
+
+
+def resources(pod: Pod) -> dict[str, str]:
+    """What people call figures in the resources of *pod*: those of its cards' count, memory and cores."""
+    keys = {key for one in pod.containers for key in one.limits}
+    for key in keys:
+        if CHIP.match(key):
+            return {"count": key, "memory": f"{key}-memory"}
+        if key in (NUMBER, MEMORY, CORES, PERCENT):
+            return {"count": NUMBER, "memory": MEMORY, "cores": CORES}
+    if "huawei.com/npu-core" in keys:
+        return {"count": "huawei.com/npu-core", "cores": "huawei.com/npu-core"}
+    if "volcano.sh/gpu-memory" in keys:
+        return {"memory": "volcano.sh/gpu-memory"}
+    return {"count": next(key for key in keys if "/" in key)}
+
+
+def asking(pod: Pod, text: str, chance: Random) -> Pod:
+    """*pod* after its figures were lowered as *text* says, the words after "ask for"."""
+    known = resources(pod)
+    for part in re.split(r", | and ", text):
+        found = PART.fullmatch(part)
+        assert found is not None, text
+        amount, unit, what = found.groups()
+        if what == "cpu":
+            pod = lowered(pod, "cpu", int(amount))
+        elif what.endswith("in all"):
+            pod = parted(pod, known["memory" if what.startswith("MiB") else "count"], int(amount), chance)
+        elif what.startswith("MiB of memory"):
+            pod = lowered(pod, known["memory"], int(amount), PERCENT if known["memory"] == MEMORY else "")
+        elif unit == " %":
+            pod = lowered(pod, known["cores"], int(amount))
+        elif re.match(r"(idle )?(cards?|GPUs?|AI cores?)\b", what):
+            pod = lowered(pod, known["count"], int(amount))
+        else:
+            raise AssertionError(f"{what!r} in {text!r}")
+    return pod
+
+
+def wished(pod: Pod, key: str, text: str | None) -> Pod:
+    notes = {one: value for one, value in pod.annotations.items() if one != key}
+    return pod._replace(annotations=notes | ({key: text} if text is not None else {}))
+
+
+def without(pod: Pod, *parts: str) -> Pod:
+    """*pod* without those annotations whose keys have one of *parts*."""
+    return pod._replace(annotations={k: v for k, v in pod.annotations.items() if not any(one in k for one in parts)})
+
+
+# ---------------------------------------------------------------------- what is told, piece by piece
+
+
+def pieces(remedy: str) -> Iterator[str]:
+    """The alternatives of *remedy*."""
+    yield from re.split(r", or (?=ask|tolerate|wait|leave|correct|name|label|until)|; (?=with|it then)", remedy)
+
+
+def unwished(pod: Pod, words: str, chance: Random) -> Pod:
+    """*pod* after it followed *words*, one of those that are joined by "also"."""
+    if words.startswith("name types"):
+        listed = re.search(r"\((.*)\)", words)
+        assert listed is not None
+        return wished(without(pod, "nouse-gputype"), "nvidia.com/use-gputype", listed[1])
+    if words.startswith("leave the list of types out"):
+        return without(pod, "gputype")
+    if words.startswith(("name cards", "leave the list of cards out")):
+        # A list of cards to avoid may hold ids and positions.
+        return without(pod, "uuid", "avoid")
+    if words.startswith(("name positions", "leave the list of positions out")):
+        return without(pod, "index", "avoid")
+    if words.startswith(("leave the mode out", "name one that a card is in")):
+        return without(pod, "mode")
+    if words == "leave their list out":
+        return without(pod, "uuid", "index", "avoid")
+    assert words.startswith("ask for "), words
+    return asking(pod, words.removeprefix("ask for "), chance)
+
+
+def check(world: Drawn) -> str:
+    answer = explain.refused(world.ledger, shape_of(world.pod, world.ledger), Policy.BINPACK)  # type: ignore[arg-type]  # it asks
+    text, remedy, kinds = explain.sentence(answer), answer.remedy, []
+    best = ledger_of(world.best)
+    emptied = ledger_of(tuple(replace(one, taints=(), unschedulable=False, ready=True) for one in world.nodes))
+    if NEVER in text and "on the cards that can be used now" not in text:
+        assert not takes(best, world.pod), text
+    for piece in pieces(remedy) if remedy else ():
+        words = piece[:1].lower() + piece[1:]
+        if "; also " in words or words.startswith(("name", "leave")):
+            pod = world.pod
+            for part in words.split("; also "):
+                pod = unwished(pod, part, world.chance)
+            assert takes(best, pod), text
+            kinds.append("; ".join(part[:22] for part in words.split("; also ")))
+        elif words.startswith("ask for "):
+            later = "it then waits" in remedy or "it would be placed now" in remedy
+            pod = asking(world.pod, words.removeprefix("ask for "), world.chance)
+            assert takes(emptied if later else world.ledger, pod), (text, pod.containers)
+            kinds.append("ask")
+        elif words.startswith("with ") and words.endswith(" it would be placed now"):
+            pod = asking(world.pod, words[len("with ") : -len(" it would be placed now")], world.chance)
+            assert takes(world.ledger, pod), text
+            kinds.append("with")
+        elif words.startswith("tolerate "):
+            some = (Toleration(key="red", operator="Exists"),)
+            pod = world.pod._replace(constraints=replace(world.pod.constraints, tolerations=some))
+            assert takes(world.ledger, pod), text
+            kinds.append("tolerate")
+        elif words.startswith(("wait until", "until")):
+            mended = ("well again", "can be used", "keep the order", "allocated again")
+            repaired_first = any(one in words for one in mended)
+            assert takes(best if repaired_first else emptied, world.pod), text
+            kinds.append("wait")
+        elif words.startswith("correct the pod's node selector"):
+            assert takes(best, world.pod._replace(constraints=NodeConstraints())), text
+            kinds.append("selector")
+        elif words.startswith(UNTRIED):
+            kinds.append(words.split(" ")[0])
+        else:
+            raise AssertionError(f"{words!r} in {text!r}")
+    return " ".join(kinds) or ("never: " if answer.never else "") + "nothing"
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**40))
+def test_whoever_follows_a_remedy_is_placed(seed):
+    world = drawn(seed)
+    if world is not None:
+        check(world)
