@@ -157,7 +157,9 @@ class HamiTable:
     """The ``nvidia`` section of HAMi's own device-config.yaml, as far as placing and admission need it (hami.md 1.7).
 
     memory_factor is MiB per unit of gpumem. default_memory in MiB and default_cores in percent are those of containers
-    that give none, 0 for all memory and no cores. runtime_class: that pods with shares are given, "" for none.
+    that give none, 0 for all memory and no cores; default_count is the number of cards, 0 for none.
+    runtime_class: that pods with shares are given, "" for none. core_policy: how containers with shares are held to
+    their cores, "" for the plugin's own way. hides_devices: whether containers without shares beside them see no GPU.
     installed: whether the section was found, so that plain ``nvidia.com/gpu`` means HAMi's. resources are all by which
     shares are asked; by the priority none are.
     """
@@ -170,7 +172,10 @@ class HamiTable:
     default_memory: int = 0
     default_cores: int = 0
     memory_factor: int = 1
+    default_count: int = 1
     runtime_class: str = ""
+    core_policy: str = ""
+    hides_devices: bool = False
     installed: bool = False
     resources: frozenset[str] = field(init=False, repr=False, compare=False)
 

@@ -12,6 +12,8 @@ from typing import Final
 
 NVIDIA_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 ASCEND_DEVICES: Final = "ASCEND_VISIBLE_DEVICES"
+# As the value of both: a container runtime shows no device.
+VOID: Final = "void"
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 # What the dynamic linker loads first: of use to profilers.

@@ -13,6 +13,7 @@ from core.errors import InvalidRequestError, quoted
 from core.model import Container, ReviewedPod
 from core.units import MAX_INT32, parse_count
 from core.warnings import AdmissionWarning
+from core.watched import VOID
 
 Warnings = tuple[AdmissionWarning, ...]
 _NONE: Final[Warnings] = ()
@@ -93,7 +94,7 @@ def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnin
 
 
 def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS112: one card where only its share is given, limits for requests and requests for limits, plain numbers."""
+    """CS112: one card, or HAMi's own number, if only a share is given; limits and requests alike; plain numbers."""
     if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
@@ -114,8 +115,9 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
         limits[key] = plain(limit if limit is not None else request or "")
         requests[key] = limits[key] if request is None else plain(request)
         count = rules.counts.get(key, key)
-        if count not in named:
-            limits[count] = requests[count] = "1"
+        fill = rules.fills.get(count, 1)
+        if count not in named and fill:
+            limits[count] = requests[count] = str(fill)
     if limits == container.limits and requests == container.requests:
         return container
     return container._replace(limits=limits, requests=requests)
@@ -136,7 +138,7 @@ def hide_devices(pod: ReviewedPod, rules: Rulebook) -> ReviewedPod:
 
 def _without_devices(container: Container, rules: Rulebook) -> Container:
     named = {name for name, _ in container.reach.env}
-    more = tuple([(name, reach.VOID) for name in reach.NO_DEVICE if name not in named])
+    more = tuple([(name, VOID) for name in reach.NO_DEVICE if name not in named])
     return container if rules.has_cards(container) else with_variables(container, more)
 
 

@@ -18,10 +18,9 @@ from core.model import NO_REACH, Container, ReviewedPod
 from core.port.refusals import Violation
 from core.settings import AdmissionSettings
 from core.warnings import AdmissionWarning
-from core.watched import ASCEND_DEVICES, CORE_POLICY, LOADED, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, absolute
+from core.watched import ASCEND_DEVICES, CORE_POLICY, LOADED, NAMES, NVIDIA_DEVICES, TASK_PRIORITY, VOID, absolute
 
 # What tells a container runtime that a container gets no device, by the variable that it reads.
-VOID: Final = "void"
 NO_DEVICE: Final[dict[str, tuple[str, ...]]] = {NVIDIA_DEVICES: ("", VOID, "none"), ASCEND_DEVICES: ("", VOID)}
 _ASCEND_PREFIX: Final = "huawei.com/"
 

@@ -14,10 +14,11 @@ from core.model import Container, ReviewedPod
 from core.port.optional import Rotating
 from core.port.refusals import Violation
 from core.warnings import AdmissionWarning
+from core.watched import VOID
 from core.wire.applied import LAST_APPLIED, applied_annotations
 from core.wire.patches import Edit
 
-_HIDDEN: Final = frozenset((name, reach.VOID) for name in reach.NO_DEVICE)
+_HIDDEN: Final = frozenset((name, VOID) for name in reach.NO_DEVICE)
 _DELETING: Final = "the pod is being deleted"
 _CHOSEN: Final = "leave it as it is; the pod has its cards already: delete it and create it again to choose others"
 

@@ -47,6 +47,7 @@ _LEVELS: Final = (
     (("configs", "hamiVnpuCore"), "in section vnpus"),
     (_CHIP_KEYS, "in an item of vnpus.configs"),
 )
+_FORCE: Final = "force"
 # A group's name stands inside a device's id between these characters (nvidia 3.6).
 _ID_SYNTAX: Final = frozenset("-[],:;")
 _MAX_FACTOR: Final = 1 << 20
@@ -155,6 +156,9 @@ def _vgpu(checks: Checks, section: Mapping[str, Any]) -> VgpuTable:
 def _hami(checks: Checks, section: Mapping[str, Any]) -> HamiTable:
     checks.note_unknown(section, (*_BOTH, *_HAMI_ONLY), "nvidia.", _elsewhere)
     default = HamiTable()
+    hides = checks.switch(section.get("overwriteEnv") or False, "nvidia.overwriteEnv")
+    if hides:
+        checks.note("nvidia.overwriteEnv: partly honoured: only pods that ask for shares of HAMi's are changed")
 
     def resource(key: str, otherwise: str) -> str:
         return checks.text(section[key], f"nvidia.{key}", otherwise) if section.get(key) else otherwise
@@ -171,9 +175,23 @@ def _hami(checks: Checks, section: Mapping[str, Any]) -> HamiTable:
         default_memory=whole("defaultMemory"),
         default_cores=whole("defaultCores", 100),
         memory_factor=max(whole("memoryFactor", _MAX_FACTOR), 1),
+        default_count=whole("defaultGPUNum") if section.get("defaultGPUNum") is not None else default.default_count,
         runtime_class=resource("runtimeClassName", ""),
+        core_policy=_core_policy(checks, section.get("gpuCorePolicy")),
+        hides_devices=hides,
         installed=True,
     )
+
+
+def _core_policy(checks: Checks, found: object) -> str:
+    """HAMi's gpuCorePolicy, as far as it tightens a share."""
+    if found == "disable":
+        checks.note(
+            "nvidia.gpuCorePolicy: 'disable' has no effect here: containers keep to the cores that they ask for"
+        )
+    elif found not in (None, "", "default", _FORCE):
+        checks.note_unknown((str(found),), ("default", _FORCE, "disable"), "nvidia.gpuCorePolicy: ")
+    return _FORCE if found == _FORCE else ""
 
 
 def _model(checks: Checks, found: Mapping[str, Any], place: str) -> MigModel:
@@ -230,6 +248,8 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
 
 def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
     checks.note_unknown(found, _CHIP_KEYS, f"{place}.", _elsewhere)
+    if checks.switch(found.get("overwriteEnv") or False, f"{place}.overwriteEnv"):
+        checks.note(f"{place}.overwriteEnv: has no effect here; set admission.hide_devices of cardshare.yaml")
 
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)

@@ -77,6 +77,9 @@ USED = {
     "defaultMemory": st.integers(0, 4000),
     "defaultCores": st.integers(0, 100),
     "memoryFactor": st.integers(0, 1024),
+    "defaultGPUNum": st.integers(0, 3),
+    "overwriteEnv": st.sampled_from([False, True, "false", "true"]),
+    "gpuCorePolicy": st.sampled_from(["", "default", "force", "disable", "fast"]),
     "runtimeClassName": st.sampled_from(["", "nvidia"]),
     "resourcePriorityName": st.just("nvidia.com/priority"),
 }
@@ -132,6 +135,9 @@ def test_a_map_of_hamis_is_read_wherever_it_stands(found: Json, place: str):
         default_memory=section.get("defaultMemory", 0),
         default_cores=section.get("defaultCores", 0),
         memory_factor=max(section.get("memoryFactor", 1), 1),
+        default_count=section.get("defaultGPUNum", 1),
+        core_policy="force" if section.get("gpuCorePolicy") == "force" else "",
+        hides_devices=section.get("overwriteEnv") in (True, "true"),
         runtime_class=section.get("runtimeClassName", ""),
         installed=True,
     )

@@ -96,7 +96,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return Complaint(dialect=NAME, field=field, problem="it names no card")
     allocatable = _allocatable(node, resource)
     if not allocatable:
-        problem = f"node {node.name} registers cards but has no allocatable {resource}; see whether its plugin runs"
+        problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"
         return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
     if problem := another.answers(node, records, resource, allocatable):
         return Offer(cards=(), complaints=(Complaint(dialect=NAME, field=field, problem=problem),))
@@ -108,6 +108,18 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         if card.fixed.fault is Reason.UNUSABLE
     )
     return Offer(cards=cards, complaints=complaints)
+
+
+def _remedy(node: Node, records: tuple[Record, ...]) -> str:
+    """What to do about a plugin that seems not to offer what the configuration names."""
+    slots = sum(record.slots for record in records)
+    for name in sorted(node.allocatable):
+        if name.startswith("nvidia.com/") and _allocatable(node, name) == slots:
+            return (
+                f"it offers {slots} {name}, as many as its cards have slots: if HAMi sells by that name, set "
+                "hami_config_namespace and hami_config_name to HAMi's ConfigMap"
+            )
+    return "see whether its plugin runs"
 
 
 def _has_lost(node: Node, table: HamiTable) -> bool:

@@ -12,14 +12,14 @@ from core.errors import quoted
 from core.model import AnyPod, Container, Pod
 from core.tables import HamiTable
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
-from core.watched import TASK_PRIORITY
+from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
 
 PREFERENCES: Final[frozenset[str]] = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
 _ALL_CORES: Final = "100"
 
 
 def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, ...]]:
-    """CS117: with HAMi's runtime class; all cores for whoever gets all memory, and the variable for a priority."""
+    """CS117: with HAMi's runtime class; all cores for whoever gets all memory, and variables as HAMi's webhook sets."""
     pod = pod._replace(
         containers=tuple([_completed(one, table) for one in pod.containers]),
         init_containers=tuple([_completed(one, table) for one in pod.init_containers]),
@@ -31,15 +31,23 @@ def completed(pod: Pod, table: HamiTable) -> tuple[Pod, tuple[AdmissionWarning, 
 
 
 def _completed(one: Container, table: HamiTable) -> Container:
-    return _with_priority(_with_cores(one, table), table)
+    return _with_variables(_with_cores(one, table), table)
 
 
-def _with_priority(one: Container, table: HamiTable) -> Container:
-    """With the variable by which the container's tasks have their priority; its own stands."""
-    priority = one.amount(table.priority_resource)
-    if priority is None or any(name == TASK_PRIORITY for name, _ in one.reach.env):
-        return one
-    return one._replace(reach=one.reach._replace(env=(*one.reach.env, (TASK_PRIORITY, priority))))
+def _with_variables(one: Container, table: HamiTable) -> Container:
+    """With the variables for its priority, and by the configuration how it keeps to its cores or that it sees no GPU.
+
+    Those that it has stand.
+    """
+    has_share = not table.resources.isdisjoint((*one.limits, *one.requests))
+    wanted = {TASK_PRIORITY: one.amount(table.priority_resource)}
+    if has_share and table.core_policy:
+        wanted[CORE_POLICY] = table.core_policy
+    if not has_share and table.hides_devices:
+        wanted[NVIDIA_DEVICES] = VOID
+    has = {name for name, _ in one.reach.env}
+    more = tuple([(name, value) for name, value in wanted.items() if value is not None and name not in has])
+    return one._replace(reach=one.reach._replace(env=(*one.reach.env, *more))) if more else one
 
 
 def _with_cores(one: Container, table: HamiTable) -> Container:

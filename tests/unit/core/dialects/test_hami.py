@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core import hami_lock
+from core.admission.defaulting import complete_container
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
@@ -426,6 +427,39 @@ def test_a_priority_becomes_the_variable_that_the_plugin_reads_and_is_no_resourc
     assert (refused.code, refused.field) == ("CS304", 'container "main": limit nvidia.com/priority')
     # By the priority alone no card is asked for.
     assert PORT.request(pod(Container("main", limits={"nvidia.com/priority": "1"})), TABLES) is None
+
+
+def test_what_hamis_webhook_would_set_by_its_map_is_set():
+    table = Tables(hami=HamiTable(installed=True, core_policy="force", hides_devices=True))
+    two = pod(ask(memory=1000), Container("side"))
+    asked = PORT.request(two, table)
+    assert isinstance(asked, Request)
+    done = PORT.completed(two, asked, table)[0]
+    assert [one.reach.env for one in done.containers] == [
+        (("GPU_CORE_UTILIZATION_POLICY", "force"),),
+        (("NVIDIA_VISIBLE_DEVICES", "void"),),
+    ]
+    # A second time changes nothing more, and what the pod says itself stands.
+    assert PORT.completed(done, asked, table)[0] == done
+    book = rulebook(Settings(), table, CATALOG)
+    assert judge_new(reviewed(done), "dana", book).verdict.violations == ()
+
+
+@pytest.mark.parametrize(("number", "filled"), [(1, "1"), (2, "2"), (0, None)])
+def test_the_number_of_cards_that_is_filled_in_is_the_maps(number, filled):
+    book = rulebook(Settings(), Tables(hami=HamiTable(installed=True, default_count=number)), CATALOG)
+    found = complete_container(Container("main", limits={"nvidia.com/gpumem": "100"}), book)
+    assert found.limits.get("nvidia.com/gpu") == filled
+    # Nothing of other dialects is filled in otherwise.
+    other = complete_container(Container("main", limits={"volcano.sh/vgpu-memory": "100"}), book)
+    assert other.limits["volcano.sh/vgpu-number"] == "1"
+
+
+def test_a_node_that_offers_shares_by_another_name_is_told_with_that_name():
+    found = PORT.offer(replace(node(card("GPU-a"), card("GPU-b", 1)), allocatable={"nvidia.com/vgpu": "20"}), TABLES)
+    assert isinstance(found, Complaint)
+    assert "it offers 20 nvidia.com/vgpu" in found.problem
+    assert "hami_config_namespace" in found.problem
 
 
 def test_only_all_of_the_memory_is_completed_by_all_cores():
