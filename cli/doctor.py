@@ -19,7 +19,7 @@ from core.configuration import (
     merge,
 )
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import Pod, Requirement
 from core.names import CONFIGURATION_ACCEPTED
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
@@ -92,11 +92,23 @@ class _Rule(msgspec.Struct, frozen=True):
     resources: tuple[str, ...] = ()
 
 
+class _Match(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[_Match, ...] | None = None
+
+
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     failure_policy: str | None = "Fail"
     client_config: _Client = _Client()
     match_conditions: tuple[_Expression, ...] | None = None
+    namespace_selector: _Selector | None = None
     rules: tuple[_Rule, ...] | None = None
 
 
@@ -279,9 +291,9 @@ class _Reader:
                 )
         return None if len(self._unread) > before else leases
 
-    async def _namespaces(self) -> frozenset[str] | None:
+    async def _namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
         found = await self._list("namespaces", "/api/v1/namespaces", _RunningPod)
-        return None if found is None else frozenset(one.metadata.name for one in found)
+        return None if found is None else {one.metadata.name: one.metadata.labels or {} for one in found}
 
     async def _classes(self) -> Mapping[str, str]:
         found = await self._list("deviceclasses", _CLASSES, _DeviceClass) or ()
@@ -347,12 +359,20 @@ def _webhook(entry: _Entry) -> Webhook:
         fails_closed=entry.failure_policy != "Ignore",
         conditions="\n".join(one.expression for one in entry.match_conditions or ()),
         by_url=bool(entry.client_config.url),
+        namespaces=tuple(_requirements(entry.namespace_selector or _Selector())),
         ends_s=tuple(_ends(entry.client_config.ca_bundle or "")),
         pods_created=any(
             not {"CREATE", "*"}.isdisjoint(rule.operations) and not {"pods", "*"}.isdisjoint(rule.resources)
             for rule in entry.rules or ()
         ),
     )
+
+
+def _requirements(selector: _Selector) -> Iterator[Requirement]:
+    for key, value in (selector.match_labels or {}).items():
+        yield Requirement(key=key, operator="In", values=(value,))
+    for one in selector.match_expressions or ():
+        yield Requirement(key=one.key, operator=one.operator, values=one.values or ())
 
 
 def _ends(bundle: str) -> Iterator[float]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from core import nodefit
 from core.catalog import Catalog
 from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
-from core.model import NodeName, Pod
+from core.model import NodeName, Pod, Requirement
 from core.port.refusals import Violation
 from core.settings import Settings
 from core.tables import Tables
@@ -27,6 +28,8 @@ _UNSEEN_S: Final = 60
 _HAMI: Final = ".hami.io"
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 _VOLCANO: Final = "volcano"
+_KUBE_SYSTEM: Final = "kube-system"
+_METADATA_NAME: Final = "kubernetes.io/metadata.name"
 # How the account of HAMi's device plugin ends, and the version in a tag of its image.
 HAMI_PLUGIN: Final = ":hami-device-plugin"
 _VERSION: Final = re.compile(r":v?(\d{1,4})\.(\d{1,4})[^/]*$", re.ASCII)
@@ -110,8 +113,8 @@ class Webhook:
     """One entry of a webhook configuration.
 
     conditions: its CEL, all expressions. ends_s: when the authorities that it trusts end, Unix seconds; empty where
-    there is none. pods_created: whether it is called for new pods. by_url: it is called at a URL,
-    not through a Service.
+    there is none. pods_created: whether it is called for new pods. namespaces: its namespaceSelector. by_url: it is
+    called at a URL, not through a Service.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Webhook:
     ends_s: tuple[float, ...] = ()
     pods_created: bool = False
     by_url: bool = False
+    namespaces: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +161,9 @@ class Facts:
 
     name: with which the names of cardshare's objects begin, in *namespace*. refused: texts of the configuration that
     cannot be used. mutating, validating, policies: by the configuration's name; policies: whether each denies.
-    accounts: user names that may write assignments. leases: NAMESPACE/NAME. classes: DeviceClasses by the resource
-    that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards, each with the ConfigMap that
-    says so. now_s: Unix seconds.
+    accounts: user names that may write assignments. leases: NAMESPACE/NAME. namespaces: with their labels. classes:
+    DeviceClasses by the resource that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards,
+    each with the ConfigMap that says so. now_s: Unix seconds.
     """
 
     name: str
@@ -179,7 +183,7 @@ class Facts:
     validating: Mapping[str, tuple[Webhook, ...]] | None = None
     policies: Mapping[str, bool] | None = None
     leases: Mapping[str, LeaseHeld] | None = None
-    namespaces: frozenset[str] | None = None
+    namespaces: Mapping[str, Mapping[str, str]] | None = None
     classes: Mapping[str, str] = field(default_factory=dict)
     swapping: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[tuple[str, str], ...] = ()
@@ -206,7 +210,7 @@ def _finding(code: str, subject: str, text: str, remedy: str) -> Finding:
 
 def _reading(facts: Facts) -> Iterator[Finding]:
     for what, why in facts.unread:
-        yield _finding("CS601", what, f"not judged: {why}", "bind your account to the ClusterRole cardshare-viewer")
+        yield _finding("CS601", what, f"not judged: {why}", f"bind your account to the ClusterRole {facts.name}-viewer")
 
 
 def _configuration(facts: Facts) -> Iterator[Finding]:
@@ -231,10 +235,11 @@ def _cards(facts: Facts) -> Iterator[Finding]:
             remedy = "see the device plugin's log on that node, and restart it"
             yield _finding("CS612", node, f"{complaint.field}: {complaint.problem}", remedy)
         for over in facts.ledger.overcommitted(name):
-            remedy = "delete one of the pods that kubectl cards get shows on it"
+            remedy = "delete pods that kubectl cards get shows on it, until it holds no more than it has"
             yield _finding("CS613", node, f"card {over} holds more than it has", remedy)
+        remedy = f"delete what kubectl cards get {name} names, or wait until that ends"
         for dialect, why in state.closed.items():
-            yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", "see kubectl cards get")
+            yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", remedy)
     for pod in facts.plugins:
         if not pod.ready:
             text = f"the device plugin {pod.account} ({pod.image}) is not ready"
@@ -280,7 +285,7 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
             text = "it does not exist: nothing completes, checks or protects pods"
             yield _finding("CS621", subject, text, "install cardshare anew")
             continue
-        yield from _trust(subject, entries, facts.now_s)
+        yield from _trust(subject, entries, facts)
         for entry in entries:
             if entry.name == "create.pods.cardshare.io" and not entry.fails_closed:
                 text = f"{entry.name}: pods pass unseen while the webhook is away"
@@ -288,16 +293,28 @@ def _registrations(facts: Facts) -> Iterator[Finding]:
     yield from _renamed(facts)
     for name, entries in (facts.mutating or {}).items():
         for entry in entries:
-            if name != facts.name and entry.name.endswith(_HAMI) and entry.pods_created:
+            if name != facts.name and entry.name.endswith(_HAMI) and entry.pods_created and _meets_ours(entry, facts):
                 text = f"{entry.name} names HAMi's scheduler on pods that ask for GPUs"
                 remedy = "remove it, or keep its namespaceSelector away from namespaces whose pods are placed here"
                 yield _finding("CS628", f"mutatingwebhookconfiguration {name}", text, remedy)
 
 
-def _trust(subject: str, entries: tuple[Webhook, ...], now_s: float) -> Iterator[Finding]:
+def _meets_ours(entry: Webhook, facts: Facts) -> bool:
+    """Whether *entry* is called in a namespace whose pods are placed here, or in every one if there are none yet."""
+    known = facts.namespaces or {}
+    ours = {pod.namespace for pod in facts.pods if pod.scheduler_name in facts.settings.scheduler_names}
+    called = [
+        all(nodefit.satisfies({_METADATA_NAME: name, **known.get(name, {})}, one) for one in entry.namespaces)
+        for name in sorted(ours or known.keys() - {facts.namespace, _KUBE_SYSTEM})
+    ]
+    return any(called) if ours else all(called)
+
+
+def _trust(subject: str, entries: tuple[Webhook, ...], facts: Facts) -> Iterator[Finding]:
     """The certificates that entries trust, one finding for all of them."""
+    now_s = facts.now_s
     last = min((max(entry.ends_s, default=0.0) for entry in entries), default=now_s + _SOON_S)
-    remedy = "see the log of the Deployment cardshare-certs-keeper, or your certificate manager's"
+    remedy = f"see the log of the Deployment {facts.name}-certs-keeper, or your certificate manager's"
     if any(not entry.ends_s for entry in entries):
         yield _finding("CS622", subject, "an entry's caBundle has no certificate: every call of it fails", remedy)
     elif last <= now_s:
