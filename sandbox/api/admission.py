@@ -10,11 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from kube.calls import Access
 from sandbox.api import fields
-from sandbox.api.conditions import ConditionError, met
+from sandbox.api.conditions import Allows, ConditionError, met
 from sandbox.api.defaults import complete, fresh
 from sandbox.api.errors import StatusError, bad_request, forbidden, internal
 from sandbox.api.patching import json_patch
+from sandbox.api.rbac import Authorizer
 from sandbox.api.resources import ResourceType
 from sandbox.api.selectors import label_matcher
 from sandbox.api.store import Store
@@ -65,8 +67,9 @@ class _Hook:
 class Admission:
     """The webhooks of a store."""
 
-    def __init__(self, store: Store, caller: Caller) -> None:
+    def __init__(self, store: Store, caller: Caller, authorizer: Authorizer) -> None:
         self._store = store
+        self._authorizer = authorizer
         self._caller = caller
         self._hooks: dict[str, tuple[int, tuple[_Hook, ...]]] = {}
 
@@ -156,7 +159,14 @@ class Admission:
         return [hook for hook in hooks if hook.ruled(write)]
 
     def _selected(self, hook: _Hook, write: Write) -> bool:
-        return self._labels_selected(hook, write) and _conditions_met(hook, write)
+        return self._labels_selected(hook, write) and _conditions_met(hook, write, self._account_may)
+
+    def _account_may(self, asked: Mapping[str, str]) -> bool:
+        namespace, verb = asked["namespace"], asked["check"]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+        user = User(name=f"system:serviceaccount:{namespace}:{asked['name']}", groups=groups)
+        what = {key: asked.get(key, "") for key in ("group", "resource", "subresource")}
+        return self._authorizer.allows(user, Access(verb=verb, **what))
 
     def _labels_selected(self, hook: _Hook, write: Write) -> bool:
         objects = [obj for obj in (write.obj, write.old) if obj is not None]
@@ -197,10 +207,10 @@ def _rule_matches(rule: Mapping[str, Any], write: Write) -> bool:
     return bool(names & set(rule.get("resources") or ()))
 
 
-def _conditions_met(hook: _Hook, write: Write) -> bool:
+def _conditions_met(hook: _Hook, write: Write, allows: Allows) -> bool:
     variables = {"object": write.obj, "oldObject": write.old, "request": _request(write)}
     try:
-        return met(hook.config.get("matchConditions") or (), variables)
+        return met(hook.config.get("matchConditions") or (), variables, allows)
     except ConditionError as e:
         if hook.ignores_failure:
             return False

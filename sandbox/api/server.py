@@ -68,7 +68,7 @@ class ApiServer:
         self.pages: dict[str, Callable[[], Json]] = {"/sandbox/v1/requests": self._requests}
         self._clock = clock
         self.caller = Caller(self._service)
-        self.registry = Registry(self.store, self.catalogue, Admission(self.store, self.caller), clock)
+        self.registry = Registry(self.store, self.catalogue, Admission(self.store, self.caller, self.authorizer), clock)
         self._enforces_rbac = enforces_rbac
         self._bookmark_s = bookmark_s
         self._runner: web.AppRunner | None = None

@@ -3,6 +3,8 @@
 import asyncio
 import re
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from core.settings import Settings
 from core.tables import Tables
 from sandbox.demo.examples import find as find_examples
 from tests.support.servers import request_log
+from tests.support.servers.hami import hamis_rights
 from tests.support.servers.manifests import NAMESPACE, find, kubectl, text_of
 from tests.support.servers.rest import MERGE_PATCH, Answer, Rest, connect, eventually
 from tests.support.servers.stage_realapi import CERTS_MORE, Installed
@@ -134,6 +137,64 @@ async def test_new_pods_are_reviewed_for_every_resource_and_annotation_of_cards_
         body = pod("p", limits={"volcano.sh/vgpu-number": "1"})
         await dana.post("/api/v1/namespaces/kube-system/pods?dryRun=All", body)
         assert await reviews(installed) == before
+
+
+HAMIS_MAP = {
+    "metadata": {"name": "hami-scheduler-device"},
+    "data": {"device-config.yaml": f"nvidia:\n  resourceCountName: {PLAIN_GPU}\n"},
+}
+
+
+@asynccontextmanager
+async def hami_is_there(installed: Installed) -> AsyncIterator[None]:
+    """What HAMi's chart installs that admission looks at: its configuration, and its scheduler's rights."""
+    maps = "/api/v1/namespaces/kube-system/configmaps"
+    async with (
+        connect(installed.api.url, installed.api.ca_file, installed.api.admin_token) as admin,
+        hamis_rights(admin),
+    ):
+        await admin.made(maps, HAMIS_MAP)
+        try:
+            yield
+        finally:
+            await admin.delete(f"{maps}/hami-scheduler-device")
+
+
+async def test_plain_gpus_are_hamis_while_it_is_there_and_else_cost_no_call(installed: Installed):
+    path, body = f"{PODS}?dryRun=All", pod("p", limits={PLAIN_GPU: "1"})
+    body["spec"]["schedulerName"] = "default-scheduler"
+    deployed = {
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "d"}},
+            "template": {"metadata": {"labels": {"app": "d"}}, "spec": {**body["spec"], "nodeName": "n"}},
+        },
+    }
+    deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All"
+    async with as_account(installed, DANA) as dana:
+        before = await reviews(installed)
+        for written in (body, {**body, "spec": {**body["spec"], "nodeName": "n"}}):
+            plain = await dana.post(path, written)
+            assert (plain.status, plain.body["spec"].get("schedulerName")) == (201, "default-scheduler")
+        assert (await dana.post(deployments, deployed)).warnings == ()
+        assert await reviews(installed) == before
+        async with hami_is_there(installed):
+            placed = await eventually(
+                lambda: dana.post(path, body),
+                lambda one: one.status == 201 and one.body["spec"]["schedulerName"] == "cardshare",
+            )
+            (container,) = placed.body["spec"]["containers"]
+            assert container["resources"]["limits"] == {PLAIN_GPU: "1", "nvidia.com/gpucores": "100"}
+            denied = await dana.post(path, {**body, "spec": {**body["spec"], "nodeName": "n"}})
+            assert (denied.status, "CS302" in denied.message) == (422, True), denied
+            denied = await dana.post(deployments, deployed)
+            assert (denied.status, "CS302 spec.template" in denied.message) == (422, True), denied
+            webhook = installed.stage.product.webhook
+            webhook.signal(signal.SIGSTOP)
+            try:
+                assert (await dana.post(path, body)).status == 500
+            finally:
+                webhook.signal(signal.SIGCONT)
 
 
 async def test_changes_are_reviewed_where_somebody_touches_what_is_about_cards(installed: Installed):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.settings import CONTROLLER_ACCOUNT
+from tests.support.servers.hami import hamis_rights
 from tests.support.servers.policies import (
     ASSIGNMENT,
     NODE_NAME,
@@ -275,6 +276,31 @@ async def test_only_its_kubelet_and_the_control_plane_end_a_pod_that_holds_cards
         assert (await kubelet.patch(path, ENDED, STRATEGIC_PATCH)).status == 200
         assert (await user.patch(path, {"status": {"message": "n"}}, STRATEGIC_PATCH)).status == 200
         assert (await collector.patch(f"{cluster.pods}/b/status", ENDED, STRATEGIC_PATCH)).status == 200
+
+
+async def test_without_a_webhook_hamis_cards_are_given_by_schedulers_for_shares_alone(cluster: Cluster):
+    plain = {"nvidia.com/gpu": "1"}
+    default: Json = {"schedulerName": "default-scheduler"}
+    on_a_node: Json = {"nodeName": cluster.node}
+    ignored = pod("p", limits=plain, **default)
+    ignored["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
+    written = [
+        (pod("p", limits=plain, **default), "CS321"),
+        (pod("p", limits=plain, **on_a_node), "CS302"),
+        (pod("p", limits=plain, schedulerName="hami-scheduler"), ""),
+        (pod("p", limits=plain, schedulerName="cardshare"), ""),
+        (pod("p", limits={"cpu": "1"}, **default), ""),
+        (ignored, ""),
+    ]
+    path = f"{cluster.pods}?dryRun=All"
+    async with cluster.user(USER) as user:
+        for body, _ in written:
+            assert (await user.post(path, body)).status == 201
+        async with hamis_rights(user):
+            await eventually(lambda: user.post(path, written[0][0]), lambda answer: answer.status == 403)
+            for body, code in written:
+                answer = await user.post(path, body)
+                assert (answer.status, code in answer.message) == (403 if code else 201, True), answer
 
 
 async def test_anybody_ends_a_pod_without_cards_or_without_a_node(cluster: Cluster):

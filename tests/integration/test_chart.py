@@ -129,6 +129,8 @@ def test_hamis_config_map_of_values_is_read_allowed_and_reviewed(render):
     ]
     assert "'gpu-stack/shares-scheduler-device'" in str(entry["matchConditions"])
     assert "gpu-stack" in entry["namespaceSelector"]["matchExpressions"][0]["values"]
+    asked = [re.findall(r"serviceAccount\('(.*?)', '(.*?)'\)", str(each)) for each in found]
+    assert {each for several in asked for each in several} == {("gpu-stack", "shares-scheduler")}
 
 
 def test_accounts_of_values_are_those_of_policies_conditions_and_settings(render):

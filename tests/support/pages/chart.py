@@ -113,6 +113,12 @@ _REPLACED: Final = (
     ("'system:serviceaccount:cardshare-system:cardshare-controller'", "'{{ include \"cardshare.account\" $ }}'"),
     (_OBJECTS, rf"{NAME}-\1"),
     ("cardshare-system", _NAMESPACE),
+    # HAMi's chart names its configuration after its scheduler's account.
+    (
+        r"serviceAccount\('kube-system', 'hami-scheduler'\)",
+        "serviceAccount('{{ $.Values.hamiConfig.namespace }}', "
+        "'{{ trimSuffix \"-device\" $.Values.hamiConfig.name }}')",
+    ),
     ("cardshare@", "cardshare-"),
     # A Job cannot be changed: helm makes it anew, after everything else.
     (

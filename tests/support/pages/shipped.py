@@ -11,7 +11,7 @@ from core.admission.rulebook import Rulebook, rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
-from sandbox.api.conditions import met
+from sandbox.api.conditions import Allows, met, nobody
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NAMESPACE = "cardshare-system"
@@ -95,8 +95,8 @@ def entries(spec: Json, variable: str) -> list[str]:
     return re.findall(r"'([^']*)'", expression)
 
 
-def denials(name: str, **variables: Any) -> list[str]:
-    """The codes with which a policy denies a write; *variables* are those of CEL."""
+def denials(name: str, allows: Allows = nobody, **variables: Any) -> list[str]:
+    """The codes with which a policy denies a write; *variables* are those of CEL, *allows* is its authorizer."""
     spec = policy(name)
     known = {each["name"]: each["expression"] for each in spec["variables"]}
 
@@ -104,7 +104,8 @@ def denials(name: str, **variables: Any) -> list[str]:
         return re.sub(r"variables\.(\w+)", lambda found: f"({written_out(known[found[1]])})", expression)
 
     def holds(expression: str) -> bool:
-        return met([{"name": "c", "expression": written_out(expression)}], {"oldObject": None, **variables})
+        variables.setdefault("oldObject", None)
+        return met([{"name": "c", "expression": written_out(expression)}], variables, allows)
 
     if not holds(" && ".join(f"({each['expression']})" for each in spec["matchConditions"])):
         return []

@@ -1,19 +1,26 @@
 """What the policies of deploy/ protect, whom they trust, and that they cost little."""
 
+import json
+
 import pytest
 
 from core import hami_lock, names
-from core.admission.rulebook import MOVED
+from core.admission.mutate import judge_new
+from core.admission.rulebook import MOVED, rulebook
 from core.catalog import standard_catalog
 from core.dialects.ascend_hami import keys as hami_keys
 from core.dialects.mindcluster import keys as chip_keys
 from core.dialects.vgpu import keys as vgpu_keys
 from core.port.optional import Locking
 from core.settings import CONTROLLER_ACCOUNT, Settings
+from core.tables import HamiTable, Tables
+from core.wire.pods import decode_pod
+from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, TRUSTED_ACCOUNTS
 from tests.support.pages.shipped import CHIP, LOOP, OBJECTS, book, denials, entries, one, policy, words
 
 POLICIES = [found["metadata"]["name"] for found in OBJECTS if found["kind"] == "ValidatingAdmissionPolicy"]
+BY_DANA = {"userInfo": {"username": "dana", "groups": []}}
 # Variables that say who and what, and nothing of how it is judged: what an operator edits.
 NAMED = ("trustedAccounts", "pluginAccounts", "schedulerAccounts", "phaseAccounts", "pluginNodeKeys", "locks")
 
@@ -92,7 +99,7 @@ def test_policies_protect_exactly_the_keys_that_the_core_protects():
 
 def test_a_policy_asks_before_it_judges_exactly_what_it_judges():
     found = policy_expressions("pods.cardshare.io")
-    judged = ("changed", "frozen", "unseen", "ended", "elsewhere")
+    judged = ("changed", "frozen", "unseen", "ended", "elsewhere", "unplaced")
     # Conditions have no variables.
     listed = found["plugin"].replace("variables.pluginAccounts", found["pluginAccounts"])
     found["elsewhere"] = found["elsewhere"].replace("variables.plugin", listed)
@@ -107,6 +114,46 @@ def test_a_policy_keeps_what_a_bound_pod_says_of_its_cards_by_the_keys_that_the_
 def test_a_policy_knows_a_pod_that_holds_cards_by_the_resources_and_keys_that_the_core_knows():
     plain = {name for name in book().resources if not name.startswith(CHIP)}
     assert words(policy_expressions("pods.cardshare.io")["cards"]) == {*plain, *book().protected, CHIP, ""}
+
+
+PLAIN = {"nvidia.com/gpu": "1"}
+MEMORY = {**PLAIN, "nvidia.com/gpumem": "1000"}
+
+
+@pytest.mark.parametrize("limits", [PLAIN, MEMORY, {"volcano.sh/vgpu-number": "1"}, {"cpu": "1"}], ids=len)
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "cardshare", "hami-scheduler"])
+@pytest.mark.parametrize("node", ["", "node-a"])
+@pytest.mark.parametrize("labels", [{}, {"hami.io/webhook": "ignore"}], ids=["", "ignored"])
+@pytest.mark.parametrize("initial", [False, True], ids=["", "init"])
+def test_what_the_webhook_completes_or_denies_of_hamis_pods_a_policy_denies_while_it_is_away(
+    limits, scheduler, node, labels, initial
+):
+    asking = {"name": "c", "image": "i", "resources": {"limits": limits, "requests": limits}}
+    spec = {"containers": [{"name": "main", "image": "i"}], "nodeName": node, "schedulerName": scheduler}
+    spec["initContainers" if initial else "containers"] = [asking]
+    written = {"metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": labels}, "spec": spec}
+    judged = denials("pods.cardshare.io", lambda *_: True, object=written, request=BY_DANA)
+    assert denials("pods.cardshare.io", object=written, request=BY_DANA) == []
+    if "nvidia.com/gpu" not in limits:
+        assert judged == []
+        return
+    hamis = rulebook(Settings(), Tables(hami=HamiTable(installed=True)), standard_catalog())
+    verdict = judge_new(reviewed(decode_pod(json.dumps(written).encode())), "dana", hamis).verdict
+    if not verdict.allowed:
+        # The webhook writes all that is wrong; the policy, what takes the cards of others.
+        assert judged == (["CS302"] if node else ["CS321"] if scheduler in ("", "default-scheduler") else [])
+        return
+    is_placed = any("schedulerName" in one.values for one in verdict.edits)
+    assert judged == (["CS321"] if is_placed else [])
+
+
+def test_a_kubelets_picture_of_a_static_pod_is_no_policys_business():
+    limits = {"resources": {"limits": PLAIN}}
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    written = {"metadata": mirror, "spec": {"nodeName": "node-a", "containers": [limits]}}
+    for user, denied in (("system:node:node-a", []), ("dana", ["CS302"])):
+        request = {"userInfo": {"username": user, "groups": []}}
+        assert denials("pods.cardshare.io", lambda *_: True, object=written, request=request) == denied
 
 
 @pytest.mark.parametrize(

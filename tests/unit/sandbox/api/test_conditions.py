@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,6 +30,16 @@ def test_conditions_are_met_when_all_are_true(expressions, expected):
 def test_what_cannot_be_evaluated_is_told_by_name():
     with pytest.raises(ConditionError, match=r'condition c1: .*"spec"'):
         judged("true", "object.spec.x == 1")
+
+
+def test_the_authorizer_is_asked_what_a_service_account_may_do():
+    what = ".group('').resource('pods').subresource('binding').check('create').allowed()"
+    condition = {"name": "c", "expression": f"authorizer.serviceAccount('ns', 'other'){what}"}
+    given: dict[str, Any] = {"object": {}, "oldObject": None, "request": {}}
+    asked = {"namespace": "ns", "name": "other", "group": "", "resource": "pods", "subresource": "binding"}
+    assert met([condition], given, lambda found: found == {**asked, "check": "create"})
+    assert not met([condition], given, lambda found: found == {**asked, "check": "get"})
+    assert not met([condition], given)
 
 
 @pytest.mark.parametrize("text", ["object.", "thing == 1", "'a'", "object.metadata.name", "'a' == 1"])
