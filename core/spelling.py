@@ -34,5 +34,31 @@ def _compared(key: str, known: frozenset[str]) -> str:
     return alike[close[0]] if close else ""
 
 
+def elsewhere(key: str, known: frozenset[str], prefixes: frozenset[str]) -> str:
+    """The key of *known* with the words of *key* under another prefix, or ""; *prefixes* are wanted first."""
+    name = key.partition("/")[2]
+    if not name or len(key) > _MAX_KEY:
+        return ""
+    alike = _by_words(known).get(_words(name), ())
+    return min(alike, key=lambda one: (one.partition("/")[0] not in prefixes, one), default="")
+
+
+# What HAMi and its plugins call the cards of each vendor in the keys by which pods choose among them.
+_CARD: Final = re.compile(r"(?<=use-)(gpu|npu|dcu|mlu|gcu|ppu|xpu|vxpu|sgpu|iluvatar)-?")
+
+
+@lru_cache(maxsize=16)
+def _by_words(known: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for one in sorted(known):
+        words = _words(one.partition("/")[2])
+        found[words] = (*found.get(words, ()), one)
+    return found
+
+
+def _words(name: str) -> str:
+    return _CARD.sub("gpu", name.casefold().removeprefix("vgpu-").replace("no-use-", "nouse-"))
+
+
 def _digits(text: str) -> str:
     return "".join(filter(str.isdigit, text))

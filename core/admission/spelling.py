@@ -1,8 +1,10 @@
 """CS115: keys and resources that nobody is known to read, and that look like those that cardshare reads.
 
-Keys of others are let be, also under the prefixes of the vendors: only what is nearly one of ours is told.
+Keys of others are let be, also under the prefixes of the vendors: only what is nearly one of ours is told, and on pods
+with cards what has the words of one of ours under another prefix.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -23,7 +25,13 @@ _OTHERS: Final = frozenset(
         "nvidia.com/vgpu",
     }
 )
-_RESOURCES_OF_OTHERS: Final = "aliyun.com/gpu-"
+_VOLCANO: Final = "volcano.sh/"
+_MISNAMED: Final = "volcano.com/"
+_RESOURCES_OF_OTHERS: Final = ("aliyun.com/gpu-", _MISNAMED)
+_TIME_SLICE: Final = "nvidia.com/gpu.shared"
+_INSTANCE: Final = "nvidia.com/mig-"
+# Words by which pods choose cards, under whatever prefix.
+_CHOOSING: Final = re.compile(r"/(no-?)?use-|/v?gpu-|/(numa-bind|avoid-cards|vnpu-mode)$|-scheduler-policy$")
 _SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
@@ -41,13 +49,18 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
     known = before.annotations if before is not None else {}
     # What others speak is right on pods of their schedulers.
     is_ours = not book.is_left_to_others(pod)
+    prefixes = _prefixes(pod, book) if is_ours else frozenset()
     found = [
         key
         for key in pod.annotations
-        if key.startswith(book.key_prefixes) and key not in known and not _is_known(key, book)
+        if (key.startswith(book.key_prefixes) or (prefixes and _CHOOSING.search(key)))
+        and key not in known
+        and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
-        meant = spelling.meant(key, book.preferences)
+        meant = spelling.meant(key, book.preferences) if key.startswith(book.key_prefixes) else ""
+        if not meant and prefixes:
+            meant = spelling.elsewhere(key, book.preferences, prefixes)
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
             yield AdmissionWarning("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
@@ -55,7 +68,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):
             where = f'container "{one.name}": limit {_shown(key)}'
-            instead = _instead(key) if is_ours else ""
+            instead = _instead(key, bool(prefixes)) if is_ours else ""
             if instead:
                 yield AdmissionWarning("CS115", f"{where}: cardshare does not speak this resource; {instead}")
                 continue
@@ -65,10 +78,25 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
                 yield AdmissionWarning("CS115", f"{where}: {told}; did you mean {meant}?")
 
 
-def _instead(key: str) -> str:
-    """What to write for a resource of others that says what one of ours does; "" for any other."""
+def _prefixes(pod: ReviewedPod, book: Rulebook) -> frozenset[str]:
+    """Of the resources of cards that *pod* asks for, the prefixes; of none, no word of others is looked at."""
+    asked = {key for one in (*pod.init_containers, *pod.containers) for key in (*one.limits, *one.requests)}
+    return frozenset(key.partition("/")[0] for key in asked & book.resources)
+
+
+def _instead(key: str, has_cards: bool) -> str:
+    """What to write for a resource of others that says what one of ours does; "" for any other.
+
+    What another plugin may well offer is told of on pods that have cards of ours too.
+    """
     if key == _SHARED_MEMORY:
         return "write volcano.sh/gpu-memory"
+    if key.startswith(_MISNAMED):
+        return f"write {_VOLCANO}{key.partition('/')[2]}"
+    if has_cards and key == _TIME_SLICE:
+        return "leave it out, or ask for nvidia.com/gpu alone; a pod has cards of one plugin"
+    if has_cards and key.startswith(_INSTANCE):
+        return "leave it out, or ask for it alone; shares have MIG instances by mode mig and memory"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
     return "write huawei.com/npu-core, or the chip's model such as huawei.com/Ascend910A" if key == _WHOLE_CHIP else ""
@@ -78,7 +106,7 @@ def _resources(container: Container, book: Rulebook) -> list[str]:
     return [
         key
         for key in dict.fromkeys((*container.limits, *container.requests))
-        if key.startswith((*book.key_prefixes, _RESOURCES_OF_OTHERS))
+        if key.startswith((*book.key_prefixes, *_RESOURCES_OF_OTHERS))
         and key not in book.resources
         and key not in _OTHERS
     ]

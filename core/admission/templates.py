@@ -4,10 +4,11 @@ Nothing of a workload is changed: its pods are changed when they are made. What 
 no change could save is denied, so that it is heard at once and not found among a ReplicaSet's events.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from core.admission import advice, defaulting, rules
-from core.admission.rulebook import Rulebook
+from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
 from core.model import ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
@@ -37,6 +38,7 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
     work = 0
     warnings: list[AdmissionWarning] = []
     violations: list[Violation] = []
+    asking: list[Template] = []
     for template in found.templates:
         old = before.get(template.field)
         if old is not None and old.pod == template.pod:
@@ -45,6 +47,8 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
         if work > _WORK_MAX:
             warnings.append(AdmissionWarning(_TOO_MANY, f"{template.field} {_UNREAD}"))
             break
+        if book.asks_cards(pod_of(template.pod, namespace)):
+            asking.append(template)
         known = frozenset(_violations(old, namespace, book)[1]) if old is not None else frozenset[Violation]()
         told, wrong = _violations(template, namespace, book)
         warnings += told
@@ -53,9 +57,41 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
                 warnings.append(AdmissionWarning(one.code, f"{one}; pods of this template will be denied"))
             else:
                 violations.append(one)
+    warnings += (*_beside(found, asking, book), *_too_few(found, asking))
     if not warnings and not violations:
         return NOTHING
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
+    """CS120: what chooses cards, among the annotations of a workload and not of its template."""
+    keys = sorted(found.annotations.keys() & {*book.preferences, *MOVED}) if asking else []
+    for key in keys[:_TOLD]:
+        lacking = [one.field for one in asking if key not in (one.pod.metadata.annotations or {})]
+        if lacking:
+            yield AdmissionWarning(
+                "CS120",
+                f"metadata: annotation {key}: write it in {lacking[0]}.metadata.annotations; pods do not get the "
+                "annotations of their workload, so that it chooses no cards",
+            )
+
+
+def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+    """CS221: a Volcano Job that wants more pods together than it makes."""
+    made = sum([one.replicas for one in found.templates])
+    if asking and found.least is not None and found.least > made:
+        yield _more_than_made("spec.minAvailable", found.least, made)
+    for one in asking:
+        if one.least is not None and one.least > one.replicas:
+            yield _more_than_made(f"{one.field.removesuffix('.template')}.minAvailable", one.least, one.replicas)
+
+
+def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
+    remedy = f"write no more than {made}, or make more pods"
+    return AdmissionWarning("CS221", f"{field}: found '{least}'; {remedy}: {made} are made, and none is placed before")
+
+
+_TOLD: Final = 4
 
 
 def _work(template: Template) -> int:

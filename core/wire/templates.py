@@ -3,6 +3,8 @@
 Source: Kubernetes API reference, apps/v1 and batch/v1; Volcano, batch.volcano.sh/v1alpha1 Job.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,14 +26,19 @@ KINDS: Final = frozenset(
 )
 # Enough for every task of a job that people write; the rest is judged as pods.
 MAX_TASKS: Final = 64
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Template(NamedTuple):
-    """One template, and where it stands; so many pods are made of it at a time, as far as that is said."""
+    """One template, and where it stands; so many pods are made of it at a time, as far as that is said.
+
+    least: of a task, how many of its pods are placed together at least; None where that is not said.
+    """
 
     field: str
     pod: PodObject
     replicas: int = 1
+    least: int | None = None
 
 
 class _JobSpec(msgspec.Struct, frozen=True, gc=False):
@@ -44,9 +51,10 @@ class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
     spec: _JobSpec | None = None
 
 
-class _Task(msgspec.Struct, frozen=True, gc=False):
+class _Task(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     template: PodObject | None = None
     replicas: int | None = None
+    min_available: int | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -56,6 +64,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
+    min_available: int | None = None
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +72,7 @@ class _Owner(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
     owner_references: tuple[_Owner, ...] | None = None
 
@@ -85,12 +95,16 @@ class Workload(NamedTuple):
     """The templates of a workload as it is to be, and as it was.
 
     deleting: it will make no pods any more. made: by a controller, out of a workload that was judged itself.
+    annotations: its own, which its pods do not get. least: of a Volcano Job, how many of its pods are placed together
+    at least; None where that is not said, or not all of its tasks are read.
     """
 
     templates: tuple[Template, ...]
     before: tuple[Template, ...]
     deleting: bool
     made: bool = False
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS
+    least: int | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Question)
@@ -112,7 +126,13 @@ def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
         before=_templates(found.old_object),
         deleting=new is not None and new.metadata.deletion_timestamp is not None,
         made=new is not None and any(one.controller for one in new.metadata.owner_references or ()),
+        annotations=new.metadata.annotations or _NO_ANNOTATIONS if new is not None else _NO_ANNOTATIONS,
+        least=_least(new.spec) if new is not None and new.spec is not None else None,
     )
+
+
+def _least(spec: _Spec) -> int | None:
+    return spec.min_available if 0 < len(spec.tasks or ()) <= MAX_TASKS else None
 
 
 def _templates(found: _Workload | None) -> tuple[Template, ...]:
@@ -129,7 +149,7 @@ def _templates(found: _Workload | None) -> tuple[Template, ...]:
     for at, task in enumerate((spec.tasks or ())[:MAX_TASKS]):
         if task.template is not None:
             count = 1 if task.replicas is None else task.replicas
-            listed.append(Template(f"spec.tasks[{at}].template", task.template, count))
+            listed.append(Template(f"spec.tasks[{at}].template", task.template, count, task.min_available))
     return tuple(listed)
 
 

@@ -11,7 +11,7 @@ from core.dialects.hami import keys
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod
 from core.tables import HamiTable
-from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect
+from core.warnings import AdmissionWarning, all_memory, limit_of, little_memory, no_effect
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
 
 PREFERENCES: Final[frozenset[str]] = keys.OWN_WISHES | names.TYPE_WISHES | names.PLACE_WISHES
@@ -64,11 +64,12 @@ def _with_cores(one: Container, table: HamiTable) -> Container:
 
 
 def of(pod: AnyPod, table: HamiTable) -> Iterator[AdmissionWarning]:
-    """CS116 for *pod*."""
+    """CS116 and CS119 for *pod*."""
     for one in (*pod.init_containers, *pod.containers):
         memory, percent = one.amount(table.memory_resource), one.amount(table.percentage_resource)
         if memory == "0" and percent in (None, "0") and one.amount(table.count_resource) not in (None, "0"):
             yield all_memory(one, table.memory_resource)
+        yield from little_memory(one, table.memory_resource, table.memory_factor)
         if memory not in (None, "0") and percent not in (None, "0"):
             why = f"{table.memory_resource} is given too"
             yield no_effect(limit_of(one, table.percentage_resource), percent or "", why, "leave one of both out")

@@ -9,11 +9,11 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.requests import Request
 from core.model import AnyPod, Container
 from core.tables import VgpuTable
-from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, no_effect
+from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, little_memory, no_effect
 
 
 def of(pod: AnyPod, request: Request, table: VgpuTable) -> Iterator[AdmissionWarning]:
-    """CS116 for *pod*, which asks *request*."""
+    """CS116 and CS119 for *pod*, which asks *request*."""
     for one in pod.containers:
         yield from _shares(one, request, table)
     word = pod.annotations.get(keys.GROUP_POLICY)
@@ -30,6 +30,8 @@ def _shares(one: Container, request: Request, table: VgpuTable) -> Iterator[Admi
         yield no_effect(limit_of(one, table.memory_resource), memory, why, "leave one of the two out")
     elif memory == "0":
         yield all_memory(one, table.memory_resource)
+    else:
+        yield from little_memory(one, table.memory_resource, table.memory_factor)
     cores = one.amount(table.cores_resource)
     if cores not in (None, "0") and request.mode == keys.MIG:
         what = "it limits no cores, because in mode mig a slice brings its own: it only keeps other pods away"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from core.admission.budgets import Made, left
 from core.admission.mutate import judge_at_once, mutate, unreadable
 from core.admission.rulebook import Rulebook, rulebook
 from core.admission.subresources import judge_resize
+from core.admission.templates import judge_workload
 from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, Source, Text, decode, merge
@@ -24,6 +25,7 @@ from core.model import Container, Node, NodeName, ReviewedPod
 from core.wire.quotas import ResourceQuota
 from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
+from core.wire.templates import decode_workload
 
 Json = dict[str, Any]
 
@@ -177,6 +179,15 @@ def _ask(
     return judge_at_once(review, book), mutate(review, book)[1]
 
 
+_OF_WORKLOADS: Final[Mapping[str, Callable[[list[Json]], Json]]] = {
+    "CS120": lambda tasks: {
+        "metadata": {"annotations": {"volcano.sh/vgpu-mode": "mig"}},
+        "spec": {"template": tasks[0]["template"]},
+    },
+    "CS221": lambda tasks: {"metadata": {}, "spec": {"minAvailable": 3, "tasks": tasks}},
+}
+
+
 def _without_manifest(rule: Rule) -> Verdict:
     if rule.code == "CS100":
         return unreadable(InvalidRequestError("AdmissionReview request.object", "Expected `object`", "send the pod"))
@@ -192,6 +203,11 @@ def _without_manifest(rule: Rule) -> Verdict:
     if rule.code == "CS220":
         crowded = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}, "more": {"containers": [{}] * 64}})
         return _ask("CREATE", crowded, None, book_of(rule))[0]
+    if rule.code in _OF_WORKLOADS:
+        template = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1"}})
+        body = _OF_WORKLOADS[rule.code]([{"replicas": 2, "template": template}])
+        found = decode_workload(json.dumps({"request": {"object": body}}).encode())
+        return judge_workload(found, "default", book_of(rule))
     if rule.code == "CS317":
         made = Made(ReviewedPod("team", containers=(Container("main", {"volcano.sh/vgpu-number": "1"}),)))
         quota = ResourceQuota("team", "team", {"requests.volcano.sh/vgpu-number": 4}, {})

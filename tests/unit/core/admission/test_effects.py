@@ -9,7 +9,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
 from core.model import Container, Pod, PodUid
 from core.settings import DialectName, Settings
-from core.tables import Tables
+from core.tables import HamiTable, Tables, VgpuTable
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.toy import MEMORY as TOY_MEMORY
@@ -129,3 +129,26 @@ def test_what_a_dialect_does_not_read_that_reads_nothing_is_told():
     asked = Asked(dialect=Toy.name, request=ToyRequest(5))
     (found,) = ineffective(reviewed(pod({TOY_MEMORY: 5}, {TYPES: "A100"})), asked, book)
     assert f"nobody reads it on pods that ask for {TOY_MEMORY}" in found.text
+
+
+@pytest.mark.parametrize(
+    ("limits", "table", "words"),
+    [
+        ({NUMBER: 1, MEMORY: 16}, {}, f"limit {MEMORY}: write 16384 for 16 GiB; found '16', which is 16 MiB of a card"),
+        ({NUMBER: 1, MEMORY: 63}, {}, "write 64512 for 63 GiB"),
+        ({NUMBER: 1, MEMORY: 64}, {}, ""),
+        ({NUMBER: 1, MEMORY: 0}, {}, ""),
+        ({NUMBER: 1, MEMORY: 6}, {"memory_factor": 10}, "write 615 for 6 GiB; found '6', which is 60 MiB of a card"),
+        ({NUMBER: 1, MEMORY: 7}, {"memory_factor": 10}, ""),
+        ({NUMBER: 1, MEMORY: 1}, {"memory_factor": 1024}, ""),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, {}, "limit nvidia.com/gpumem: write 8192 for 8 GiB"),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}, {"memory_factor": 8}, ""),
+    ],
+)
+def test_memory_that_no_process_starts_with_is_told_with_the_figure_that_was_meant(limits, table, words):
+    tables = Tables(vgpu=VgpuTable(**table), hami=HamiTable(**table))
+    book = rulebook(Settings(), tables, standard_catalog())
+    verdict = with_warnings(judge_new(reviewed(pod(limits)), "dana", book), book)
+    found = [one.text for one in verdict.warnings if one.code == "CS119"]
+    assert [words in text for text in found] == ([True] if words else [])
+    assert all(len(f"CS119 {text}") < 256 for text in found)

@@ -60,6 +60,45 @@ def test_a_resource_is_told_with_the_one_that_was_meant(key, meant):
     assert told(pod(limits=[key], requests=[key])) == [f'container "main": limit {key}: {words}; did you mean {meant}?']
 
 
+@pytest.mark.parametrize(
+    ("key", "resource", "meant"),
+    [
+        ("nvidia.com/use-gpu-type", "volcano.sh/vgpu-number", "nvidia.com/use-gputype"),
+        ("hami.io/use-gputype", "volcano.sh/vgpu-number", "nvidia.com/use-gputype"),
+        ("hami.io/use-gpu-type", "nvidia.com/gpumem", "nvidia.com/use-gputype"),
+        ("volcano.sh/nouse-gputype", "volcano.sh/gpu-memory", "nvidia.com/nouse-gputype"),
+        ("hygon.com/use-dcutype", "nvidia.com/gpumem", "nvidia.com/use-gputype"),
+        ("nvidia.com/no-use-npu-uuid", "nvidia.com/gpumem", "nvidia.com/nouse-gpuuuid"),
+        ("hami.io/use-gpuuuid", "volcano.sh/vgpu-number", "volcano.sh/vgpu-use-gpuuuid"),
+        ("hami.io/use-gpuuuid", "nvidia.com/gpumem", "nvidia.com/use-gpuuuid"),
+        ("hami.io/vgpu-mode", "nvidia.com/gpumem", "nvidia.com/vgpu-mode"),
+        ("hami.sh/vgpu-mode", "volcano.sh/vgpu-number", "volcano.sh/vgpu-mode"),
+        ("nvidia.com/gpu-scheduler-policy", "nvidia.com/gpumem", "hami.io/gpu-scheduler-policy"),
+        ("volcano.com/gpu-index", "volcano.sh/gpu-number", "cardshare.io/gpu-index"),
+    ],
+)
+def test_the_right_words_under_a_wrong_prefix_are_told_on_pods_with_cards(key, resource, meant):
+    assert told(pod([key], limits=[resource])) == [f"annotation {key}: nobody reads this key; did you mean {meant}?"]
+    if not key.startswith(tuple(BOOK.key_prefixes)):
+        assert told(pod([key], limits=["cpu"])) == []
+    of_others = pod([key], limits=[resource])._replace(scheduler_name="hami-scheduler")
+    assert key.startswith(tuple(BOOK.key_prefixes)) or told(of_others) == []
+
+
+@pytest.mark.parametrize("resource", ["volcano.sh/vgpu-number", "nvidia.com/gpumem"])
+@pytest.mark.parametrize("key", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"])
+def test_a_resource_of_another_plugin_is_told_beside_shares(key, resource):
+    (text,) = told(pod(limits=[key, resource]))
+    assert text.startswith(f'container "main": limit {key}: cardshare does not speak this resource; leave it out')
+    assert told(pod(limits=[key])) == []
+
+
+def test_a_resource_under_a_prefix_that_nobody_has_is_told_wherever_it_stands():
+    for key in ("volcano.com/vgpu-number", "volcano.com/gpu-memory"):
+        (text,) = told(pod(limits=[key]))
+        assert text.endswith(f"cardshare does not speak this resource; write volcano.sh/{key.partition('/')[2]}")
+
+
 def test_under_our_own_prefix_every_strange_key_is_told():
     (text,) = told(pod(["cardshare.io/x"]))
     assert text.endswith("nobody reads this key; write one of cardshare.io/avoid-cards, cardshare.io/gpu-index")

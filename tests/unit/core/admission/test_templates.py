@@ -164,3 +164,52 @@ def test_a_workload_is_judged_up_to_so_many_containers_and_what_follows_is_told(
     crowded = template()
     crowded["spec"]["containers"] *= 65
     assert job([{"name": "a", "template": crowded}]).codes == ("CS220", "CS101")
+
+
+@pytest.mark.parametrize("key", ["volcano.sh/vgpu-mode", "nvidia.com/use-gputype", "volcano.sh/gpu-index"])
+def test_what_chooses_cards_beside_a_template_is_told_with_its_right_place(key):
+    word = {"volcano.sh/vgpu-mode": "mig", "nvidia.com/use-gputype": "A100"}.get(key, "0")
+    beside = {key: word, "kubectl.kubernetes.io/last-applied-configuration": "{}", "example.com/a": "b"}
+    for place, make in PLACES.items():
+        workload = make(template())
+        workload["metadata"] = {"annotations": beside}
+        verdict = judge(workload)
+        assert (verdict.allowed, [one.code for one in verdict.warnings]) == (True, ["CS120"])
+        where = f"metadata: annotation {key}: write it in {place}.metadata.annotations"
+        assert verdict.warnings[0].text.startswith(where)
+        assert len(told(verdict)[0]) < 256
+    # Where the template has it too, beside a template without cards, or where nothing of the template changed.
+    assert "CS120" not in [
+        one.code for one in judge(deployment(template(None, {key: word}), annotations=beside)).warnings
+    ]
+    assert told(judge(deployment(template({"cpu": "1"}), annotations=beside))) == []
+    assert told(judge(deployment(template(), annotations=beside), deployment(template()))) == []
+
+
+def job(least, *tasks):
+    made = [{"replicas": count, "minAvailable": of_task, "template": template()} for count, of_task in tasks]
+    return {"metadata": {"name": "j"}, "spec": {"minAvailable": least, "tasks": made}}
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields"),
+    [
+        (job(5, (2, None), (2, None)), ["spec.minAvailable"]),
+        (job(4, (2, None), (2, 2)), []),
+        (job(None, (2, 3), (2, None)), ["spec.tasks[0].minAvailable"]),
+        (job(4, (1, 2), (2, 3)), ["spec.minAvailable", "spec.tasks[0].minAvailable", "spec.tasks[1].minAvailable"]),
+        (job(2, (None, 2)), ["spec.minAvailable", "spec.tasks[0].minAvailable"]),
+    ],
+    ids=["job", "as-many", "task", "both", "one-by-default"],
+)
+def test_a_job_that_wants_more_pods_together_than_it_makes_is_told(workload, fields):
+    verdict = judge(workload)
+    assert verdict.allowed
+    assert [(one.code, one.text.partition(":")[0]) for one in verdict.warnings] == [("CS221", one) for one in fields]
+
+
+def test_a_template_that_hamis_webhook_is_to_ignore_says_itself_what_would_be_completed():
+    found = template({"nvidia.com/gpumem": "1000"})
+    assert judge(deployment(found)).allowed
+    found["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
+    assert judge(deployment(found)).codes == ("CS319",)
