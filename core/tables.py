@@ -69,7 +69,9 @@ class AscendTemplate:
 class AscendChip:
     """One chip model of the vnpus section; templates ascending by memory (ascend.md 1.1).
 
-    runtime_class: that pods with such chips are given, "" for none.
+    memory_factor is MiB per unit of memory_resource; figures here, and annotations, are MiB. core_name: the resource of
+    soft slicing's percent of cores, "" for the one by its usual name. paired: chips are the dies of modules of two,
+    which are given whole. runtime_class: that pods with such chips are given, "" for none.
     """
 
     chip_name: str
@@ -82,11 +84,14 @@ class AscendChip:
     ai_cpu: int
     templates: tuple[AscendTemplate, ...]
     runtime_class: str = ""
+    memory_factor: int = 1
+    core_name: str = ""
+    paired: bool = False
 
     @property
     def core_resource(self) -> str:
         """The resource name of soft slicing's percent of cores."""
-        return f"{self.resource}-core"
+        return self.core_name or f"{self.resource}-core"
 
 
 def _shipped(

@@ -94,7 +94,7 @@ def default_mode(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnin
 
 
 def complete_resources(pod: ReviewedPod, rules: Rulebook) -> tuple[ReviewedPod, Warnings]:
-    """CS112: one card, or HAMi's own number, if only a share is given; limits and requests alike; plain numbers."""
+    """CS112: one card, a pair, or HAMi's number if only a share is given; limits and requests alike; plain numbers."""
     if is_crowded(pod) or not rules.asks_cards(pod):
         return pod, _NONE
     containers = tuple([complete_container(one, rules) for one in pod.containers])
@@ -118,6 +118,9 @@ def complete_container(container: Container, rules: Rulebook) -> Container:
         fill = rules.fills.get(count, 1)
         if count not in named and fill:
             limits[count] = requests[count] = str(fill)
+    for count in rules.paired.intersection(limits):
+        if limits[count] == requests[count] == "1":
+            limits[count] = requests[count] = "2"
     if limits == container.limits and requests == container.requests:
         return container
     return container._replace(limits=limits, requests=requests)

@@ -32,8 +32,9 @@ class Rulebook:
 
     budgeted: resources to which a ``limits.`` of a ResourceQuota holds a namespace. counts: by the resource that says
     how much of a card, the one that counts cards. fills: by such a one, how many those get that give none, if it is not
-    1; 0 for none. memories: by the one that counts cards, the one that says how much memory of each, in MiB.
-    resources: both, of all dialects; resources_by_dialect: the same, of each.
+    1; 0 for none. paired: those by which cards are only given in pairs. memories: by the one that counts cards, the one
+    that says how much memory of each, in MiB. resources: both, of all dialects;
+    resources_by_dialect: the same, of each.
     preferences: the annotations by which users say which cards they want: free while the pod waits, frozen once it is
     bound. reading, furnishing, advising: the dialects that are so; labels: those that are read to furnish, by dialect;
     runtime_classes: those that pods are furnished with.
@@ -62,6 +63,7 @@ class Rulebook:
     budgeted: frozenset[str]
     counts: Mapping[str, str]
     fills: Mapping[str, int]
+    paired: frozenset[str]
     memories: Mapping[str, str]
     modes: Mapping[DialectName, Modes]
     card_lists: tuple[CardLists, ...]
@@ -200,6 +202,7 @@ def rulebook(settings: Settings, tables: Tables, catalog: Catalog) -> Rulebook:
         ),
         fills={tables.hami.count_resource: tables.hami.default_count},
         counts={key: count for one in counting for key, count in one.counts(tables).items()},
+        paired=frozenset().union(*(one.paired(tables) for one in counting)),
         trusted=(CONTROLLER_ACCOUNT, *catalog.plugin_accounts) if trusted is None else trusted,
         plugins=catalog.plugin_accounts if plugins is None else plugins,
         memories={count: memory for one in counting for count, memory in one.memories(tables).items()},

@@ -189,6 +189,11 @@ class Counting(Protocol):
         """By each resource that says how much of a card, the one that counts cards: 1 where it is not given."""
         ...
 
+    def paired(self, tables: Tables) -> frozenset[str]:
+        """Of those that count cards the ones by which cards are only given in pairs: 1 means 2."""
+        del tables
+        return frozenset()
+
     def memories(self, tables: Tables) -> Mapping[str, str]:
         """By each resource that counts cards, the one that says how much memory of each, in MiB."""
         ...

@@ -255,10 +255,12 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
 
     templates = each(checks, found.get("templates"), f"{place}.templates", partial(_template, checks))
+    resource = checks.text(found.get("resourceName"), f"{place}.resourceName")
+    core = checks.text(found["resourceCoreName"], f"{place}.resourceCoreName") if found.get("resourceCoreName") else ""
     return AscendChip(
         chip_name=checks.text(found.get("chipName"), f"{place}.chipName"),
         common_word=checks.text(found.get("commonWord"), f"{place}.commonWord"),
-        resource=checks.text(found.get("resourceName"), f"{place}.resourceName"),
+        resource=resource,
         memory_resource=checks.text(found.get("resourceMemoryName"), f"{place}.resourceMemoryName"),
         allocatable_mib=whole("memoryAllocatable", 1),
         capacity_mib=whole("memoryCapacity", 1),
@@ -268,6 +270,9 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         runtime_class=checks.text(found["runtimeClassName"], f"{place}.runtimeClassName")
         if found.get("runtimeClassName")
         else "",
+        memory_factor=max(checks.whole(found.get("memoryFactor") or 1, f"{place}.memoryFactor", 1, _MAX_FACTOR, 1), 1),
+        core_name="" if core == f"{resource}-core" else core,
+        paired=checks.switch(found.get("superPod") or False, f"{place}.superPod"),
     )
 
 

@@ -59,6 +59,10 @@ class AscendHami(
             name: chip.resource for chip in tables.ascend.chips for name in (chip.memory_resource, chip.core_resource)
         }
 
+    def paired(self, tables: Tables) -> frozenset[str]:
+        """The chips of types that come in modules of two."""
+        return frozenset(chip.resource for chip in tables.ascend.chips if chip.paired)
+
     def memories(self, tables: Tables) -> dict[str, str]:
         """The memory of each chip type, for its number."""
         return {chip.resource: chip.memory_resource for chip in tables.ascend.chips}
@@ -157,14 +161,16 @@ class AscendHami(
         for chip in tables.ascend.chips:
             healthy = [one.fixed for one in cards if one.fixed.fault is None and one.fixed.word == chip.common_word]
             if healthy:
-                found[chip.memory_resource] = sum([one.memory for one in healthy])
+                found[chip.memory_resource] = sum([one.memory for one in healthy]) // chip.memory_factor
                 found[chip.core_resource] = sum([one.cores for one in healthy if one.soft])
         return found
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
         """Memory on all chips."""
         chip = next((one for one in tables.ascend.chips if one.common_word == assignment.word), None)
-        return {} if chip is None else {chip.memory_resource: sum([one.memory_mib for one in assignment.entries])}
+        if chip is None:
+            return {}
+        return {chip.memory_resource: -(-sum([one.memory_mib for one in assignment.entries]) // chip.memory_factor)}
 
     def budgeted(self, tables: Tables) -> tuple[str, ...]:
         """The memory of each type of chip."""

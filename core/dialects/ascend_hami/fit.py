@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from core.dialects.ascend_hami import keys, usage
 from core.dialects.ascend_hami.cards import Card, Cut, Fixed, Kind, cores_total
-from core.dialects.ascend_hami.requests import Ask, Request
+from core.dialects.ascend_hami.requests import MODULE, Ask, Request
 from core.dialects.ascend_hami.usage import Assignment, Charge, Entry, charge_of
 from core.port.cards import Hole, Placed, Want
 from core.port.refusals import WISHES, Reason, Shortfall
@@ -118,13 +118,26 @@ def _pick(cards: Sequence[Card], ask: Ask, request: Request, policy: Policy, tak
                 fitting.append((1.0 if card.used_slots else 0.0, slot))
             else:
                 fitting.append((0.0, slot))
+    if request.paired:
+        fitting = _whole_modules(cards, fitting)
     if len(fitting) < number:
         return None
+    if request.paired:
+        return [slot for _, slot in fitting[:number]]
     if number == 1:
         # The size of a ring says nothing about one chip (H-16).
         return [min(fitting)[1]]
     fitting.sort()
     return _by_rings(cards, [slot for _, slot in fitting])[:number]
+
+
+def _whole_modules(cards: Sequence[Card], fitting: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Those of *fitting* chips, by rank and slot, whose module fits as a whole, the best modules first (ascend 4.6)."""
+    modules: dict[int, list[tuple[float, int]]] = {}
+    for one in fitting:
+        modules.setdefault(cards[one[1]].fixed.position // MODULE, []).append(one)
+    whole = sorted((sum(rank for rank, _ in one), one) for one in modules.values() if len(one) == MODULE)
+    return [chip for _, module in whole for chip in module]
 
 
 def _by_rings(cards: Sequence[Card], slots: list[int]) -> list[int]:
@@ -222,7 +235,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     fixed, used_slots, used_memory, used_cores, used_ai_core, used_ai_cpu, cuts, unread = card
     # One unpacking costs less than asking for the fields by name.
     uuid, position, word, slots, memory, total, _, soft_node, ai_core, ai_cpu, whole, _, fault, _, _ = fixed
-    word_asked, _, _, soft, selection = request
+    word_asked, _, _, soft, selection, paired = request
     if word != word_asked:
         return Reason.TYPE
     if fault is not None:
@@ -251,7 +264,7 @@ def refusal(card: Card, ask: Ask, request: Request) -> Reason | None:
     if used_slots and ((total == cores == 100) or (used_cores == total and total and not cores)):
         return Reason.EXCLUSIVE
     if not soft:
-        if template and number > 1:
+        if template and number > (MODULE if paired else 1):
             return Reason.TEMPLATE
         if (ai_core and used_ai_core + core > ai_core) or (ai_cpu and used_ai_cpu + cpu > ai_cpu):
             return Reason.TEMPLATE
@@ -270,18 +283,20 @@ def shortfalls(cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]
 
 def _shortfalls(cards: Sequence[Card], stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
     found: list[Shortfall] = []
-    fitting = 0
+    fitting: list[tuple[float, int]] = []
     for slot, card in enumerate(cards):
         if slot in stuck.taken:
             found.append(Shortfall(card.fixed.uuid, Reason.BUSY, detail="another container of the pod takes it"))
             continue
         reason = refusal(card, stuck.ask, request)
         if reason is None:
-            fitting += 1
+            fitting.append((0.0, slot))
         else:
             found.append(_shortfall(card, stuck.ask, request, reason))
     if fitting or not found:
-        found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, fitting, "cards"))
+        count = len(_whole_modules(cards, fitting) if request.paired else fitting)
+        detail = "in whole modules of two" if request.paired else ""
+        found.insert(0, Shortfall("", Reason.CARD_COUNT, stuck.ask.number, count, "cards", detail))
     return tuple(found)
 
 
@@ -356,6 +371,8 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
         match reason:
             case Reason.CARD_COUNT:
                 number = min(number, amount)
+                if request.paired and number % MODULE:
+                    return None
             case Reason.CORES:
                 cores = min(cores, amount)
             case _ if cut is None or cut.memory_mib > amount:

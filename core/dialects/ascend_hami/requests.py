@@ -5,7 +5,8 @@ they say.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 from core import selection
 from core.dialects.ascend_hami import keys
@@ -16,6 +17,9 @@ from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.tables import AscendChip, Tables
 from core.units import MAX_INT32, parse_count, parse_memory, unit_already, with_article
+
+# So many dies are on a module, at indices next to each other, where chips are given by modules (ascend 4.6).
+MODULE: Final = 2
 
 
 class Ask(NamedTuple):
@@ -36,7 +40,8 @@ class Ask(NamedTuple):
 class Request(NamedTuple):
     """All that a pod asks of the chips of one node; asks: containers, then sidecars, then init containers.
 
-    word: the chip type. segments: how many containers the pod has in all. soft: soft slicing, else templates.
+    word: the chip type. segments: how many containers the pod has in all. soft: soft slicing, else templates. paired:
+    chips are given by whole modules.
     """
 
     word: str
@@ -44,6 +49,7 @@ class Request(NamedTuple):
     segments: int
     soft: bool = False
     selection: CardSelection = ANY_CARD
+    paired: bool = False
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
@@ -85,7 +91,7 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
     wish = _selection(pod, chip, violations)
     if violations:
         return tuple(violations)
-    return Request(chip.common_word, asks, len(pod.init_containers) + len(pod.containers), soft, wish)
+    return Request(chip.common_word, asks, len(pod.init_containers) + len(pod.containers), soft, wish, chip.paired)
 
 
 def is_soft(pod: AnyPod) -> bool:
@@ -124,7 +130,9 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
     violations = read.violations
     before = len(violations)
     number = read(chip.resource, "CS101")
-    memory = read(chip.memory_resource, "CS101", parse=parse_memory)
+    factor = chip.memory_factor
+    memory = read(chip.memory_resource, "CS101", MAX_INT32 // factor, partial(parse_memory, mib_per_unit=factor))
+    memory = memory and memory * factor
     cores = read(chip.core_resource, "CS103", 100 if soft else MAX_INT32)
     if number is None and memory is None:
         return None
@@ -135,21 +143,25 @@ def _ask(read: "_Figures", position: int, chip: AscendChip, *, soft: bool) -> As
     if len(violations) > before:
         return Ask(position, 1, None, 0)
     cut = None
+    most = MODULE if chip.paired else 1
     if memory:
         cut = Cut(memory) if soft and memory <= chip.capacity_mib else trim(chip, memory)
         if cut is None:
             read.wrong(
                 "CS102",
                 chip.memory_resource,
-                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; write {chip.capacity_mib} or less",
+                f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; "
+                f"write {chip.capacity_mib // factor} or less",
             )
-        elif number and number > 1 and not soft and cut.template:
+        elif number and number > most and not soft and cut.template:
             read.wrong(
                 "CS207",
                 chip.memory_resource,
-                f"several chips can only be asked for whole: leave the memory out, or write {chip.resource}: 1",
+                f"several chips can only be asked for whole: leave the memory out, or write {chip.resource}: {most}",
             )
-    return Ask(position, 1 if number is None else number, cut, cores or 0)
+    if chip.paired and number is not None and number % MODULE:
+        read.wrong("CS207", chip.resource, f"chips come in modules of two: write {number + 1}")
+    return Ask(position, most if number is None else number, cut, cores or 0)
 
 
 class _Figures:
@@ -222,7 +234,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterable[Violation]:
                 code="CS101",
                 field=f'{role} "{container.name}": limit {chip.memory_resource}',
                 found=quoted(memory),
-                remedy=unit_already(memory),
+                remedy=unit_already(memory, chip.memory_factor),
             )
         if core is not None and not soft and core.strip("0"):
             yield Violation(

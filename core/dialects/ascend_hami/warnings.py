@@ -53,13 +53,16 @@ def _cut(one: Container, chip: AscendChip) -> Iterator[AdmissionWarning]:
     The figure is left as it was written: scheduler and device plugin read both alike, and a second apply is no change.
     """
     text = one.limits.get(chip.memory_resource, "")
-    wanted_mib = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+    factor = chip.memory_factor
+    wanted_mib = factor * int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
     cut = trim(chip, wanted_mib) if wanted_mib else None
-    if cut is not None and cut.memory_mib > wanted_mib:
-        given = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})"
+    # What is no whole number of units cannot be asked for to the MiB.
+    if cut is not None and cut.memory_mib // factor * factor > wanted_mib:
+        given, just = f"{cut.memory_mib} MiB ({cut.template or 'the whole chip'})", cut.memory_mib // factor
         why = f"found {quoted(text)}; chips are cut by templates, so that it gets {given}"
         yield AdmissionWarning(
-            "CS114", f"{limit_of(one, chip.memory_resource)}: {why}; write {cut.memory_mib} to ask for just that"
+            "CS114",
+            f"{limit_of(one, chip.memory_resource)}: {why}; write {just} to ask for just that",
         )
 
 
