@@ -359,7 +359,7 @@ class Lifecycle:
         """What the pod asks, if that is known; *wait*: why it is not decided."""
         if entry.woken is not None and entry.woken != shape:
             self._passed_on.append(entry.woken)
-            entry.woken = None
+            self._end_wake(entry)
         entry.shape, entry.wait = shape, wait
 
     def hold_up(self, entry: Entry, wait: Wait | None) -> None:

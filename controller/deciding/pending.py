@@ -20,6 +20,13 @@ _LAST_REST_S: Final = 60.0
 # After so many failures in a row users are told: one or two are over before a condition is written.
 _FAILURES_QUIET: Final = 4
 RETRIED: Final = Wait(Cause.RETRIED, "is tried again, later each time: the last write did not go through")
+# How long after its creation a pod may be given a group: Volcano names some thousand pods in that time.
+GROUP_GIVEN_S: Final = 30.0
+_AWAITS_GROUP: Final = Wait(
+    Cause.WAITING_FOR_GROUP,
+    "waits until Volcano's PodGroup controller names its group; it is placed alone if that does not happen within "
+    f"{GROUP_GIVEN_S:.0f} s of its creation",
+)
 # What a pod asks may be read again there: nothing is sent or reserved for it.
 _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
@@ -121,22 +128,18 @@ class Pending:
             self._planner.wakes.wait_for(entry.pod.uid, *changes)
         wish = plan.read_wish(entry.pod, self._planner.ledger)
         if isinstance(wish, Wait):
-            self._planner.life.asks(entry, None, wish)
-            self._planner.life.hold(entry)
-            self._planner.unreported[entry.pod.uid] = None
+            self._hold(entry, wish)
             return
         key = group_of(entry.pod)
-        wait = self._groups.wait(key) if key is not None else None
+        wait = self._groups.wait(key) if key is not None else self._groups.nameless(entry.pod)
         if wait is not None:
-            self._planner.life.asks(entry, None, wait)
-            self._planner.life.hold(entry)
-            self._planner.unreported[entry.pod.uid] = None
+            self._hold(entry, wait)
+            return
+        if key is None and self._awaits_group(entry):
             return
         node = self._planner.handoff.node_of(entry.pod.uid)
         if node is not None:
-            self._planner.life.asks(entry, None, _left_over(node))
-            self._planner.life.hold(entry)
-            self._planner.unreported[entry.pod.uid] = None
+            self._hold(entry, _left_over(node))
             return
         self._planner.life.asks(entry, wish)
         self._planner.search.learn_of(entry.pod, wish)
@@ -145,6 +148,25 @@ class Pending:
             self._planner.life.back_off(entry, self._clock() + delay_s)
         else:
             self._planner.life.ready(entry)
+
+    def _hold(self, entry: Entry, wait: Wait) -> None:
+        """Keep a pod, and tell why, until it or what it waits for changes."""
+        self._planner.life.asks(entry, None, wait)
+        self._planner.life.hold(entry)
+        self._planner.unreported[entry.pod.uid] = None
+
+    def _awaits_group(self, entry: Entry) -> bool:
+        """Let a pod rest to which Volcano's PodGroup controller may give a group, for a while after its creation."""
+        if not self._groups.may_be_given(entry.pod):
+            return False
+        left_s = entry.pod.created_s + GROUP_GIVEN_S - self._planner.state.wall()
+        if left_s <= 0:
+            return False
+        self._planner.life.asks(entry, None)
+        self._planner.life.back_off(entry, self._clock() + left_s)
+        self._planner.life.hold_up(entry, _AWAITS_GROUP)
+        self._planner.unreported[entry.pod.uid] = None
+        return True
 
     def group_changed(self, key: GroupKey) -> None:
         """Something else is known of a group: its members may be placed now, or wait for another reason."""

@@ -17,8 +17,9 @@ from controller.grouping.group_status import (
     Tally,
     state_of,
 )
+from core import names
 from core.errors import InvalidRequestError, quoted
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
+from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
 from core.settings import GroupSettings
@@ -184,6 +185,22 @@ class Groups:
         why = self._verdict(spec).why
         text = f"waits because {key} is not admitted: {why}" if why else f"waits until {key} is admitted"
         return Wait(Cause.WAITING_FOR_QUEUE if closed is None else closed.cause, text)
+
+    def nameless(self, pod: Pod) -> Wait | None:
+        """Why *pod*, which names no group, is not placed: it says that several are placed together. None otherwise."""
+        count = parse_int64(pod.annotations.get(MIN_MEMBER, ""))
+        if count is None or count <= 1:
+            return None
+        text = (
+            f"waits because its annotation {MIN_MEMBER} asks for {count} pods together, but it names no group; wait "
+            f"until Volcano's PodGroup controller names one, or set annotation {MEMBER_OF} on all pods of the group"
+        )
+        return Wait(Cause.WAITING_FOR_GROUP, text)
+
+    def may_be_given(self, pod: Pod) -> bool:
+        """Whether Volcano's PodGroup controller may give *pod*, which names no group, one of several pods (groups 3)."""
+        named = pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME and bool(pod.owner)
+        return named and bool(self.served[GroupKind.VOLCANO])
 
     def _closed(self, spec: GroupSpec) -> Wait | None:
         """Why nothing of *spec*'s queue is placed, also of groups that were admitted; pods that run go on."""
