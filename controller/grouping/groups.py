@@ -198,7 +198,7 @@ class Groups:
         return Wait(Cause.WAITING_FOR_GROUP, text)
 
     def may_be_given(self, pod: Pod) -> bool:
-        """Whether Volcano's PodGroup controller may give *pod*, which names no group, one of several pods (groups 3)."""
+        """Whether Volcano's PodGroup controller may yet give nameless *pod* a group of several pods (groups 3)."""
         named = pod.scheduler_name == names.VOLCANO_SCHEDULER_NAME and bool(pod.owner)
         return named and bool(self.served[GroupKind.VOLCANO])
 
