@@ -82,7 +82,7 @@ def restored(world: World, *, bump: bool) -> None:
 
 def crowd(world: World, *, kind: Kind) -> None:
     """Many pods of one plugin that goes by the lock, and retries its release without asking whose it is."""
-    cards = {"GPU-1": 16000, "GPU-2": 16000} if kind is Kind.HAMI else {f"A-{at}": 21527 for at in range(6)}
+    cards = {f"GPU-{at}": 16000 for at in range(6)} if kind is Kind.HAMI else {f"A-{at}": 21527 for at in range(10)}
     machine = world.add_node("n1", kind, cards, blind_release=True)
     machine.slow_images_s = 4.0
     _begin(world)
@@ -93,9 +93,12 @@ def crowd(world: World, *, kind: Kind) -> None:
             world.api.write("nodes", "n1", {"metadata": {"annotations": {"beat": world.now_text()}}})
 
     world.spawn(heartbeats())
-    for _ in range(16):
-        world.add_pod(kind, [(1, 1000 if kind is Kind.HAMI else 3072, 0)])
-    world.run(200.0)
+    for _ in range(30):
+        for _ in range(2):
+            world.add_pod(kind, [(1, 500 if kind is Kind.HAMI else 3072, 0)])
+        # So that the plugin has rested, and asks at once.
+        world.run(5.0)
+    world.run(60.0)
 
 
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {

@@ -121,6 +121,9 @@ class Judge:
     @staticmethod
     def _holds(machine: Machine, cards: dict[str, Use], asks: list[tuple[int, Share]], way: Any) -> bool:
         now = dict(cards)
+        # What a chip is cut to is written once a pod and chip (ascend, D-8): its containers are on chips of their own.
+        if machine.kind is Kind.ASCEND and len({card for chosen in way for card in chosen}) < sum(map(len, way)):
+            return False
         for (_, share), chosen in zip(asks, way, strict=True):
             for card in chosen:
                 there = total(machine, card)

@@ -25,6 +25,8 @@ SILENT_S = 40.0
 _STATUS_S = 10.0
 # Requests of a plugin: so many at once, and so many a second (hami 3.4).
 _BURST, _PER_S = 10.0, 5.0
+# How often its own reports, which go by the same bucket, come first.
+_OTHER_SHARE = 0.15
 ASCEND = "Ascend310P"
 ASCEND_MIB = 21527
 
@@ -449,6 +451,8 @@ class Machine:
         self._tokens = min(_BURST, self._tokens + (CLOCK.now_s - self._tokens_s) * _PER_S)
         self._tokens_s = CLOCK.now_s
         wait_s = max(1.0 - self._tokens, 0.0) / _PER_S
+        if self._world.draw.random() < _OTHER_SHARE:
+            wait_s += 1.0 / _PER_S
         self._tokens -= 1.0
         yield wait_s + 0.003 + 0.01 * self._world.draw.random()
         if not self.plugin_up:
@@ -513,6 +517,7 @@ class Machine:
         yield from self._call()
         left = hami.erase(segments, position)
         self._annotate(pod, {self.kind.to_allocate: left})
+        yield from self._call()
         # The plugin for Ascend ends with every container (D-1).
         if self.kind is Kind.ASCEND or "NVIDIA" not in left:
             yield from self._end(pod, "success")

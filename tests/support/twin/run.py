@@ -44,7 +44,12 @@ def parser() -> argparse.ArgumentParser:
         "kubelets, plugins, users and faults (default: %(default)s)",
     )
     found.add_argument("--seed", type=int, default=1, help="what happens follows from it (default: %(default)s)")
-    found.add_argument("--life", default="", help="only this life of the seed: a number, or a schedule's name")
+    found.add_argument(
+        "--life",
+        action="append",
+        default=[],
+        help="only this life of the seed: a number, or a schedule's name; may be repeated",
+    )
     found.add_argument("--without", default="", help="words of faults that are not to happen, separated by commas")
     found.add_argument("--trace", action="store_true", help="tell every change of a pod or a lease, and every log line")
     found.add_argument("--keep-going", action="store_true", help="go on with the next life after a find")
@@ -61,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             [sys.executable, "-m", "tests.support.twin.run", *(sys.argv[1:] if arguments is None else arguments)],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if not chosen.trace:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +84,7 @@ def _run(chosen: argparse.Namespace, settings: Path) -> int:
     found = lives = done = 0
     virtual_s = 0.0
     names = list(SCHEDULES) + [str(number) for number in range(chosen.operations)]
-    for name in [chosen.life] if chosen.life else names:
+    for name in chosen.life or names:
         if done >= chosen.operations:
             break
         world = World(f"{chosen.seed}/{name}", settings)

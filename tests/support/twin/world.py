@@ -190,6 +190,7 @@ class World:
         self._numbers = itertools.count()
         self._names = itertools.count()
         self._holder = ""
+        self._locks: dict[str, str] = {}
 
     # ------------------------------------------------------------------ time
 
@@ -251,6 +252,8 @@ class World:
     def _changed(self, resource: str, event: Event, obj: Json) -> None:
         if self.trace is not None and resource == "pods":
             self.trace(_told(event, obj))
+        if self.trace is not None and resource == "nodes":
+            self._trace_lock(event.key, obj)
         if resource == "leases" and obj["spec"].get("holderIdentity") != self._holder:
             self._holder = obj["spec"].get("holderIdentity")
             self.counts["changes of the leader"] += 1
@@ -268,6 +271,12 @@ class World:
                 self._excuse(machine, obj)
             machine.hear(event, obj)
             self.dirty.add(node)
+
+    def _trace_lock(self, node: str, obj: Json) -> None:
+        lock = obj["metadata"]["annotations"].get("hami.io/mutex.lock", "")
+        if self.trace is not None and self._locks.get(node, "") != lock:
+            self._locks[node] = lock
+            self.trace(f"{node}: lock {lock!r}")
 
     @staticmethod
     def _excuse(machine: Machine, pod: Json) -> None:

@@ -1,0 +1,75 @@
+"""A small part of `scripts/twin --controllers`, and proof that it finds what is broken."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Breaks the product before anything runs: what must then be found, in which life.
+BROKEN = {
+    "every candidate believes that the lease is over": (
+        "kube.lease.Lease._is_over = lambda self: True",
+        ["3", "5"],
+        {"oversold", "swapped", "lost"},
+    ),
+    "a lock of a served pod is dropped at once": (
+        "core.hami_lock._holds = lambda owner, pods, *more: False",
+        ["a crowd of HAMi's"],
+        {"lost", "swapped"},
+    ),
+    "nobody is told": (
+        "controller.reporting.status.StatusWriter._saying_of = lambda self, entry: None",
+        ["0"],
+        {"forgotten", "untold"},
+    ),
+}
+
+
+def twin(*arguments, breaks=""):
+    """The exit status and what is told."""
+    program = (
+        "from tests.support.twin import clock; clock.install()\n"
+        "import core.hami_lock, kube.lease, controller.reporting.status\n"
+        f"{breaks}\n"
+        "from tests.support.twin.run import main\n"
+        f"raise SystemExit(main({list(arguments)!r}))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def lives(names):
+    return [word for name in names for word in ("--life", name)]
+
+
+def test_whole_controllers_break_no_promise_in_a_storm():
+    names = ["a crowd of HAMi's", "a crowd of HAMi's for Ascend", "0"]
+    status, told = twin("--operations", "9000", *lives(names), "--without", "force,restore,stick")
+    assert status == 0, told
+    assert "operations in 3 lives" in told
+
+
+def test_a_seed_tells_the_same_twice():
+    told = [
+        twin("--operations", "1500", "--life", "2", "--without", "force,restore")[1].splitlines()[:-1] for _ in range(2)
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found(name):
+    breaks, where, kinds = BROKEN[name]
+    status, told = twin("--operations", "8000", *lives(where), "--without", "force,restore", breaks=breaks)
+    assert status == 1, told
+    assert any(line.startswith(tuple(f"{kind}: seed 1" for kind in kinds)) for line in told.splitlines()), told
