@@ -76,6 +76,18 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Move a waiting pod out of *version*, by its condition, so that no Binding that names it can be written any more.
+
+    wait: what the condition says; None: it stays as it is but for its time.
+    """
+
+    pod: Target
+    version: str
+    wait: Wait | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Clear:
     """Overwrite annotations of a pod that its device plugin will never serve, or is not to serve by them.
 
@@ -145,7 +157,7 @@ class Announce:
     warning: bool = True
 
 
-Action = Bind | Lock | ReadPod | Fence | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
+Action = Bind | Lock | ReadPod | Fence | Move | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
 
 
 def target_of(pod: Pod) -> Target:

@@ -15,8 +15,6 @@ from runtime.configuration import Files
 from runtime.listening import Address, read_address
 from runtime.options import read_namespaces
 
-# A Binding of the process before us ends within this, whatever became of that process.
-START_DELAY_S: Final = 6.0
 AUDIENCE: Final = "cardshare-controller"
 LEASE: Final = "cardshare-system/cardshare-controller"
 NO_LEASE: Final = "none"
@@ -47,8 +45,7 @@ class Config:
 
     settings_file: cardshare.yaml, or a directory with it and volcano-scheduler.conf, or "" for the defaults.
     scheduler_names: those of the flags; empty = those of the settings. identity: who writes the events.
-    start_delay_s: how long nothing is decided after the lease was taken where nothing shows that its holder before has
-    ended. preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
+    preview_listen: None = no previews are served; cert_dir: the pair that they are served with; audience: whom a
     caller's token must have been made for. pod: the one that this process runs in, whose condition says whether the
     configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
     believed. last_good: directory of the settings that were in force last, for a start with settings that are refused;
@@ -61,7 +58,6 @@ class Config:
     settings_file: str
     scheduler_names: tuple[str, ...]
     identity: str
-    start_delay_s: float
     preview_listen: Address | None = None
     cert_dir: str = ""
     audience: str = AUDIENCE
@@ -90,7 +86,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     problems: list[str] = []
     listen = _listen(given.listen, problems)
     names = _names(given.scheduler_name, environ, problems)
-    delay_s = _seconds("--start-delay", given.start_delay, 600.0, problems)
     preview_listen = None
     if given.preview_listen:
         preview_listen = _listen(given.preview_listen, problems, "--preview-listen")
@@ -112,7 +107,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         settings_file=given.settings,
         scheduler_names=names,
         identity=given.identity or socket.gethostname(),
-        start_delay_s=delay_s,
         preview_listen=preview_listen,
         cert_dir=given.cert_dir,
         audience=given.audience,
@@ -155,12 +149,6 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--last-good", "", "directory of the last good settings, for a start with settings that cannot be used")
     flag("--keep-last-good", "", "namespace/name of the ConfigMap to keep the settings in force in; none by default")
     flag("--identity", "", "who writes the events; the host's name by default")
-    flag(
-        "--start-delay",
-        f"{START_DELAY_S:g}",
-        "seconds without decisions after the lease was taken where nothing shows that its holder before has ended, so "
-        "that a Binding of that one has; 0 only where no other can have run (tests, demo)",
-    )
     flag("--lease", LEASE, "namespace/name of the Lease whose holder decides; 'none' only where no other can run")
     flag(
         "--lease-duration", f"{_TIMING.duration_s:g}", "seconds for which the lease is good; the same for all replicas"

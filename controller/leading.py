@@ -19,7 +19,7 @@ from kube.lease import How, Lease
 
 _log: Final = structlog.get_logger()
 
-# A write that is sent now has ended after this: nothing is sent with less left of the lease.
+# A call has an answer, or is given up, after this: nothing is sent with less left of the lease.
 WRITE_ENDS_S: Final = BIND_DEADLINE_S
 
 
@@ -68,30 +68,25 @@ class Leading:
         self,
         lease: Lease | None,
         *,
-        settle_s: float,
         is_current: Callable[[], bool],
-        catch_up: Callable[[], Awaitable[None]],
+        take_over: Callable[[How], Awaitable[None]],
         changed: Callable[[], None],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Prepare; nothing is asked before `run`.
 
         Args:
             lease: None where no other process can run: this one leads at once.
-            settle_s: for how long nothing is decided where nothing shows that the leader before has ended.
             is_current: whether what the mirror shows is no older than a decision may be founded on.
-            catch_up: returns once the mirror shows all that was written before it was called.
+            take_over: returns once the mirror shows all that was written before it was called, and it is known which
+                Bindings of the leader before may still be written.
             changed: called when the phase is another one.
-            sleep: waits.
         """
         self.phase = Phase.STANDBY
         self.began: Final = asyncio.Event()
         self._lease: Final = lease
-        self._settle_s: Final = settle_s
         self._is_current: Final = is_current
-        self._catch_up: Final = catch_up
+        self._take_over: Final = take_over
         self._changed: Final = changed
-        self._sleep: Final = sleep
         self._closed = False
 
     async def run(self) -> NoReturn:
@@ -111,9 +106,7 @@ class Leading:
 
     async def _settle(self, how: How) -> None:
         self._enter(Phase.SETTLING)
-        if how is How.NEW:
-            await self._sleep(self._settle_s)
-        await self._catch_up()
+        await self._take_over(how)
         self._enter(Phase.LEADING)
         self.began.set()
 

@@ -1,6 +1,6 @@
 """The process: starts its tasks, in order, and ends what is under way when it is to stop.
 
-Order of a start: the device plugins' configuration, nodes, pods; then decisions, no earlier than the start delay.
+Order of a start: the device plugins' configuration, nodes, pods; then the lease, and decisions.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from controller.config import Config
 from controller.failpoints import Reached, go_on
 from controller.garbage import Garbage
 from controller.last_good import LastGood
-from controller.leading import WRITE_ENDS_S, Gated, Leading
+from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from controller.loop import Loop
 from controller.process import Process, keep_all
 from controller.reporting.audit import Audit
@@ -39,7 +39,7 @@ from kube.calls import Calls
 from kube.condition import OwnCondition
 from kube.credentials import choose_source
 from kube.errors import CredentialsError
-from kube.lease import Lease
+from kube.lease import How, Lease
 from kube.transport import Transport
 from runtime.backoff import Backoff
 
@@ -49,6 +49,7 @@ _log: Final = structlog.get_logger()
 _LAG_S: Final = 0.05
 # A pod is given 30 s to end in (deploy/base/controller.yaml): a Binding, before it the lock of its node, and the lease.
 DRAIN_S: Final = 14.0
+_SETTLE_LOOK_S: Final = 0.02
 RELEASE_S: Final = 2.0
 # Until the first sync, and while another configuration is taken, nearly everything made is kept, and nothing is
 # collected; after it little leaves garbage with cycles, and what is kept for long is not looked through again: either
@@ -72,7 +73,7 @@ class Controller:
         self._process: Final = Process(config, environ)
         self._serving: Final = Serving(self._process)
         self._gated: Gated | None = None
-        # Whether all that was written has ended, so that another one need not wait.
+        # Whether nothing that was sent can be written any more, so that the next leader has nothing to fence off.
         self._has_ended = False
 
     async def run(self) -> None:
@@ -124,20 +125,38 @@ class Controller:
         )
 
     async def _end_writes(self) -> None:
-        """Begin nothing more, and let what is under way end, within less than a pod is given to end in."""
+        """Begin nothing more, and let what is under way end, within less than a pod is given to end in.
+
+        A call that ended is no attempt that is settled: what was sent may be written at any later time.
+        """
         leading, actor, gated = self._process.leading, self._process.actor, self._gated
         if leading is None or actor is None or gated is None:
             return
+        has_led = leading.phase is Phase.LEADING
         leading.stop()
         try:
             async with asyncio.timeout(DRAIN_S):
                 await actor.drain()
+                if has_led:
+                    await self._settle()
                 leading.close()
                 await gated.idle()
-            self._has_ended = True
+            self._has_ended = has_led
         except TimeoutError:
             leading.close()
             _log.warning("what was under way has not ended; the lease is not released", waited_s=DRAIN_S)
+
+    async def _settle(self) -> None:
+        """Wait until no Binding may be written any more, of this leader or an earlier one."""
+        is_settled = False
+
+        def settle() -> None:
+            nonlocal is_settled
+            is_settled = self._process.owner.settle()
+
+        while not is_settled:
+            await self._process.inbox.put_and_wait(settle)
+            await asyncio.sleep(_SETTLE_LOOK_S)
 
     async def _measure_lag(self) -> None:
         longest_s = 0.0
@@ -230,11 +249,18 @@ class Controller:
         config, watches = self._config, self._process.watches
         return Leading(
             self._lease(transport, *config.lease) if config.lease is not None and not config.shadow else None,
-            settle_s=config.start_delay_s,
             is_current=watches.is_current,
-            catch_up=partial(watches.catch_up, Calls(transport)),
+            take_over=partial(self._take_over, Calls(transport)),
             changed=self._process.inbox.filled.set,
         )
+
+    async def _take_over(self, calls: Calls, how: How) -> None:
+        """Learn all that was written before, and what may still be: nothing, if the holder before ended in order."""
+        process = self._process
+        await process.watches.catch_up(calls)
+        if how is not How.RELEASED:
+            names = process.active.settings.scheduler_names
+            await process.inbox.put_and_wait(lambda: process.owner.take_over(names))
 
     def _lease(self, transport: Transport, namespace: str, name: str, *, makes: bool = True) -> Lease:
         config = self._config

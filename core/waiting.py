@@ -71,7 +71,8 @@ class Cause(Enum):
     WAITING_FOR_TURN = Row(
         "CS511",
         "WaitingForTurn",
-        "the pod has its place; the device plugin there serves pods first that it could mistake for this one",
+        "the pod has its place; the device plugin there serves pods first that it could mistake for this one, or a new "
+        "leader first makes sure that nothing which an earlier one sent can take that place",
         "nothing, for seconds; longer: see that plugin's log",
     )
     DEVICE_PLUGIN_SILENT = Row(

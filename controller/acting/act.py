@@ -23,6 +23,7 @@ from controller.actions import (
     Fence,
     GiveVolume,
     Lock,
+    Move,
     Preempt,
     ReadPod,
     SelectNode,
@@ -119,6 +120,8 @@ class Actor:
                 tasks.create_task(self._read_pod(action), name=f"read {action.pod.key}")
             case Fence():
                 tasks.create_task(self._fence(action), name=f"fence {action.pod.key}")
+            case Move():
+                tasks.create_task(self._move(action), name=f"move {action.pod.key}")
             case Clear():
                 tasks.create_task(self._clear(action), name=f"clear {action.pod.key}")
             case Preempt():
@@ -336,6 +339,26 @@ class Actor:
         message = escaped(action.wait.message)
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
+    async def _move(self, action: Move) -> None:
+        """Have the version of a waiting pod moved by a write of its condition."""
+        pod = action.pod
+        try:
+            answer = await self._calls.patch(
+                pod_path(pod.namespace, pod.name) + "/status",
+                _moving(action, self._wall()),
+                content_type=STRATEGIC_PATCH,
+            )
+            found = decode_pod(answer)
+        except (ApiError, InvalidRequestError) as e:
+            if not isinstance(e, ApiConflictError | ApiNotFoundError):
+                self._metrics.api_errors.labels("write condition").inc()
+                _log.warning("a pod cannot be moved, and nobody gets room before it is", pod=pod.key, error=str(e))
+            if isinstance(e, ApiForbiddenError):
+                self._say(f"forbidden: patch pods/status: {e.message}")
+            self._inbox.put(partial(self._owner.not_moved, pod.uid))
+            return
+        self._inbox.put(partial(self._owner.moved, pod.uid, action.version, found))
+
     async def _clear(self, action: Clear) -> None:
         """Clear until it is done: as long as it is not, the next pod could be given the cards that are named there."""
         pod, again_s = action.pod, _READ_AGAIN_S
@@ -384,11 +407,20 @@ def _volume_write(action: SelectNode | GiveVolume) -> tuple[str, dict[str, Any]]
 
 def _fence(action: Fence, now_s: float) -> dict[str, Any]:
     """A condition that differs from every one before."""
+    return _probed(action, action.wait, now_s, first=action.first)
+
+
+def _moving(action: Move, now_s: float) -> dict[str, Any]:
+    """The condition that the pod has, or its first, at another time."""
+    return _probed(action, action.wait, now_s, first=action.wait is not None)
+
+
+def _probed(action: Fence | Move, wait: Wait | None, now_s: float, *, first: bool) -> dict[str, Any]:
     now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "PodScheduled", "status": "False", "reason": action.wait.cause.reason}
-    condition["message"] = escaped(action.wait.message)
-    condition["lastProbeTime"] = now
-    if action.first:
+    condition = {"type": "PodScheduled", "lastProbeTime": now}
+    if wait is not None:
+        condition |= {"status": "False", "reason": wait.cause.reason, "message": escaped(wait.message)}
+    if first:
         condition["lastTransitionTime"] = now
     return {
         "metadata": {"uid": action.pod.uid, "resourceVersion": action.version},

@@ -5,7 +5,7 @@ belongs to one task. What needs the outside is an action, which `act` performs, 
 decision is taken on a pod of which something was written and not yet settled.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from controller.actions import Announce, Clear, Subject, about_pod, target_of
@@ -171,7 +171,7 @@ class Owner:
                 return
             if pod.uid in self._on_nodes and not pod.node_name:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
-        self._seen[pod.uid] = pod.resource_version
+        self._note(pod.uid, pod.resource_version)
         counted = self.carded.get(pod.uid)
         if counted is not None and is_served(counted, pod, self._marks):
             self.carded[pod.uid] = pod
@@ -191,6 +191,11 @@ class Owner:
             self.outcomes.seen(entry, pod)
         else:
             self.pending.changed(pod)
+
+    def _note(self, uid: PodUid, version: str) -> None:
+        """*version* is the newest that is known of a pod."""
+        self._seen[uid] = version
+        self.planner.state.fencing.seen(uid, version)
 
     def _observe(self, pod: Pod) -> None:
         """Tell the hand-off of *pod*, and have cleared what no device plugin is to go by."""
@@ -217,6 +222,7 @@ class Owner:
     def pod_gone(self, uid: PodUid) -> None:
         """A pod's object does not exist any more: all that it held is free."""
         self._seen.pop(uid, None)
+        self.planner.state.fencing.gone(uid)
         self.groups.pod_gone(uid)
         self.planner.search.learning.gone(uid)
         self._on_nodes.discard(uid)
@@ -325,14 +331,43 @@ class Owner:
         elif pod.node_name:
             self.pod_changed(pod)
         else:
-            self._seen[uid] = pod.resource_version
+            self._note(uid, pod.resource_version)
             self.outcomes.read(uid, attempt, pod)
 
     def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
         """A pod's condition was written so that nothing sent before can be written any more; *pod*: since then."""
         if uid in self._seen and not is_newer(self._seen[uid], pod.resource_version):
-            self._seen[uid] = pod.resource_version
+            self._note(uid, pod.resource_version)
         self.outcomes.fenced(uid, attempt, pod)
+
+    # ------------------------------------------------------------------ the leader before
+
+    def take_over(self, scheduler_names: Collection[str]) -> None:
+        """This process leads from now on, and the one before may have sent Bindings that are not written yet.
+
+        scheduler_names: all that are ours by the configuration, also those given up.
+        """
+        self.planner.state.fencing.begin(self.pending.waiting(scheduler_names))
+
+    def moved(self, uid: PodUid, base: str, pod: Pod) -> None:
+        """The condition of a waiting pod in version *base* was written; this is the pod since then."""
+        if pod.resource_version == base:
+            self.not_moved(uid)
+            return
+        entry = self.life.get(uid)
+        if entry is not None and entry.version == base and entry.stage not in UNSETTLED:
+            self.life.moved_on(entry, pod.resource_version)
+            self.life.tell(entry, Told(text=pod.scheduled_message, at_s=self._clock()))
+            self._note(uid, pod.resource_version)
+        self.planner.state.fencing.gone(uid)
+
+    def not_moved(self, uid: PodUid) -> None:
+        """It was not, or perhaps not."""
+        self.planner.state.fencing.failed(uid, self._clock())
+
+    def settle(self) -> bool:
+        """Have settled all Bindings that may still be written, whoever sent them; whether there is none."""
+        return self.planner.state.fencing.want() and not self.planner.state.sent
 
     def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
         """A condition was written: version *base* was replaced by *version*, which counts as seen."""
@@ -342,7 +377,7 @@ class Owner:
         self.planner.told(entry, Told(text=text, at_s=self._clock(), why=why))
         if entry.version == base and entry.stage not in UNSETTLED:
             self.life.moved_on(entry, version)
-            self._seen[uid] = version
+            self._note(uid, version)
 
     def cleared(self, uid: PodUid, *, done: bool) -> None:
         """What no device plugin is to go by was cleared on a pod, or (not *done*) could not be."""

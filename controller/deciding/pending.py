@@ -1,6 +1,6 @@
 """Pods that are on no node: whether they are ours to decide, what they ask, and where in the queue that puts them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from controller.deciding import plan
@@ -209,6 +209,11 @@ class Pending:
         """The pod of that name, if it waits and is not ours to decide."""
         pods = self._strangers.values()
         return next((pod for pod in pods if pod.name == name and pod.namespace == namespace), None)
+
+    def waiting(self, names: Collection[str]) -> list[Pod]:
+        """Pods that wait for a scheduler of one of *names*, whether or not they are to be decided now."""
+        others = [pod for pod in self._strangers.values() if pod.scheduler_name in names]
+        return [*(entry.pod for entry in self._planner.life), *others]
 
     def named(self) -> list[Pod]:
         """Pods that were not ours to decide, and whose scheduler's name is ours now."""

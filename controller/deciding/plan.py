@@ -118,6 +118,15 @@ def turn_wait(node: NodeName, why: str = "", *, most_s: float = 0.0) -> Wait:
     return Wait(Cause.WAITING_FOR_TURN, text)
 
 
+def fenced_wait(node: NodeName) -> Wait:
+    """Why a pod that has its place waits until none can be bound any more that an earlier leader sent there."""
+    text = (
+        f"has its place on {node} and waits until the API server has stored new conditions of other pods that wait, so "
+        "that it can no longer execute a Binding that an earlier leader sent for one of them"
+    )
+    return Wait(Cause.WAITING_FOR_TURN, text)
+
+
 def unsettled_wait(node: NodeName) -> Wait:
     """Why a pod that has its place waits behind another of which it is not known what became of its Binding."""
     text = (

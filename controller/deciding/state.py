@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.actions import Action
+from controller.deciding.fencing import Fencing
 from controller.deciding.lifecycle import Entry, Lifecycle
 from controller.deciding.lines import Lines
 from controller.deciding.settling import Attempts
@@ -33,6 +34,7 @@ class State:
         life: the pending pods.
         handoff: what is in flight, and who waits in which line.
         sent: the Bindings of which the outcome is not known.
+        fencing: pods that an earlier leader may have bound; nobody gets room before they are moved.
         actions: what is to be done outside, oldest first; the reader takes them out.
         wakes: who waits for what.
         unreported: pods that wait for a reason of their own which the user may not know.
@@ -61,6 +63,7 @@ class State:
         self.handoff: Final = HandOff(catalog, tables, settings)
         self.sent: Final[Attempts[PodUid]] = Attempts()
         self.actions: Final[deque[Action]] = deque()
+        self.fencing: Final = Fencing(self.actions)
         self.wakes: Final = Wakes()
         self.unreported: Final[dict[PodUid, None]] = {}
         self.metrics: Final = metrics
@@ -75,7 +78,7 @@ class State:
     @property
     def has_room(self) -> bool:
         """Whether another Binding may be sent now."""
-        return self.life.in_flight < self.settings.bind_in_flight_max
+        return self.life.in_flight < self.settings.bind_in_flight_max and not self.fencing.is_under_way
 
     def keys(self, shape: Shape) -> Keys:
         """What a device plugin could mistake a pod of *shape* by."""

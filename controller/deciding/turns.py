@@ -83,7 +83,7 @@ class Turns:
 
     def _go(self, entry: Entry, placement: Placement, keys: Keys, now_s: float) -> None:
         """Send a reserved pod, or let it wait its turn."""
-        if self._state.has_room and self._handoff.free(placement.node, keys):
+        if self._state.fencing.want() and self._state.has_room and self._handoff.free(placement.node, keys):
             self._promises.send(entry, placement, keys)
             return
         self._life.line_up(entry, now_s)
@@ -221,6 +221,8 @@ class Turns:
 
     def wait(self, pod: Pod, node: NodeName, keys: Keys, *, in_full: bool = False) -> Wait:
         """Why *pod*, with *keys*, that has its place on *node* is not bound yet; *in_full*: for operators."""
+        if self._state.fencing.is_under_way:
+            return steps.fenced_wait(node)
         for uid, _ in self._handoff.flights(node):
             other = self._life.get(uid)
             if other is None or other.stage is not Stage.SETTLING or other.shape is None:

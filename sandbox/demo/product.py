@@ -240,10 +240,8 @@ async def reloads(metrics_url: str) -> int:
 async def _start_controller(processes: Processes, kubeconfig: Path, options: tuple[str, ...]) -> tuple[Running, str]:
     listen = f"{_HOST}:{free_port()}"
     names = tuple(word for name in SCHEDULER_NAMES for word in ("--scheduler-name", name))
-    # No controller ran before this one, so that there is none whose writes have to be waited for.
-    delay = ("--start-delay", "0")
     trusted = ("--trust-namespaces", TRUSTED_NAMESPACES)
-    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *delay, *trusted, *names, *options)
+    arguments = ("--listen", listen, "--kubeconfig", str(kubeconfig), *trusted, *names, *options)
     return await processes.start("controller", "controller", arguments), f"http://{listen}"
 
 

@@ -13,11 +13,13 @@ import msgspec
 from sandbox.demo.processes import free_port
 from tests.bench import stage as staging
 from tests.bench.plugins import Sighting
-from tests.bench.stage import RefusedError, Stage
+from tests.bench.stage import RefusedError, Stage, encode
 from tests.support.worlds.processes import Child
 
 _decode_line: Final = msgspec.json.Decoder(Sighting).decode
 _READY: Final = b"ready\n"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+_numbers: Final = count()
 
 
 class Plugins:
@@ -85,9 +87,15 @@ class Controller:
 
 @asynccontextmanager
 async def controlling(
-    stage: Stage, *, policy: str, start_delay_s: float, within_s: float = 60.0
+    stage: Stage, *, policy: str, stands_by: bool = False, within_s: float = 60.0
 ) -> AsyncIterator[Controller]:
-    """A controller that decides nothing before its delay is over; entered once it knows all nodes and pods."""
+    """A controller; entered once it knows all nodes and pods.
+
+    stands_by: until then it decides nothing, because another holds its Lease, and releases it then.
+    """
+    lease = f"bench-{next(_numbers)}"
+    if stands_by:
+        await stage.client.send("POST", _LEASES, _lease(lease, "another", 60))
     settings = stage.logs / f"{policy}.yaml"
     await asyncio.to_thread(settings.write_text, f"policy: {policy}\n", encoding="utf-8")
     url = f"127.0.0.1:{free_port()}"
@@ -97,14 +105,20 @@ async def controlling(
         f"--listen={url}",
         f"--kubeconfig={stage.kubeconfig}",
         f"--settings={settings}",
-        f"--start-delay={start_delay_s:g}",
-        "--lease=none",
+        f"--lease=default/{lease}" if stands_by else "--lease=none",
     )
     try:
         await staging.until_ready(child, f"http://{url}/readyz", within_s=within_s)
+        if stands_by:
+            await stage.client.send("PUT", f"{_LEASES}/{lease}", _lease(lease, "", 1))
         yield Controller(child=child, url=f"http://{url}")
     finally:
         await asyncio.to_thread(stage.children.stop, child)
+
+
+def _lease(name: str, holder: str, duration_s: int) -> bytes:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": duration_s}
+    return encode({"metadata": {"name": name}, "spec": spec})
 
 
 def _unused(name: str, stage: Stage) -> str:

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
 async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
     async with staging.stage(real=args.real) as stage:
         await staging.make_nodes(stage.client, args.nodes)
-        async with playing(stage) as plugins, controlling(stage, policy="spread", start_delay_s=0.0) as controller:
+        async with playing(stage) as plugins, controlling(stage, policy="spread") as controller:
             bench = _Bench(args, stage, plugins, controller)
             # Spread, these leave no node empty.
             await bench.arrive(args.nodes, keep=True)

@@ -75,8 +75,7 @@ async def _burst(args: argparse.Namespace) -> list[Sighting]:
         await staging.make_nodes(stage.client, args.nodes)
         async with playing(stage, f"--seconds={args.seconds}") as plugins:
             await staging.make_pods(stage.client, (_pod(at) for at in range(args.pods)))
-            delay_s = 6.0 + (args.nodes + args.pods) / 1000
-            async with controlling(stage, policy=args.policy, start_delay_s=delay_s):
+            async with controlling(stage, policy=args.policy, stands_by=True):
                 return await _until_bound(plugins, args)
 
 

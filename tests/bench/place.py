@@ -2,7 +2,7 @@
 
 N nodes x 8 cards; all P pods exist before the clock starts, which runs from the first to the last pod seen bound. One
 process follows all pods once and answers every bound pod as its device plugin would. Rounds alternate: the controller
-(started when its pods exist; it decides nothing before its start delay is over), then the bare client with that
+(started when its pods exist; it stands by until it knows all of them), then the bare client with that
 round's Bindings, annotations included, for new pods of the same kind; then the same again. Figures are over all rounds:
 
   ratio                         pods_per_s over bare_per_s
@@ -158,7 +158,7 @@ class _Bench:
     ) -> tuple[list[Sighting], float, tuple[float, float]]:
         """Wait until all are bound and served; the bound, the controller's CPU and the servers' since now."""
         if plugins.read():
-            raise RefusedError("something was bound before the controller was ready: its start delay was too short")
+            raise RefusedError("something was bound before the controller was ready")
         cpu_s, before = controller.child.cpu_s(), self.stage.server_cpu_s()
         bound, server_s = await self.collect(plugins, pods, before)
         return bound, controller.child.cpu_s() - cpu_s, server_s
@@ -188,7 +188,7 @@ class _Bench:
         """Create the pods while the controller runs; the rate, and seconds from creation to bound, ascending."""
         pods = self.pods(self.args.pods)
         created_s: dict[str, float] = {}
-        async with controlling(self.stage, policy=self.args.policy, start_delay_s=0.0):
+        async with controlling(self.stage, policy=self.args.policy):
             plugins.read()
             start_s = time.monotonic()
 
@@ -248,9 +248,8 @@ class _Bench:
         return [staging.pod(f"run{run}-{i:06d}", i, scheduler=scheduler) for i in range(many)]
 
     def controller(self) -> AbstractAsyncContextManager[Controller]:
-        """A controller that knows all nodes and pods, and decides nothing for some seconds."""
-        delay_s = 6.0 + (self.args.nodes + self.args.pods) / 1000
-        return controlling(self.stage, policy=self.args.policy, start_delay_s=delay_s)
+        """A controller that knows all nodes and pods, and has decided nothing yet."""
+        return controlling(self.stage, policy=self.args.policy, stands_by=True)
 
 
 class _Meta(msgspec.Struct, rename="camel"):

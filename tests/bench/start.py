@@ -54,7 +54,7 @@ async def _measure(args: argparse.Namespace) -> list[tuple[str, float, str]]:
         await staging.make_pods(stage.client, (staging.pod(f"waiting-{i:05d}", i) for i in range(args.waiting)))
         async with playing(stage) as plugins:
             began_s = time.monotonic()
-            async with controlling(stage, policy=args.policy, start_delay_s=0.0, within_s=_LIMIT_S) as controller:
+            async with controlling(stage, policy=args.policy, within_s=_LIMIT_S) as controller:
                 ready_s = time.monotonic() - began_s
                 bound = await _bound(plugins, args.waiting)
                 cpu_s = controller.child.cpu_s()

@@ -66,7 +66,7 @@ _SORTS: Final[tuple[Json, ...]] = (
 # On a machine that does much else.
 _READY_WITHIN_S: Final = 180.0
 _SETTINGS: Final = "audit_round_s: 60\n"
-_CONTROLLER: Final = ("--lease", "cardshare-system/cardshare-controller", "--start-delay", "6")
+_CONTROLLER: Final = ("--lease", "cardshare-system/cardshare-controller")
 
 
 def nodes_of(count: int) -> list[Json]:

@@ -177,11 +177,11 @@ async def test_a_configuration_that_cannot_be_used_ends_with_2_and_every_problem
         said = running.log_tail(100)
         assert "policy: found 'sideways'" in said
         assert "turn_wait_max_s: found '-1'" in said
-        wrong = ("--listen", "nowhere", "--start-delay", "soon")
+        wrong = ("--listen", "nowhere", "--lease-duration", "soon")
         running = await processes.start("other", "controller", wrong)
         assert await running.process.wait() == 2
         assert "--listen (CARDSHARE_LISTEN): found 'nowhere'" in running.log_tail(100)
-        assert "--start-delay (CARDSHARE_START_DELAY): found 'soon'" in running.log_tail(100)
+        assert "--lease-duration (CARDSHARE_LEASE_DURATION): found 'soon'" in running.log_tail(100)
 
 
 KUBECONFIG = """

@@ -67,7 +67,6 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
         "--listen": str(config.listen),
         "--audience": config.audience,
         "--identity": "the host's name",
-        "--start-delay": f"{config.start_delay_s:g}",
         "--lease": "/".join(config.lease or ()),
         "--lease-duration": f"{config.timing.duration_s:g}",
         "--lease-renew-deadline": f"{config.timing.renew_deadline_s:g}",
@@ -79,7 +78,7 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
 @pytest.mark.parametrize("row", rows(CONTROLLER), ids=lambda row: flags_in(row[0])[0])
 def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
-    values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--start-delay": "3", "--lease": "a/b"}
+    values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--lease": "a/b"}
     values |= {"--keep-last-good": "a/b", "--shadow": "true"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")

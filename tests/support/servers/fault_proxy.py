@@ -27,8 +27,8 @@ class Fault:
     """What happens to calls of *verb* whose path ends in *ending*, *times* in all.
 
     kind: cut-before (never forwarded), cut-after (forwarded, the answer lost), late (cut now, forwarded after
-    *delay_s*), half (forwarded, of the answer's body one half), expired (a watch is told that its version is too old),
-    or a status as text.
+    *delay_s*), stuck (not answered, and forwarded after *delay_s*, whoever waits for it still), half (forwarded, of
+    the answer's body one half), expired (a watch is told that its version is too old), or a status as text.
     """
 
     verb: str
@@ -51,7 +51,7 @@ class FaultProxy:
     way: "open", "hole" (every call and every watch is swallowed, also those that are open), "cut" (every call is cut
     off) or a status as text, for every call. held: endings of paths whose watches say nothing more; doubled: of those
     that say everything twice; refused: those that are answered with a status until they are taken out, also watches
-    that are open. lag_s: by how much every call is late.
+    that are open. lag_s: by how much every call is late. late_answers: the statuses of what was forwarded late.
     """
 
     def __init__(self, upstream: str, ca_pem: bytes) -> None:
@@ -66,6 +66,7 @@ class FaultProxy:
         self._upstream = upstream
         self._tls = ssl.create_default_context(cadata=ca_pem.decode())
         self._session: aiohttp.ClientSession | None = None
+        self.late_answers: list[int] = []
         self._late: set[asyncio.Task[None]] = set()
         self._watching: list[web.Request] = []
 
@@ -106,10 +107,12 @@ class FaultProxy:
             await self._halve(request, body)
         if fault.kind == "cut-after":
             await self._call(request, body)
-        if fault.kind == "late":
+        if fault.kind in ("late", "stuck"):
             task = asyncio.create_task(self._call_late(request, body, fault.delay_s), name="late")
             self._late.add(task)
             task.add_done_callback(self._late.discard)
+        if fault.kind == "stuck":
+            await asyncio.Event().wait()
         assert request.transport is not None
         request.transport.abort()
         return web.Response()
@@ -124,7 +127,7 @@ class FaultProxy:
 
     async def _call_late(self, request: web.Request, body: bytes, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
-        await self._call(request, body)
+        self.late_answers.append(await self._call(request, body))
 
     async def _call(self, request: web.Request, body: bytes) -> int:
         async with self._ask(request, body) as answer:

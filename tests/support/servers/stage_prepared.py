@@ -37,9 +37,7 @@ async def real_stage(
         settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
         reviews = free_port()
         await apply(admin, [settings, *reached_at(prepared.registrations, reviews)])
-        # No controller ran here before whose Bindings would have to be waited for.
-        delay = ("--start-delay", "0")
-        product = await start_product(runner, prepared.volcano_name, reviews, delay)
+        product = await start_product(runner, prepared.volcano_name, reviews)
         token = await api.token_for(PERSON, "default")
         async with KubectlUser(server=api.url, token=token, ca_pem=prepared.ca_pem) as person:
             yield Stage(

@@ -96,7 +96,6 @@ class Seat:
             settings_file=str(world.settings),
             scheduler_names=(),
             identity=f"c{self.number}",
-            start_delay_s=6.0,
             lease=LEASE,
         )
         self.controller = _Simulated(config, self.network)

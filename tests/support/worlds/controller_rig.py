@@ -131,12 +131,12 @@ class Rig(ABC):
         """
         if kubeconfig is not None:
             flags = ("--kubeconfig", str(kubeconfig), *flags)
-        # No other controller runs here, and none ran before whose Bindings would have to be waited for.
+        # No other controller runs here.
         alone = () if "--lease" in flags else ("--lease", "none")
         module = "tests.support.worlds.failing_controller" if fail_at else "controller"
         if fail_at:
             flags = (f"--fail-at={fail_at}", *flags)
-        running, self.url = await self._start_controller(name, module, ("--start-delay", "0", *alone, *flags))
+        running, self.url = await self._start_controller(name, module, (*alone, *flags))
         if wait:
             await self.processes.ready(running, f"{self.url}/readyz")
         return running

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.actions import Action, Announce, Bind, Clear, Fence, ReadPod
+from controller.actions import Action, Announce, Bind, Clear, Fence, Move, ReadPod
 from controller.deciding.lifecycle import Entry
 from controller.deciding.owner import Owner
 from controller.metrics import Metrics
@@ -188,6 +188,22 @@ class World:
         self.pods[now.uid] = now
         self.owner.fenced(fence.pod.uid, fence.attempt, now)
         return now
+
+    def moves(self, *names: str) -> list[str]:
+        """Write the conditions by which waiting pods are moved, or those of *names* alone; of which pods."""
+        moved = []
+        for move in self.actions(Move):
+            before = self.pods[move.pod.uid]
+            if (names and move.pod.name not in names) or before.resource_version != move.version:
+                self.owner.not_moved(move.pod.uid)
+                continue
+            self.version += 1
+            text = move.wait.message if move.wait is not None else before.scheduled_message
+            now = before._replace(resource_version=str(self.version), scheduled_message=text)
+            self.pods[now.uid] = now
+            self.owner.moved(move.pod.uid, move.version, now)
+            moved.append(move.pod.name)
+        return moved
 
     def loses(self, bind: Bind, error: str = "no answer") -> None:
         """Nothing certain is heard of *bind*."""

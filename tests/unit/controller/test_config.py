@@ -10,7 +10,6 @@ def test_flags_win_over_the_environment_and_that_over_the_defaults():
     config = parse(["--kubeconfig", "flag"], environ)
     assert (str(config.listen), config.kubeconfig) == ("127.0.0.1:1", "flag")
     assert config.scheduler_names == ("a", "b")
-    assert config.start_delay_s == 6.0
     assert parse(["--scheduler-name", "x", "--scheduler-name", "y"], environ).scheduler_names == ("x", "y")
 
 
@@ -26,10 +25,10 @@ def test_addresses_are_read(listen, host, port):
 
 def test_every_wrong_flag_is_listed():
     with pytest.raises(ConfigError) as caught:
-        parse(["--listen", "nowhere", "--start-delay", "soon"], {})
+        parse(["--listen", "nowhere", "--lease-duration", "soon"], {})
     assert [problem.split(":")[0] for problem in caught.value.problems] == [
         "--listen (CARDSHARE_LISTEN)",
-        "--start-delay (CARDSHARE_START_DELAY)",
+        "--lease-duration (CARDSHARE_LEASE_DURATION)",
     ]
 
 
@@ -44,7 +43,7 @@ def test_the_help_tells_command_and_defaults(capsys):
         parse(["--help"], {})
     told = " ".join(capsys.readouterr().out.split())
     assert "usage: python -m controller" in told
-    for default in ("0.0.0.0:8080", "cardshare-controller", "6"):
+    for default in ("0.0.0.0:8080", "cardshare-controller", "15"):
         assert f"(default {default})" in told
 
 

@@ -7,7 +7,7 @@ import pytest
 from controller.leading import WRITE_ENDS_S, Gated, Leading, Phase
 from kube.errors import ApiThrottledError, ApiUnknownError
 from kube.exchange import Response
-from kube.lease import Lease, LeaseLostError
+from kube.lease import How, Lease, LeaseLostError
 from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
 
 pytestmark = pytest.mark.looptime
@@ -24,6 +24,7 @@ class Process:
         self.current = True
         self.phases: list[tuple[float, Phase]] = []
         self.catch_up_s = catch_up_s
+        self.took_over: How | None = None
         self.clocks = Clocks()
         self.way = Way(leases) if leases is not None else None
         self.lease = (
@@ -31,13 +32,16 @@ class Process:
         )
         self.gate = Leading(
             self.lease,
-            settle_s=6.0,
             is_current=lambda: self.current,
-            catch_up=lambda: asyncio.sleep(self.catch_up_s),
+            take_over=self._take_over,
             changed=lambda: self.phases.append((now(), self.gate.phase)),
         )
         self.lost: list[ExceptionGroup[LeaseLostError]] = []
         self.task: asyncio.Task[None] | None = None
+
+    async def _take_over(self, how):
+        self.took_over = how
+        await asyncio.sleep(self.catch_up_s)
 
     async def run(self):
         try:
@@ -65,28 +69,29 @@ async def start():
         await asyncio.wait([task])
 
 
-async def test_nothing_may_be_decided_before_the_delay_is_over_and_the_mirror_has_caught_up(start):
+async def test_nothing_may_be_decided_before_all_is_known_of_the_leader_before(start):
     process = start(Process(FakeLeases(), catch_up_s=3.0))
-    await asyncio.sleep(8.9)
+    await asyncio.sleep(2.9)
     assert (process.gate.phase, process.asks) == (Phase.SETTLING, (False, False))
     await asyncio.sleep(0.3)
     assert (process.gate.phase, process.asks) == (Phase.LEADING, (True, True))
     assert process.gate.began.is_set()
 
 
-async def test_without_a_lease_a_process_leads_after_the_same_delay(start):
+async def test_without_a_lease_a_process_leads_after_the_same(start):
     process = start(Process())
-    await asyncio.sleep(6.05)
+    await asyncio.sleep(0.05)
     assert process.asks == (False, False)
     await asyncio.sleep(0.1)
     assert process.asks == (True, True)
+    assert process.took_over is How.NEW
 
 
 @pytest.mark.parametrize("released", [True, False])
-async def test_who_follows_a_leader_that_released_or_let_its_time_pass_needs_no_further_wait(start, released):
+async def test_who_follows_a_leader_is_told_whether_that_one_ended_in_order(start, released):
     leases = FakeLeases()
     first = start(Process(leases))
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(1.0)
     second = start(Process(leases, "b"))
     await asyncio.sleep(5.0)
     first.task.cancel()
@@ -97,6 +102,7 @@ async def test_who_follows_a_leader_that_released_or_let_its_time_pass_needs_no_
         await first.gate.release(3.0)
     await second.gate.began.wait()
     assert now() - ended_s <= (1.5 if released else 16.5)
+    assert second.took_over is (How.RELEASED if released else How.EXPIRED)
 
 
 async def test_a_standby_may_neither_decide_nor_write(start):
@@ -110,7 +116,7 @@ async def test_a_standby_may_neither_decide_nor_write(start):
 
 async def test_nothing_is_decided_on_a_stale_mirror_but_what_was_decided_is_written(start):
     process = start(Process())
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(1.0)
     process.current = False
     assert process.asks == (False, True)
 
@@ -118,7 +124,7 @@ async def test_nothing_is_decided_on_a_stale_mirror_but_what_was_decided_is_writ
 async def test_nothing_is_sent_that_could_still_be_under_way_when_another_leads(start):
     leases = FakeLeases()
     first = start(Process(leases))
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(1.0)
     second = start(Process(leases, "b"))
     await asyncio.sleep(5.0)
     first.way.swallow()
@@ -133,7 +139,7 @@ async def test_nothing_is_sent_that_could_still_be_under_way_when_another_leads(
 
 async def test_a_process_that_was_stopped_may_not_write_when_it_goes_on(start):
     process = start(Process(FakeLeases()))
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(1.0)
     assert process.asks == (True, True)
     process.clocks.asleep_s = 60.0
     assert process.asks == (False, False)
@@ -141,7 +147,7 @@ async def test_a_process_that_was_stopped_may_not_write_when_it_goes_on(start):
 
 async def test_a_process_that_stops_ends_its_writes_and_then_writes_nothing(start):
     process = start(Process())
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(1.0)
     process.gate.stop()
     assert (process.gate.phase, process.asks) == (Phase.STOPPING, (False, True))
     process.gate.close()
@@ -149,7 +155,7 @@ async def test_a_process_that_stops_ends_its_writes_and_then_writes_nothing(star
 
 
 async def test_a_process_that_stops_before_it_leads_never_writes(start):
-    process = start(Process())
+    process = start(Process(catch_up_s=6.0))
     await asyncio.sleep(5.0)
     process.gate.stop()
     await asyncio.sleep(10.0)

@@ -283,3 +283,32 @@ def test_clearing_names_what_is_cleared():
     annotations = {"volcano.sh/vgpu-node": "n1", "volcano.sh/devices-to-allocate": "g,NVIDIA,1,1:"}
     world.shows(pod("p", node_name="n1", phase=Phase.FAILED, annotations=annotations))
     assert [action.annotations for action in world.actions(Clear)] == [{"volcano.sh/devices-to-allocate": ""}]
+
+
+@pytest.mark.parametrize("told", ["", "CS501 full"], ids=["told nothing", "told before"])
+async def test_a_pod_is_moved_out_of_the_version_that_an_earlier_leader_knew_before_it_is_bound(told):
+    async with running() as rig:
+        rig.calls.answers_patch("p", as_stored)
+        shown = rig.world.shows(pod("p", scheduled_message=told))
+        rig.world.owner.take_over(("cardshare",))
+        await rig.passes(0.5)
+        ((path, body),) = rig.calls.of("patch")
+        assert path == "/api/v1/namespaces/default/pods/p/status"
+        assert body["metadata"] == {"uid": "uid-p", "resourceVersion": shown.resource_version}
+        (condition,) = body["status"]["conditions"]
+        assert set(condition) >= {"type", "lastProbeTime"}
+        assert ("message" in condition) is (not told)
+        (what,) = rig.binds()
+        assert what["resource_version"] != shown.resource_version
+
+
+async def test_while_pods_may_not_be_moved_nothing_is_bound_and_the_process_says_why():
+    async with running() as rig:
+        rig.calls.fails("patch", *(error(ApiForbiddenError, 403, NO_RIGHT) for _ in range(2)))
+        rig.calls.answers_patch("p", as_stored)
+        rig.world.shows(pod("p"))
+        rig.world.owner.take_over(("cardshare",))
+        await rig.passes(2.5)
+        assert (rig.binds(), rig.actor.state.partition(":")[0]) == ([], "forbidden")
+        await rig.passes(2.0)
+        assert (len(rig.binds()), rig.actor.state) == (1, "")
