@@ -220,7 +220,8 @@ class Controller:
                     if lease is not None:
                         stack.push_async_callback(self._release, lease)
                     tasks.create_task(name.run(lease, WRITE_ENDS_S + 1.0), name=f"the name {name.rival.name}")
-                audit = process.audit = Audit(owner, inbox, partial(pods_on, transport), metrics)
+                fetch, list_again = partial(pods_on, transport), process.watches.reflectors["pods"].list_again
+                audit = process.audit = Audit(owner, inbox, fetch, metrics, list_again=list_again)
                 tasks.create_task(audit.run(), name="audit")
                 if config.pod is not None:
                     told = OwnCondition(

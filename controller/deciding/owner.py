@@ -149,9 +149,19 @@ class Owner:
 
     # ------------------------------------------------------------------ pods
 
-    def pods_replaced(self, pods: Sequence[Pod]) -> Iterator[None]:
-        """These pods, and no others, exist. Yields where others may have their turn."""
+    def pods_replaced(self, pods: Sequence[Pod], version: str = "", *, has_gone_back: bool = False) -> Iterator[None]:
+        """These pods, and no others, exist: a full list is the truth. Yields where others may have their turn.
+
+        Args:
+            pods: all of them.
+            version: of the list; "": it is newer than all that is known.
+            has_gone_back: the list is older than what watches have shown, so etcd was restored from a backup.
+        """
+        went_back = has_gone_back
         for at, pod in enumerate(pods):
+            if self._has_gone_back(pod, version, restored=has_gone_back):
+                went_back = True
+                self.pod_gone(pod.uid)
             self._guarded(self.pod_changed, pod)
             if at % SLICE == 0:
                 self.planner.search.keep_up()
@@ -162,6 +172,23 @@ class Owner:
             self.pod_gone(uid)
             if at % SLICE == 0:
                 yield
+        if went_back:
+            # What was fenced off is so no more: versions that were passed may be the pods' own again.
+            self.take_over(self.planner.settings.scheduler_names)
+
+    def _has_gone_back(self, pod: Pod, version: str, *, restored: bool) -> bool:
+        """Whether *pod*, of a list of *version*, is as it was before what is known of it.
+
+        What is known may be newer than the list all the same: an answer to a write that came meanwhile.
+        """
+        known = self._seen.get(pod.uid)
+        if known is None:
+            return False
+        if pod.uid in self._on_nodes and not pod.node_name and (restored or is_newer(pod.resource_version, known)):
+            return True
+        if restored:
+            return known != pod.resource_version
+        return is_newer(known, pod.resource_version) and not is_newer(known, version)
 
     def pod_changed(self, pod: Pod) -> None:
         """A pod appeared or changed. The same version twice has no effect."""

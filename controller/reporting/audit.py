@@ -80,15 +80,26 @@ class Audit:
         fetch: Callable[[NodeName], Awaitable[Sequence[Pod]]],
         metrics: Metrics,
         *,
+        list_again: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Prepare; *fetch* answers the pods of a node, read from the API server now."""
+        """Prepare.
+
+        Args:
+            owner: whose ledger it is.
+            inbox: its line of calls.
+            fetch: answers the pods of a node, read from the API server now.
+            metrics: where to count.
+            list_again: has all pods listed anew: one that is on its node no more may wait on none.
+            sleep: waits.
+        """
         self.findings: Final[dict[str, tuple[Finding, ...]]] = {}
         self.rounds = 0
         self._owner = owner
         self._inbox = inbox
         self._fetch = fetch
         self._metrics = metrics
+        self._list_again = list_again
         self._sleep = sleep
         self._announced: set[Finding] = set()
 
@@ -158,6 +169,8 @@ class Audit:
         for uid in seen.vanished:
             owner.pod_gone(uid)
             found.append(f"pod {uid} is gone and was not seen to go")
+        if seen.vanished:
+            self._list_again()
         if seen.drift:
             owner.ledger.recount(name)
             found += seen.drift

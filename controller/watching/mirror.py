@@ -45,6 +45,7 @@ from kube import listing
 from kube.calls import namespace_path
 from kube.objects import EventKind, page_decoder
 from kube.reflector import Pace, Reflector, Source
+from kube.versions import is_newer
 
 _log: Final = structlog.get_logger()
 
@@ -150,15 +151,24 @@ class PodSink(Told[Pod]):
             changed=owner.pod_changed,
             gone=lambda pod: owner.pod_gone(pod.uid),
         )
+        self._owner: Final = owner
         self._others: Final = others
+        self._newest = ""
 
     async def on_replace(self, objects: Sequence[Pod], resource_version: str) -> None:
         """These pods, and no others, exist."""
         self._others.replaced(objects)
-        await super().on_replace(objects, resource_version)
+        # A list is of the moment, so that it can be older than a watch before it only if etcd was restored.
+        back = is_newer(self._newest, resource_version)
+        self._newest = resource_version
+        await self._inbox.put_and_wait(
+            partial(self._owner.pods_replaced, objects, resource_version, has_gone_back=back)
+        )
 
     async def on_event(self, kind: EventKind, value: Pod) -> None:
         """One pod appeared, changed or went."""
+        if is_newer(value.resource_version, self._newest):
+            self._newest = value.resource_version
         if kind is EventKind.DELETED:
             self._others.gone(value.uid)
         else:

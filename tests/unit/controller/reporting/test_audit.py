@@ -32,8 +32,14 @@ class Rig:
         self.inbox = AtOnce(lambda: 0.0)
         self.slept: list[float] = []
         self.between = None
-        self.audit = Audit(self.world.owner, self.inbox, self.fetch, self.metrics, sleep=self.sleep)
+        self.lists = 0
+        self.audit = Audit(
+            self.world.owner, self.inbox, self.fetch, self.metrics, list_again=self.list_again, sleep=self.sleep
+        )
         self.listed = None
+
+    def list_again(self):
+        self.lists += 1
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
@@ -96,6 +102,8 @@ async def test_a_pod_that_was_not_seen_to_go_is_released(rig):
     await rig.looks()
     assert rig.world.holders("n1") == {"uid-a"}
     assert sorted(rig.used()) == [0, 9000]
+    # It may be there without a node.
+    assert rig.lists == 1
 
 
 async def test_a_pod_that_is_only_promised_is_no_drift(rig):

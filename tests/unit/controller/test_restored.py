@@ -1,0 +1,103 @@
+"""Etcd goes back to a backup: a full list is the truth, whatever was known of a pod."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller.inbox import Inbox
+from controller.watching.mirror import PodSink
+from kube.objects import EventKind
+from tests.support.worlds.world import World, node, pod
+
+
+def listed(world, *pods, version="", back=False):
+    world.pods = {one.uid: one for one in pods}
+    for _ in world.owner.pods_replaced(pods, version, has_gone_back=back):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("version", "back"), [("900", False), ("60", True)], ids=["revisions go on", "revisions go back"]
+)
+def test_a_pod_whose_binding_the_backup_does_not_have_is_decided_again(version, back):
+    world = World(node("n1", memory=1000))
+    waiting = pod("p", resource_version="50")
+    listed(world, waiting)
+    (bind,) = world.binds()
+    world.accepts(bind)
+    world.serves("p")
+    listed(world, waiting, version=version, back=back)
+    assert world.holders("n1") == set()
+    assert world.binds() == []
+    assert world.moves() == ["p"]
+    (again,) = world.binds()
+    assert again.pod.name == "p"
+
+
+def test_a_list_that_began_before_an_answer_came_takes_nothing_back():
+    world = World(node("n1", memory=1000))
+    waiting = pod("p", resource_version="50")
+    listed(world, waiting)
+    (bind,) = world.binds()
+    world.accepts(bind)
+    listed(world, waiting, version="60")
+    assert world.holders("n1") == {"uid-p"}
+    world.pods = {bind.pod.uid: world.owner.carded[bind.pod.uid]}
+
+
+def test_the_same_version_of_another_history_is_another_pod():
+    world = World(node("n1", memory=1000))
+    waiting = pod("p", resource_version="50")
+    listed(world, waiting)
+    (bind,) = world.binds()
+    bound = world.accepts(bind)
+    listed(world, waiting._replace(resource_version=bound.resource_version), version="60", back=True)
+    assert world.holders("n1") == set()
+
+
+def test_a_pod_that_no_list_has_is_forgotten():
+    world = World(node("n1", memory=1000))
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    world.accepts(bind)
+    listed(world, version="60", back=True)
+    assert (world.holders("n1"), world.stage("p")) == (set(), "none")
+
+
+class _Others:
+    def replaced(self, pods): ...
+    def seen(self, pod): ...
+    def gone(self, uid): ...
+
+
+class _Owner:
+    def __init__(self):
+        self.lists = []
+
+    def pods_replaced(self, pods, version, *, has_gone_back):
+        self.lists.append((version, has_gone_back))
+
+    def pod_changed(self, pod): ...
+    def pod_gone(self, uid): ...
+
+
+async def test_a_list_that_is_older_than_a_watch_before_it_is_of_a_backup():
+    owner: Any = _Owner()
+    others: Any = _Others()
+    inbox = Inbox(lambda: 0.0)
+    sink = PodSink(owner, inbox, others)
+
+    async def works(call):
+        task = asyncio.create_task(call, name="told")
+        await asyncio.sleep(0)
+        inbox.work(1.0)
+        await task
+
+    await works(sink.on_replace((), "100"))
+    await works(sink.on_event(EventKind.MODIFIED, pod("p", resource_version="150")))
+    await works(sink.on_replace((), "150"))
+    await works(sink.on_event(EventKind.DELETED, pod("p", resource_version="170")))
+    await works(sink.on_replace((), "160"))
+    await works(sink.on_replace((), "161"))
+    assert owner.lists == [("100", False), ("150", False), ("160", True), ("161", False)]
