@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import yaml
@@ -135,6 +136,24 @@ async def test_without_a_trusted_namespace_nothing_of_others_is_read(rig):
         assert 'cardshare_lists_total{kind="pods"}' in kinds
         for kind in ("scheduler-config", "chip-config", "device-config", "chip-states", "node-states"):
             assert f'kind="{kind}"' not in kinds
+
+
+async def test_hamis_config_map_is_followed_to_where_settings_name_it(rig):
+    async with rig(nodes=[MIG_NODE]) as world:
+        await world.client.create("/api/v1/namespaces", {"metadata": {"name": "gpu-stack"}})
+        torn = {"metadata": {"name": "hami-scheduler-device"}, "data": {"device-config.yaml": "nvidia: 3"}}
+        await world.client.create("/api/v1/namespaces/gpu-stack/configmaps", torn)
+        file = world.folder / "cardshare.yaml"
+        file.write_text("hami_config_namespace: elsewhere\n")
+        await world.controller("--settings", str(file), "--trust-namespaces", "")
+
+        async def refused(count):
+            return f"cardshare_configuration_refused {count}.0" in (await world.http("/metrics"))[1]
+
+        assert await refused(0)
+        for namespace, count in (("gpu-stack", 1), ("elsewhere", 0)):
+            file.write_text(f"hami_config_namespace: {namespace}\n")
+            await world.until(partial(refused, count))
 
 
 async def test_a_restart_with_refused_settings_runs_on_those_that_were_in_force(rig):

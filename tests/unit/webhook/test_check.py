@@ -57,6 +57,21 @@ def run(capsys, tmp_path):
     return judge
 
 
+def test_a_map_of_hamis_is_known_as_such(run, tmp_path):
+    devices = tmp_path / "device-config.yaml"
+    devices.write_text(
+        "nvidia:\n  resourceCountName: nvidia.com/vgpu\n  resourceMemoryName: nvidia.com/gpumem\n"
+        "  knownMigGeometries:\n  - models: [A30]\n    allowedGeometries: [[{name: 1g.6gb, memory: 6144, count: 4}]]\n"
+    )
+    flags = ("--device-config", str(devices))
+    hamis = GOOD.replace("volcano.sh/vgpu-number", "nvidia.com/vgpu").replace("volcano.sh/vgpu", "nvidia.com/gpu")
+    hamis = hamis.replace("nvidia.com/gpu-memory", "nvidia.com/gpumem")
+    # Volcano's names are still Volcano's.
+    for text in (hamis, GOOD):
+        assert run(text, *flags) == (0, ["1 object, 0 denied"])
+    assert run(hamis.replace("1024", "lots"), *flags)[0] == 1
+
+
 def test_what_only_looks_like_a_key_or_has_no_effect_is_told_and_ends_with_0(run):
     pod, deployment = (
         GOOD.replace("vgpu-memory", "vgpu-memroy"),
