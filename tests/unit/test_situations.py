@@ -28,6 +28,16 @@ def advice_is_in_the_units_of_the_manifest(found: Situation) -> None:
     assert "at most 22 units" in found.pods["p23"].waits
 
 
+@case("ascend-core-name-of-config")
+def the_name_of_cores_is_the_maps(found: Situation) -> None:
+    assert found.pods["soft"].node == "s"
+
+
+@case("ascend-memory-factor")
+def memory_of_a_chip_is_counted_in_the_maps_unit(found: Situation) -> None:
+    assert found.pods["gib32"].annotations["huawei.com/Ascend910B3"] == '[{"UUID":"NPU-0","temp":"vir10_3c_32g"}]'
+
+
 @case("conf-argument-singular")
 def a_key_of_a_plugin_that_nobody_reads_is_noted_with_the_one_that_was_meant(found: Situation) -> None:
     (note,) = [note for note in found.notes if "unknown" in note]
@@ -96,6 +106,11 @@ def no_share_is_sold_where_another_plugin_answers_kubelet(found: Situation) -> N
 @case("plugin-1.9.0-count-only")
 def a_plugin_that_advertises_the_number_alone_is_served(found: Situation) -> None:
     assert found.pods["p"].annotations["volcano.sh/vgpu-ids-new"] == "GPU-0,NVIDIA,2000,0:"
+
+
+@pytest.mark.skipif(not FOLDERS, reason=f"{CASES} is not there")
+def test_every_situation_has_its_check():
+    assert set(FOLDERS) <= set(CHECKS)
 
 
 @pytest.mark.skipif(not FOLDERS, reason=f"{CASES} is not there")
