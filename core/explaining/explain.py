@@ -105,8 +105,9 @@ class _There:
             if best is not None and best.size == found.size and best.wishes <= found.wishes:
                 return
             self.unwished, self.names, self.positions = found, set(), 0
-        wished = [one for one in refusal.shortfalls if one.reason is found.wishes[0]]
-        self.names.update(_name_of(one) for one in wished)
+        # A node on which some cards are accepted takes the pod only with these.
+        if all(one.reason is found.wishes[0] for one in refusal.shortfalls):
+            self.names.update(map(_name_of, refusal.shortfalls))
         self.positions = max(self.positions, len({one.card for one in refusal.shortfalls if one.card}))
 
     def remedy(self) -> str:
@@ -116,8 +117,8 @@ class _There:
         wishes, less = self.unwished
         if len(wishes) == 1 and not less.parts:
             return self._named(wishes[0])
-        named = _LEFT_OUT | ({Reason.TYPE: self._named(Reason.TYPE)} if wishes[0] is Reason.TYPE else {})
-        parts = [named[one] for one in wishes]
+        # Beside other wishes some cards are passed over before their type is looked at.
+        parts = [self._named(one) if wishes == (Reason.TYPE,) else _LEFT_OUT[one] for one in wishes]
         if less.parts:
             parts.append(f"ask for {less}")
         return "; also ".join(parts)
@@ -127,7 +128,7 @@ class _There:
         match wish:
             case Reason.TYPE if there:
                 return f"name types that are there ({there})"
-            case Reason.UUID:
+            case Reason.UUID if there:
                 return f"name cards that are there ({there}), or leave their list out"
             case Reason.INDEX:
                 return f"name positions that are there (0 to {self.positions - 1}), or leave their list out"

@@ -15,9 +15,23 @@ from core.placing.decide import shape_of, try_decide
 from core.placing.score import node_policy
 from core.placing.shape import Shape, scan
 from core.settings import Policy, Settings
-from tests.support.devices.selling import CATALOG, CORES, MEMORY, NUMBER, PERCENT, TABLES, cluster, wishing
+from core.tables import Tables
+from tests.support.devices.selling import (
+    CATALOG,
+    CORES,
+    KINDS,
+    MEMORY,
+    NUMBER,
+    PERCENT,
+    REGISTER,
+    TABLES,
+    cluster,
+    shares,
+    wishing,
+)
 
 ROOM = {"pods": "20", "memory": "64Gi"}
+IN_TENS = replace(TABLES, vgpu=replace(TABLES.vgpu, memory_factor=10))
 RED = Taint(key="red", value="yes", effect="NoSchedule")
 NEVER = "Not even an empty node of this cluster could take it"
 # Where nothing, or nothing of the pod, was named.
@@ -38,8 +52,28 @@ class Drawn:
     pod: Pod
 
 
-def ledger_of(nodes: tuple[Node, ...]) -> Ledger:
-    made = Ledger(CATALOG, TABLES, Settings())
+def in_tens(node: Node) -> Node:
+    """*node* as its plugin registers it if memory is counted in units of 10 MiB."""
+    register = re.sub(
+        r"(,\d+,)(\d+),", lambda found: f"{found[1]}{int(found[2]) // 10},", node.annotations.get(REGISTER, "")
+    )
+    if not register:
+        return node
+    amounts = [{**have, MEMORY: str(int(have[MEMORY]) // 10)} for have in (node.capacity, node.allocatable)]
+    annotations = {**node.annotations, REGISTER: register}
+    return replace(node, annotations=annotations, capacity=amounts[0], allocatable=amounts[1])
+
+
+def asked_in_tens(pod: Pod) -> Pod:
+    containers = []
+    for one in pod.containers:
+        memory = one.limits.get(MEMORY)
+        containers.append(one if memory is None else with_limits(one, **{MEMORY: str(-(-int(memory) // 10))}))
+    return pod._replace(containers=tuple(containers))
+
+
+def ledger_of(nodes: tuple[Node, ...], tables: Tables) -> Ledger:
+    made = Ledger(CATALOG, tables, Settings())
     for one in nodes:
         made.set_node(one)
     return made
@@ -72,20 +106,24 @@ def repaired(node: Node, well: Node) -> Node:
 
 def drawn(seed: int) -> Drawn | None:
     chance = Random(seed)
-    plain, _, best = cluster(chance)
+    plain, _, best = cluster(chance, (*KINDS, shares))
     if not plain:
         return None
+    tables = chance.choice((TABLES, TABLES, IN_TENS))
+    if tables is IN_TENS:
+        plain, best = [in_tens(one) for one in plain], [in_tens(one) for one in best]
     by_name = {one.name: one for one in best}
     nodes = tuple(kept_off(chance, one) for one in plain)
     well = tuple(repaired(one, by_name[one.name]) for one in nodes)
-    ledger = ledger_of(nodes)
+    ledger = ledger_of(nodes, tables)
+    unit = asked_in_tens if tables is IN_TENS else lambda pod: pod
     for at in range(chance.choice((0, 0, 3, 8, 20))):
-        holder = wishing(chance, list(well))[0]._replace(uid=PodUid(f"h{at}"), name=f"h{at}")
+        holder = unit(wishing(chance, list(well))[0])._replace(uid=PodUid(f"h{at}"), name=f"h{at}")
         shape = shape_of(holder, ledger)
         found = try_decide(ledger, node_policy(Settings()), holder, shape) if isinstance(shape, Shape) else None
         if found is not None:
             ledger.reserve(found)
-    pod, _ = wishing(chance, list(well))
+    pod = unit(wishing(chance, list(well))[0])
     if chance.random() < 0.2:
         first, *rest = pod.containers
         cpu = {"cpu": chance.choice(("2", "6", "20"))}
@@ -138,6 +176,8 @@ def resources(pod: Pod) -> dict[str, str]:
             return {"count": key, "memory": f"{key}-memory"}
         if key in (NUMBER, MEMORY, CORES, PERCENT):
             return {"count": NUMBER, "memory": MEMORY, "cores": CORES}
+    if any(key.startswith("nvidia.com/gpumem") for key in keys):
+        return {"count": "nvidia.com/gpu", "memory": "nvidia.com/gpumem", "cores": "nvidia.com/gpucores"}
     if "huawei.com/npu-core" in keys:
         return {"count": "huawei.com/npu-core", "cores": "huawei.com/npu-core"}
     if "volcano.sh/gpu-memory" in keys:
@@ -156,8 +196,9 @@ def asking(pod: Pod, text: str, chance: Random) -> Pod:
             pod = lowered(pod, "cpu", int(amount))
         elif what.endswith("in all"):
             pod = parted(pod, known["memory" if what.startswith("MiB") else "count"], int(amount), chance)
-        elif what.startswith("MiB of memory"):
-            pod = lowered(pod, known["memory"], int(amount), PERCENT if known["memory"] == MEMORY else "")
+        elif re.match(r"(MiB|units?) of memory", what):
+            percentage = {MEMORY: PERCENT, "nvidia.com/gpumem": "nvidia.com/gpumem-percentage"}
+            pod = lowered(pod, known["memory"], int(amount), percentage.get(known["memory"], ""))
         elif unit == " %":
             pod = lowered(pod, known["cores"], int(amount))
         elif re.match(r"(idle )?(cards?|GPUs?|AI cores?)\b", what):
@@ -209,8 +250,9 @@ def unwished(pod: Pod, words: str, chance: Random) -> Pod:
 def check(world: Drawn) -> str:
     answer = explain.refused(world.ledger, shape_of(world.pod, world.ledger), Policy.BINPACK)  # type: ignore[arg-type]  # it asks
     text, remedy, kinds = explain.sentence(answer), answer.remedy, []
-    best = ledger_of(world.best)
-    emptied = ledger_of(tuple(replace(one, taints=(), unschedulable=False, ready=True) for one in world.nodes))
+    best = ledger_of(world.best, world.ledger.tables)
+    opened = tuple(replace(one, taints=(), unschedulable=False, ready=True) for one in world.nodes)
+    emptied = ledger_of(opened, world.ledger.tables)
     if NEVER in text and "on the cards that can be used now" not in text:
         assert not takes(best, world.pod), text
     for piece in pieces(remedy) if remedy else ():

@@ -3,6 +3,8 @@
 The generator knows nothing of how cards are judged.
 """
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -27,6 +29,7 @@ MODELS: Final = (("Tesla T4", 15360), ("NVIDIA A30", 24576), ("NVIDIA A100-SXM4-
 NUMBER, MEMORY = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 CORES, PERCENT = "volcano.sh/vgpu-cores", "volcano.sh/vgpu-memory-percentage"
 REGISTER = "volcano.sh/node-vgpu-register"
+SHARES = "hami.io/node-nvidia-register"
 
 
 def vgpu(chance: Random, name: str) -> tuple[Node, Node]:
@@ -89,6 +92,25 @@ def hami(chance: Random, name: str) -> tuple[Node, Node]:
     return replace(node, capacity=node.allocatable), replace(well, capacity=well.allocatable)
 
 
+def shares(chance: Random, name: str) -> tuple[Node, Node]:
+    """A node of HAMi's own plugin."""
+    mixed = chance.random() < 0.3
+    model, memory = chance.choice(MODELS)
+    cards: list[dict[str, Any]] = []
+    count = chance.choice((1, 2, 10))
+    for at in range(chance.choice((1, 2, 4))):
+        if mixed:
+            model, memory = chance.choice(MODELS)
+        one = {"id": f"GPU-{name}-{at}", "index": at, "count": count, "devmem": memory, "devcore": 100}
+        one |= {"type": f"NVIDIA {model.removeprefix('NVIDIA ')}", "mode": "hami-core"}
+        cards.append({**one, "health": chance.random() < 0.8})
+    well = [{**one, "health": True} for one in cards]
+    have = {"nvidia.com/gpu": str(sum(one["count"] for one in cards))}
+    node = Node(name=NodeName(name), annotations={SHARES: json.dumps(cards)}, capacity=have, allocatable=have)
+    node = replace(node, labels={"gpu": "on"})
+    return node, replace(node, annotations={SHARES: json.dumps(well)})
+
+
 def npu(chance: Random, name: str) -> tuple[Node, Node]:
     chips, per_chip = chance.choice((1, 2, 4)), chance.choice((8, 8, 10))
     ill = tuple(at for at in range(chips) if chance.random() < 0.2)
@@ -106,9 +128,14 @@ def described(node: Node) -> NodeKind:
     )
 
 
-def cluster(chance: Random) -> tuple[list[Node], list[NodeKind], list[Node]]:
+# Makes a node of a name, and the same with every card well.
+Kind = Callable[[Random, str], tuple[Node, Node]]
+KINDS: Final = (vgpu, vgpu, share, whole, hami, npu)
+
+
+def cluster(chance: Random, of: Sequence[Kind] = KINDS) -> tuple[list[Node], list[NodeKind], list[Node]]:
     """(nodes, kinds that settings describe, all of them as they are at their best)."""
-    kinds = chance.sample((vgpu, vgpu, share, whole, hami, npu), chance.choice((1, 1, 2)))
+    kinds = chance.sample(of, chance.choice((1, 1, 2)))
     nodes: list[Node] = []
     empty: list[NodeKind] = []
     best: list[Node] = []
@@ -148,6 +175,11 @@ def asking(chance: Random, kinds: str) -> dict[str, str]:
             limits["volcano.sh/gpu-number"] = chance.choice((1, 2, 4, 5))
         case "whole":
             limits["nvidia.com/gpu"] = chance.choice((1, 2, 4, 8, 9))
+        case "shares":
+            limits["nvidia.com/gpu"] = chance.choice((1, 1, 2, 5))
+            figure = chance.choice(("nvidia.com/gpumem", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"))
+            limits[figure] = chance.choice(SOME_MIB if figure.endswith("mem") else (1, 50, 100))
+            limits["nvidia.com/gpucores"] = chance.choice((0, 0, 10, 60, 100))
         case "npu":
             limits["huawei.com/npu-core"] = chance.choice((1, 2, 4, 8, 10, 16, 24, 30, 40))
         case word:
@@ -192,7 +224,12 @@ PROTOCOLS = {
 
 def wishing(chance: Random, best: list[Node]) -> tuple[Pod, bool]:
     """(a pod, mostly of a protocol that some node speaks, whether it names cards by their ids)."""
-    spoken = [PROTOCOLS[key] for node in best for key in node.capacity if key in PROTOCOLS]
+    spoken = [
+        "shares" if SHARES in node.annotations else PROTOCOLS[key]
+        for node in best
+        for key in node.capacity
+        if key in PROTOCOLS
+    ]
     kinds = chance.choice(spoken if chance.random() < 0.95 else list(PROTOCOLS.values()))
     notes: dict[str, str] = {}
     for _ in range(chance.choice((0, 0, 0, 1, 2))):
