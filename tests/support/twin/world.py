@@ -16,10 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.config import Config, LeaseName
+from controller.config import Config, parse
 from controller.run import Controller
 from kube.lease import LeaseLostError
-from runtime.listening import Address
 from tests.support.twin import clock
 from tests.support.twin.api import Api, Event, Json, Target
 from tests.support.twin.clock import CLOCK
@@ -28,7 +27,6 @@ from tests.support.twin.loops import new_loop
 from tests.support.twin.machines import ENDED, Kind, Machine
 from tests.support.twin.network import Line, Network
 
-LEASE = LeaseName("cardshare-system", "cardshare-controller")
 _ENVIRON = {"KUBERNETES_SERVICE_HOST": "twin.invalid"}
 # Kubelet gives a process so long to end after SIGTERM (deploy/base/controller.yaml).
 _GRACE_S = 30.0
@@ -90,14 +88,7 @@ class Seat:
         skew_s = world.draw.choice((0.0, 0.0, -30.0, 45.0))
         self.loop = loop = new_loop(skew_s)
         self.network = Network(world.api, loop, self.line, world.draw, world.at, world.counts)
-        config = Config(
-            listen=Address(host="127.0.0.1", port=0),
-            kubeconfig="",
-            settings_file=str(world.settings),
-            scheduler_names=(),
-            identity=f"c{self.number}",
-            lease=LEASE,
-        )
+        config = parse(("--settings", str(world.settings), "--identity", f"c{self.number}"), _ENVIRON)
         self.controller = _Simulated(config, self.network)
         self._stop = asyncio.Event()
         self._main = loop.create_task(self.controller._until(self._stop), name="main")
@@ -416,6 +407,3 @@ def _told(event: Event, obj: Json) -> str:
         f"{event.kind} {event.key} v{event.version} on {obj['spec'].get('nodeName')!r} {phase}{deleting} "
         f"{obj['metadata'].get('annotations', {})} {why.get('reason', '')} {why.get('message', '')[:160]}"
     )
-
-
-__all__ = ["ENDED", "LEASE", "Seat", "World"]
