@@ -209,7 +209,8 @@ class Pod(NamedTuple):
     bind_condition_reason is the reason of its PodScheduled condition, "" without one.
     scheduling_group names the PodGroup of Kubernetes' own that it is a member of.
     nominated_node is where its scheduler has made room for it, "" if nowhere. preempts is false where others of a lower
-    priority are not to leave for it. start_s is when its kubelet took it, Unix seconds, 0 before.
+    priority are not to leave for it. start_s is when its kubelet took it, Unix seconds, 0 before. ready: whether its
+    condition Ready is True.
     """
 
     uid: PodUid
@@ -246,6 +247,8 @@ class Pod(NamedTuple):
     nominated_node: str = ""
     preempts: bool = True
     start_s: int = 0
+    service_account: str = ""
+    ready: bool = False
     resource_version: str = ""
     annotations: Mapping[str, str] = EMPTY
 

@@ -84,8 +84,10 @@ class Cause(Enum):
     NODE_RESTS = Row(
         "CS513",
         "NodeRests",
-        "the pod has its place on a node that turned a pod away, or whose device plugin has just come back",
-        "nothing: it is tried again after 5 s to 5 minutes; event `PodTurnedAway` on the node says what kubelet said",
+        "the pod has its place on a node that turned a pod away, or whose device plugin has just come back, or does "
+        "not run: the plugin's own pod is not ready",
+        "nothing: it is tried again after 5 s to 5 minutes, or once that pod is ready; event `PodTurnedAway` on the "
+        "node says what kubelet said; longer: see the log of the plugin's pod",
     )
     NODE_LOCKED = Row(
         "CS514",

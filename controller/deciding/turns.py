@@ -23,9 +23,10 @@ from core.waiting import Wait
 
 _LINE_PAUSE_S: Final = 0.25
 _SILENCE_PAUSE_S: Final = 1.0
-# Somebody who looks at a pod that waits its turn for longer than this wants to know why; it is found out anew so often.
+# Somebody who looks at a pod that waits its turn for longer than this wants to know why; at once, if the plugin is not
+# only busy. It is found out anew so often.
 _TELL_TURN_S: Final = 10.0
-_TELL_PAUSE_S: Final = 5.0
+_TELL_PAUSE_S: Final = 0.5
 _TOLD_AT_ONCE: Final = 256
 
 
@@ -89,6 +90,7 @@ class Turns:
         self._life.line_up(entry, now_s)
         self._handoff.join(entry.pod.uid, placement.node, keys, now_s, entry.turn_s)
         self._handoff.ask_again(placement.node)
+        self._tell(entry.pod.uid, now_s)
 
     # ------------------------------------------------------------------ in time
 
@@ -208,13 +210,15 @@ class Turns:
         del self._to_tell[-_TOLD_AT_ONCE:]
 
     def _tell(self, uid: PodUid, now_s: float) -> None:
-        """Have a pod that has waited its turn for long told why it waits now."""
+        """Have a pod that has waited its turn for long, or on a node that takes none, told why it waits now."""
         entry = self._life.get(uid)
         if entry is None or entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
             return
-        if entry.turn_s is None or now_s < entry.turn_s + _TELL_TURN_S:
+        node, keys = entry.placement.node, self._state.keys(entry.shape)
+        is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S
+        if not is_late and not self._handoff.why_closed(node, keys):
             return
-        wait = self.wait(entry.pod, entry.placement.node, self._state.keys(entry.shape))
+        wait = self.wait(entry.pod, node, keys)
         if wait != entry.wait:
             self._life.hold_up(entry, wait)
             self._state.unreported[uid] = None

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from controller.handing_over.crowds import Crowds
 from controller.handing_over.ghosts import Ghosts
 from controller.handing_over.marks import Keys, Marks
+from controller.handing_over.plugins import Plugins
 from controller.handing_over.releases import RELEASE_S, Releases
 from controller.handing_over.rests import Rests
 from core.catalog import Catalog
@@ -124,6 +125,7 @@ class HandOff:
         self.ghosts: Final = Ghosts()
         self.rests: Final = Rests()
         self.releases: Final = Releases()
+        self.plugins: Final = Plugins(catalog)
         # The dialects whose pods need a lock on their node.
         self.locking: frozenset[DialectName] = frozenset()
         self._began_s: float | None = None
@@ -151,6 +153,8 @@ class HandOff:
         name, seen = self._seen(pod)
         flight = self._flight(pod.uid)
         self._note_release(pod, name, seen, flight, now_s)
+        if self.plugins.seen(pod, now_s):
+            self._reopen(NodeName(pod.node_name))
         if name is None or seen is None:
             # On no node it may be shown as it was before our Binding, and not without what it was known by.
             if flight is not None and (pod.node_name or not flight.ours):
@@ -239,6 +243,7 @@ class HandOff:
 
     def forget(self, uid: PodUid, now_s: float) -> None:
         """The pod is gone; kubelet may admit it all the same."""
+        self.plugins.gone(uid, now_s)
         self._cleaning.pop(uid, None)
         flight = self._flight(uid)
         if flight is not None and not flight.dead:
@@ -258,6 +263,7 @@ class HandOff:
         self.crowds.forget(name)
         self.marks.forget(name)
         self.rests.forget(name)
+        self.plugins.forget(name)
         self._orders.pop(name, None)
         self._ended[name] = None
         node = self._nodes.get(name)
@@ -326,8 +332,8 @@ class HandOff:
     # ------------------------------------------------------------------ asking
 
     def busy(self, node: NodeName, keys: Keys) -> bool:
-        """Whether *node* rests, or something in flight there could be mistaken for a pod with *keys*."""
-        if self.rests.is_resting(node, keys.dialect):
+        """Whether *node* rests, its plugin is away, or something in flight could be mistaken for a pod with *keys*."""
+        if self.rests.is_resting(node, keys.dialect) or self.plugins.is_away(node, keys.dialect):
             return True
         found = self._nodes.get(node)
         alike = self.marks.alike
@@ -357,13 +363,14 @@ class HandOff:
         return self._mean_s if node is None or node.mean_s is None else node.mean_s
 
     def closed_s(self, node: NodeName, keys: Keys, now_s: float) -> float:
-        """How long until it does not rest, and no ghost counts that could be mistaken for a pod with *keys*."""
+        """How long until it does not rest, has its plugin, and no ghost could be mistaken for a pod with *keys*."""
         found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
-        return max(max(found, default=now_s) - now_s, self.rests.left_s(node, keys.dialect, now_s))
+        rests_s = max(one.left_s(node, keys.dialect, now_s) for one in (self.rests, self.plugins))
+        return max(max(found, default=now_s) - now_s, rests_s)
 
     def why_closed(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
         """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
-        if why := self.rests.why(node, keys.dialect, in_full=in_full):
+        if why := self.plugins.why(node, keys.dialect) or self.rests.why(node, keys.dialect, in_full=in_full):
             return why
         if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
             return "a pod was deleted there before it was served, and kubelet may still ask for its cards"
@@ -444,12 +451,12 @@ class HandOff:
                 left_s[other] += expected_s
 
     def next_s(self) -> float:
-        """When the next rest ends, or ghost may end, monotonic."""
-        return min(self.ghosts.next_s(), self.rests.next_s())
+        """When the next rest ends, or ghost may end, or kubelet is believed of a plugin, monotonic."""
+        return min(self.ghosts.next_s(), self.rests.next_s(), self.plugins.next_s())
 
     def look(self, now_s: float) -> None:
         """End what has lasted long enough."""
-        for node in self.rests.end(now_s):
+        for node in (*self.rests.end(now_s), *self.plugins.end(now_s)):
             self._reopen(node)
         busy = [name for name, node in self._nodes.items() if any(not one.dead for one in node.flights.values())]
         for node in self.ghosts.end(now_s, busy, self._mean_s):

@@ -87,6 +87,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     host_network: bool | None = False
     host_users: bool | None = True
     scheduler_name: str | None = None
+    service_account_name: str | None = None
     priority: int | None = 0
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
@@ -121,6 +122,7 @@ class _ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
+    status: str | None = ""
     reason: str | None = ""
     message: str | None = ""
 
@@ -161,6 +163,8 @@ _MAX_SHARED_PORTS: Final = 32
 # A longer spec is read each time: what is remembered must not grow beyond some MiB.
 _MAX_KNOWN_BYTES: Final = 4096
 _SCHEDULED: Final = "PodScheduled"
+_READY: Final = "Ready"
+_TRUE: Final = "True"
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 _NEVER: Final = "Never"
@@ -173,6 +177,7 @@ class _Asked(NamedTuple):
 
     scheduler_name: str
     node_name: str
+    service_account: str
     gated: bool
     group: str
     priority: int
@@ -194,6 +199,7 @@ def _asked(spec: _Spec) -> _Asked:
     return _Asked(
         scheduler_name=sys.intern(spec.scheduler_name or ""),
         node_name=sys.intern(spec.node_name or ""),
+        service_account=sys.intern(spec.service_account_name or ""),
         gated=bool(spec.scheduling_gates),
         group=(spec.scheduling_group.pod_group_name or "") if spec.scheduling_group is not None else "",
         priority=spec.priority or 0,
@@ -270,6 +276,8 @@ def _pod(meta: _Meta, asked: _Asked, status: _Status) -> Pod:
         nominated_node=sys.intern(status.nominated_node_name or ""),
         preempts=asked.preempts,
         start_s=int(status.start_time.timestamp()) if status.start_time else 0,
+        service_account=asked.service_account,
+        ready=any(one.type == _READY and one.status == _TRUE for one in status.conditions or ()),
     )
 
 
