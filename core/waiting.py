@@ -61,6 +61,13 @@ class Cause(Enum):
         "no node fits now, and one came so lately that its device plugin may still register its cards (`new_node_s`)",
         "nothing, for a minute; what else would help is told when no card was registered by then",
     )
+    PLUGIN_NOT_REGISTERED = Row(
+        "CS507",
+        "PluginNotRegistered",
+        "no other node could take the pod, and the kubelets of some know such cards but have none to give: after a "
+        "restart of kubelet or of the device plugin, until that has registered again, or while all cards are unhealthy",
+        "nothing, for some minutes; longer: see whether the device plugin's pod on these nodes runs, and restart it",
+    )
     # ------------------------------------------------------------------ its turn
     WAITING_FOR_DECISION = Row(
         "CS510",

@@ -57,7 +57,8 @@ class Refused:
     No counts: none of them refuses. remedy is the smallest change that lets the pod in, or "". never: no node could
     take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
     said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "". joining: some of them
-    are so new that their cards may be registered any moment.
+    are so new that their cards may be registered any moment. away: the kubelets of some have no cards to give now, and
+    no other node could take the pod even if it were empty.
     """
 
     nodes: int
@@ -68,6 +69,7 @@ class Refused:
     faulty: bool = False
     new: str = ""
     joining: bool = False
+    away: bool = False
 
     @property
     def signature(self) -> tuple[tuple[str, ...], str, str]:
@@ -159,9 +161,11 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     shut: NodeRefusal | None = None
     repair = ""
     joining = False
+    away, never_elsewhere = False, True
     there = _There()
     for refusal in refusals:
         joining = joining or refusal.joining
+        away, never_elsewhere = away or refusal.away, never_elsewhere and (refusal.away or refusal.hopeless)
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
         offered.update(refusal.offered)
@@ -199,6 +203,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
         faulty=bool(repair),
         new=new,
         joining=joining,
+        away=away and never_elsewhere and everywhere,
     )
 
 
@@ -255,6 +260,8 @@ def _cause(answer: Refused) -> Cause:
         return Cause.WAITING_FOR_DECISION
     if answer.joining:
         return Cause.NODE_JOINING
+    if answer.away:
+        return Cause.PLUGIN_NOT_REGISTERED
     if answer.new:
         return Cause.UNSCHEDULABLE
     if not answer.nodes:

@@ -50,6 +50,7 @@ WHY: Final = {
 }
 _TAINT: Final = "taint "
 _JOINING: Final = "new, with no cards registered yet"
+_AWAY: Final = "whose kubelet has none of its cards to give now"
 # So many host ports are written out.
 _PORTS_NAMED: Final = 3
 # A pod as sentences name it, by namespace and name.
@@ -66,11 +67,10 @@ class NodeRefusal:
     hopeless: not even with nothing in use could it; its numbers are then those of the empty node. barred: it keeps the
     pod off for now; the rest is as if it let it in. absent: resources that it has none of; offered: what such a node
     has of those by which cards are sold. now: what to ask less of to be placed there as it is; once_empty: the same
-    were it empty, of a hopeless node; unwished: which wishes to leave out instead, were it empty and well. wait: what
-    must happen, otherwise. tolerate: the taints that it would be enough to tolerate. repair: what must be repaired
-    before all of the node's cards can be judged. passed_over: the pod's own node selector or affinity is all that
-    refuses, were it empty; labels: what it has instead of what the former asks for. joining: its cards may be
-    registered any moment.
+    were it empty, of a hopeless node. wait: what must happen, otherwise. tolerate: the taints that it would be enough
+    to tolerate. repair: what must be repaired before all of the node's cards can be judged. passed_over: the pod's own
+    node selector or affinity is what refuses; labels: what a node with such cards has instead of what the former asks
+    for. joining: its cards may be registered any moment. away: its kubelet knows such cards, and has none to give.
     """
 
     node: NodeName
@@ -90,6 +90,7 @@ class NodeRefusal:
     passed_over: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     joining: bool = False
+    away: bool = False
 
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:
@@ -98,10 +99,8 @@ def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -
     if refusal is None:
         return None
     there = state.facts.allocatable
-    absent = tuple([resource for resource, _ in shape.amounts if not there.get(resource)])
-    node = ledger.node(state.facts.name) if absent else None
-    if node is not None:
-        absent = tuple([one for one in absent if node.capacity.get(one, "0") == "0"])
+    # Of what it has 0 its kubelet knows.
+    absent = tuple([resource for resource, _ in shape.amounts if resource not in there])
     if not absent:
         return refusal
     return replace(
@@ -121,6 +120,7 @@ def _refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) 
         labels = tuple((key, facts.labels[key]) for key, asked in selector if facts.labels.get(key, asked) != asked)
         return NodeRefusal(node=facts.name, key=mismatch, hopeless=True, passed_over=True, labels=labels)
     inside = _or_held_back(ledger, shape, _refusal_inside(ledger, shape, state, policy), policy)
+    inside = _or_away(ledger, shape, inside)
     bars = (
         *(Obstacle(bar, _lifted(bar)) for bar in nodefit.bars(shape.constraints.tolerations, facts)),
         *ledger.topology.why(shape.peers, facts.name),
@@ -213,6 +213,28 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
         return replace(short, now=None)
     wait = f"{name} is open to new shares" + (f" and {short.wait}" if short is not None else "")
     return NodeRefusal(node=name, key="closed to new shares", detail=impersonal(state.closed[shape.dialect]), wait=wait)
+
+
+def _or_away(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None) -> NodeRefusal | None:
+    """*refusal*, or that the node's kubelet has none of its cards to give, healthy or not, and may have them again.
+
+    A resource stays in the status of a node, with 0, while its device plugin is not registered; after a restart of
+    kubelet its capacity is 0 too, so that nothing tells what the node will have.
+    Source: Kubernetes, pkg/kubelet/cm/devicemanager (`GetCapacity`, `readCheckpoint`).
+    """
+    node = ledger.node(refusal.node) if refusal is not None and shape.dialect is not None else None
+    if refusal is None or node is None:
+        return refusal
+    own = ledger.resources_of(shape.dialect)
+    none = [one for one, _ in shape.amounts if one in own and node.allocatable.get(one) == "0"]
+    if not none:
+        return refusal
+    detail = f"has 0 of {', '.join(none)}"
+    if any(node.capacity.get(one, "0") != "0" for one in none):
+        # It was judged with as much allocatable as it has.
+        return refusal if refusal.hopeless else replace(refusal, key=_AWAY, detail=detail, shortfalls=(), away=True)
+    repair = f"the device plugin of {node.name} has registered with kubelet again (if that takes minutes, see its pod)"
+    return NodeRefusal(node=node.name, key=_AWAY, detail=detail, hopeless=True, repair=repair, away=True)
 
 
 def impersonal(text: str) -> str:

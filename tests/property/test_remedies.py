@@ -278,7 +278,7 @@ def check(world: Drawn) -> str:
             assert takes(world.ledger, pod), text
             kinds.append("tolerate")
         elif words.startswith(("wait until", "until")):
-            mended = ("well again", "can be used", "keep the order", "allocated again")
+            mended = ("well again", "can be used", "keep the order", "allocated again", "registered with kubelet")
             repaired_first = any(one in words for one in mended)
             assert takes(best if repaired_first else emptied, world.pod), text
             kinds.append("wait")
