@@ -173,6 +173,23 @@ async def test_what_only_looks_like_a_key_is_told_of_pods_and_of_templates(
             assert len([one for one in answer.warnings if "CS115" in one and words in one]) == 1, answer
 
 
+@pytest.mark.parametrize(
+    ("limits", "key"),
+    [(VGPU, "volcano.sh/vgpu-mode"), ({"nvidia.com/gpu": "1"}, "nvidia.com/use-gputype")],
+    ids=["share", "whole-card"],
+)
+async def test_what_chooses_cards_beside_a_template_is_told_at_the_apply(
+    installed: Installed, limits: dict[str, str], key: str
+):
+    deployed = selected(template(limits))
+    deployed["metadata"]["annotations"] = {key: "mig"}
+    async with as_person(installed) as person:
+        answer = await person.post(f"{APPS}/deployments?dryRun=All", deployed)
+        assert answer.status == 201, answer
+        told = f"CS120 metadata: annotation {key}: write it in spec.template.metadata.annotations"
+        assert [one for one in answer.warnings if told in one], answer
+
+
 async def test_what_a_person_annotates_is_told_if_it_only_looks_like_a_key(installed: Installed):
     pod = {"metadata": {"name": "noted"}, "spec": template(VGPU, schedulerName="nobody")["spec"]}
     path = f"{CORE}/pods/noted"

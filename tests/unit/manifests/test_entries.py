@@ -72,7 +72,7 @@ def test_plain_gpus_are_reviewed_exactly_while_hamis_scheduler_may_bind_pods():
                 continue
             found += 1
             assert on_one_line(expression).count(asked) == 1
-            written = {"spec": {"template": pod}} if entry.startswith("templates.") else pod
+            written = {"metadata": {}, "spec": {"template": pod}} if entry.startswith("templates.") else pod
             for may in (True, False):
                 variables = {"object": written, "oldObject": written, "request": {}}
                 is_sent = met([{"name": "c", "expression": expression}], variables, lambda *_, may=may: may)

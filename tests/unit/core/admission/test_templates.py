@@ -184,6 +184,8 @@ def test_what_chooses_cards_beside_a_template_is_told_with_its_right_place(key):
     ]
     assert told(judge(deployment(template({"cpu": "1"}), annotations=beside))) == []
     assert told(judge(deployment(template(), annotations=beside), deployment(template()))) == []
+    whole = deployment(template({"nvidia.com/gpu": "1"}), annotations={"nvidia.com/use-gputype": "A100"})
+    assert [one.code for one in judge(whole).warnings] == ["CS120"]
 
 
 def job(least, *tasks):
