@@ -62,7 +62,8 @@ class Releases:
 
     def of(self, node: NodeName) -> list[Keys]:
         """By what the plugins of *node* know the pods whose lock has not been seen to be gone."""
-        return [one.keys for one in self._nodes.get(node, {}).values() if not one.is_over]
+        found = self._nodes.get(node)
+        return [one.keys for one in found.values() if not one.is_over] if found else []
 
     def next_s(self) -> float:
         """When the next plugin must have given up, monotonic; infinite without any."""

@@ -93,6 +93,63 @@ async def test_a_dead_plugin_swallows_few_replacements_while_another_node_is_fre
         await world.kubelet.revive_plugins(dead)
 
 
+async def reason(world, name):
+    """Of its condition PodScheduled, with the message; "" without one."""
+    conditions = (await world.get(name))["status"].get("conditions", ())
+    return next((f"{one['reason']}: {one['message']}" for one in conditions if one["type"] == "PodScheduled"), "")
+
+
+async def test_a_replacement_is_told_within_a_second_why_it_waits_for_a_node_whose_plugin_has_died(rig):
+    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=KubeletSettings(node_status_delay_s=8.0)) as world:
+        await world.controller()
+        await world.add(numbered("first", 1))
+        await world.phase("first")
+        await world.kubelet.kill_plugins("t4-a")
+        await world.add(numbered("lost", 1))
+        await world.phase("lost", "Failed")
+        await world.add(numbered("next", 1))
+        told = await world.until(lambda: reason(world, "next"), 3.0)  # two of which are a crowded machine's
+        assert told.startswith("NodeRests: CS513 ")
+        await world.kubelet.revive_plugins("t4-a")
+        await world.phase("next", deadline_s=60.0)
+
+
+async def test_no_pod_is_lost_while_the_plugins_own_pod_says_that_it_does_not_run(rig):
+    own = pod("volcano-device-plugin-x", {})
+    own["metadata"] |= {
+        "namespace": "kube-system",
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "name": "volcano-device-plugin",
+                "uid": "u",
+                "controller": True,
+            }
+        ],
+    }
+    own["spec"] |= {"nodeName": "t4-a", "serviceAccountName": "volcano-device-plugin"}
+    path = "/api/v1/namespaces/kube-system/pods"
+    ready = [{"type": "Ready", "status": "False"}]
+    async with rig(nodes=[{"name": "t4-a", "plugin": T4}], kubelet=KubeletSettings(node_status_delay_s=8.0)) as world:
+        await world.ensure("/api/v1/namespaces", "kube-system")
+        await world.controller()
+        await world.client.create(path, own)
+        await world.add(numbered("first", 1))
+        await world.phase("first")
+        await world.client.patch(f"{path}/{own['metadata']['name']}/status", {"status": {"conditions": ready}})
+        await world.kubelet.kill_plugins("t4-a")
+        await world.add(numbered("next", 1))
+        told = await world.until(lambda: reason(world, "next"), 3.0)
+        assert "its device plugin's pod kube-system/volcano-device-plugin-x is not ready" in told
+        await asyncio.sleep(1.0)
+        assert not (await world.get("next"))["spec"].get("nodeName")
+        await world.kubelet.revive_plugins("t4-a")
+        ready[0]["status"] = "True"
+        await world.client.patch(f"{path}/{own['metadata']['name']}/status", {"status": {"conditions": ready}})
+        await world.phase("next", deadline_s=60.0)
+
+
 async def ended(world, name):
     phase = (await world.get(name))["status"].get("phase")
     return phase if phase in ("Running", "Failed") else ""
