@@ -347,7 +347,10 @@ def _too_many(asked: _Asked) -> Violation | None:
         return None
     what = f"no node has {counted(width, 'cards')}; the largest has {most}"
     eases = _eases(asked, Reason.CARD_COUNT, most)
-    return _no("CS404", what, f"ask for {most} or fewer" if eases else _way_out(asked))
+    # What several containers ask is counted together by some protocols.
+    short = (one for cards in asked.sold.layouts for one in asked.dialect.shortfalls(cards, asked.request))
+    together = " in all" if any(one.unit.endswith(" in all") for one in short) else ""
+    return _no("CS404", what, f"ask for {most} or fewer{together}" if eases else _way_out(asked))
 
 
 def _beyond(asked: _Asked) -> Violation | None:
@@ -434,6 +437,7 @@ class _Short(NamedTuple):
     wanted: int
     type: Type
     mib_per_unit: int
+    unit: str
 
 
 def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | None:
@@ -446,7 +450,10 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
         if any(card not in refused for card in tallies):
             return None
         lacking = [(one, tallies[one.card]) for one in some if one.reason is Reason.MEMORY and one.card in tallies]
-        small += [_Short(one.free, one.wanted, Type(t.label, t.total, t.unit), one.mib_per_unit) for one, t in lacking]
+        small += [
+            _Short(one.free, one.wanted, Type(t.label, t.total, t.unit), one.mib_per_unit, one.unit)
+            for one, t in lacking
+        ]
         # A card that is large enough lacks what other containers of the pod take.
         if any(t.total >= one.wanted for one, t in lacking):
             return None
@@ -462,7 +469,8 @@ def _memory(asked: _Asked, short: Sequence[Sequence[Shortfall]]) -> Violation | 
     which = "no card that it accepts has" if max(others, default=0) >= best.wanted else "no card has"
     what = f"{which} {best.wanted} {unit}; the largest is {label} with {most} {where}"
     helps = best.free and _eases(asked, Reason.MEMORY, best.free)
-    amount = f"{best.free} {unit}"
+    # What several containers ask is counted together by some protocols.
+    amount = f"{best.free} {best.unit}"
     if best.mib_per_unit > 1:
         amount = f"{counted(best.free // best.mib_per_unit, 'units')} ({best.free} {unit})"
     return _no("CS401", what, f"ask for {amount} or less" if helps else _way_out(asked))

@@ -13,9 +13,10 @@ from core.admission import rules
 from core.admission.rulebook import rulebook
 from core.catalog import Asked
 from core.inventory import Inventory, at_its_best, node_of
-from core.model import Node
+from core.model import Node, Pod
 from core.port.optional import Choosing
 from core.settings import CARD_POLICIES, Settings
+from tests.support.devices.following import asking, without
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.selling import CATALOG, TABLES, cluster, wishing
 
@@ -42,6 +43,18 @@ def largest(best: list[Node], asked: Asked) -> int:
     return max((one.total for cards in offers for one in dialect.tally(cards)), default=0)
 
 
+def followed(pod: Pod, remedy: str, chance: Random) -> Pod | None:
+    """*pod* after somebody did what *remedy* says in figures and names; None if it names none."""
+    if found := re.search(r"leave annotations? (.*) out, or name", remedy):
+        return without(pod, *found[1].split(" and "))
+    if found := re.search(r"; ask for (\d+) (MiB|AI cores|GPUs?|cards?|)(.*?)(?:or less|or fewer)( in all)?$", remedy):
+        amount, unit, *rest = found.groups("")
+        together = "in all" in "".join(rest)
+        what = f"{unit or 'cards'}{' in all' if together else ' of memory' if unit == 'MiB' else ''}"
+        return asking(pod, f"{amount} {what}", chance)
+    return None
+
+
 def check(seed: int) -> str:
     """One cluster and one pod: "false" or "missed" where the verdict is, else what it is."""
     chance = Random(seed)
@@ -64,6 +77,10 @@ def check(seed: int) -> str:
         return "false"
     if never is None and not could and not named:
         return "missed"
+    if never is not None and not named:
+        other = followed(pod, never.remedy, chance)
+        asked_now = CATALOG.request_of(other, TABLES, book.settings) if other is not None else None
+        assert other is None or (isinstance(asked_now, Asked) and could_ever(best, asked_now)), (seed, never)
     if never is not None and (told := re.search(r"no card has (\d+) MiB", never.remedy)):
         assert int(told[1]) > largest(best, asked), (seed, never)
     return "never" if never is not None else "could"
