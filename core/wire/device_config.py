@@ -35,7 +35,6 @@ _VOLCANO_ONLY: Final = ("gpuMemoryFactor", "disablecorelimit")
 _HAMI_ONLY: Final = (
     "memoryFactor", "gpuCorePolicy", "libCudaLogLevel", "runtimeClassName", "enableNumaTopology", "migProfileAllowlist",
 )  # fmt: skip
-# The last five are HAMi's.
 _CHIP_KEYS: Final = (
     "chipName", "commonWord", "resourceName", "resourceMemoryName", "memoryAllocatable", "memoryCapacity", "aiCore",
     "aiCPU", "templates", "resourceCoreName", "memoryFactor", "runtimeClassName", "overwriteEnv", "superPod",

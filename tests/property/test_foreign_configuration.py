@@ -4,6 +4,7 @@ Facts of HAMi's chart v2.4.1 to v2.10, of its Ascend plugin v1.2 to v1.4, and of
 they stand, and the shapes of their values. None of their texts is here.
 """
 
+from copy import deepcopy
 from typing import Any
 
 import yaml
@@ -163,6 +164,59 @@ def test_a_misspelt_key_of_hamis_section_is_noted_with_the_one_that_was_meant(fo
     section = {slip if name == key else name: value for name, value in found["nvidia"].items()}
     note = note_of(merged(CHIPS_MAP={**found, "nvidia": section}), "nvidia.", slip)
     assert f"'{key}'" in note
+
+
+@given(hami_maps(), st.data())
+def test_a_misspelt_key_of_a_chip_or_template_is_noted_with_the_one_that_was_meant(found: Json, data: st.DataObject):
+    assume("vnpus" in found)
+    found = deepcopy(found)
+    vnpus = found["vnpus"]
+    chips = vnpus if isinstance(vnpus, list) else vnpus["configs"]
+    place = "vnpus[0]." if isinstance(vnpus, list) else "vnpus.configs[0]."
+    in_template = data.draw(st.booleans())
+    level = chips[0]["templates"][0] if in_template else chips[0]
+    # What a chip cannot do without is a problem, not a note.
+    key = data.draw(st.sampled_from(sorted(level.keys() & {"aiCore", "aiCPU", "runtimeClassName"})))
+    slip = data.draw(misspelt(key))
+    assume(slip not in {"aiCore", "aiCPU"})
+    value = level.pop(key)
+    level[slip] = value
+    note = note_of(merged(CHIPS_MAP=found), f"{place}templates[0]." if in_template else place, slip)
+    assert f"'{key}'" in note
+
+
+# ---------------------------------------------------------------------- maps of Volcano's vGPU plugin
+
+GROUPS = st.lists(
+    st.fixed_dictionaries({"group": st.sampled_from(["group1", "group2"]), "geometries": LISTED}),
+    min_size=1,
+    max_size=2,
+)
+VOLCANOS = st.fixed_dictionaries(
+    {"resourceCountName": st.sampled_from(["volcano.sh/vgpu-number", "volcano.sh/gpus"])},
+    optional={
+        **{key: one for key, one in PLUGINS_OWN.items() if key.startswith(("device", "disable", "preConfigured"))},
+        **dict.fromkeys(("overwriteEnv", "defaultMemory", "defaultCores", "defaultGPUNum"), ODD),
+        "resourceMemoryPercentageName": st.just("volcano.sh/vgpu-memory-percentage"),
+        "gpuMemoryFactor": st.integers(0, 1024),
+        "knownMigGeometries": st.lists(
+            st.fixed_dictionaries({"models": st.just(["A30"]), "allowedGeometries": GROUPS}), max_size=2
+        ),
+    },
+)
+
+
+@given(VOLCANOS, PLACES)
+def test_a_map_of_volcanos_plugin_is_read_wherever_it_stands(section: Json, place: str):
+    found = merged(**{place: {"nvidia": section}})
+    assert found.tables.hami == HamiTable()
+    assert found.notes == ()
+    vgpu = found.tables.vgpu
+    assert vgpu.number_resource == section["resourceCountName"]
+    assert vgpu.percentage_resource == section.get("resourceMemoryPercentageName", "")
+    assert vgpu.memory_factor == (section.get("gpuMemoryFactor") or 1)
+    layouts = [[one["group"] for one in each["allowedGeometries"]] for each in section.get("knownMigGeometries", ())]
+    assert [[group.name for group in one.groups] for one in vgpu.geometries] == layouts
 
 
 # ---------------------------------------------------------------------- volcano-scheduler.conf
