@@ -90,7 +90,8 @@ class Unwished(NamedTuple):
 class NodeCapacity(NamedTuple):
     """What a node has to give: of its resources others have *used*; *own* resources are those that its cards count.
 
-    shortfalls: why the cards do not take the pod; none if they do.
+    shortfalls: why the cards do not take the pod; none if they do. accounts: by figure, how many units kubelet counts
+    as free of what the cards count too, where its device plugin advertises that.
     """
 
     facts: NodeFacts
@@ -98,6 +99,7 @@ class NodeCapacity(NamedTuple):
     cards: Sequence[Any]
     shortfalls: tuple[Shortfall, ...]
     own: frozenset[str]
+    accounts: Mapping[str, int] = {}
 
 
 def shortfalls(cards: Sequence[Any], request: Any, dialect: AnyJudging, policy: Policy) -> tuple[Shortfall, ...]:
@@ -128,6 +130,8 @@ def relaxed(
         left = _FIGURES_MAX - len(parts)
         found = _Search(room.cards, dialect, policy).parts(request, room.shortfalls, left)
     if found is None or not all(any(_lowers(one, *lack) for one in found) for lack in own):
+        return None
+    if any(one.amount // one.mib_per_unit > room.accounts.get(one.figure, one.amount) for one in found):
         return None
     for _, wanted, free in nodefit.account_shortages(shape.accounted, room.facts, room.used):
         if not any(_lowers_account(one, wanted, free) for one in found):

@@ -5,7 +5,7 @@ advised was judged on the node that it is for (`core.explaining.advice`). `core.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,9 @@ from core.inventory import at_its_best
 from core.ledger import Ledger
 from core.model import HostPort, NodeName
 from core.node_state import NodeState
+from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge
+from core.port.optional import Counting
 from core.port.refusals import PASSING, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
@@ -255,17 +257,20 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
     if_empty = shortfalls if cards == empty else advice.shortfalls(empty, shape.request, dialect, policy)
     lacking = nodefit.shortages(shape.amounts, facts, state.used)
-    if not shortfalls and not lacking and not nodefit.has_account(shape.accounted, facts.allocatable, state.used):
-        return _without_account(shape, state)
     own = ledger.resources_of(shape.dialect)
     in_use = nodefit.ports_in_use(shape.ports, state.ports)
-    free = NodeCapacity(facts, state.used, cards, shortfalls, own)
-    all_of_it = NodeCapacity(facts, {}, empty, if_empty, own)
+    free = NodeCapacity(facts, state.used, cards, shortfalls, own, _accounts(ledger, shape, facts, state.used))
+    all_of_it = NodeCapacity(facts, {}, empty, if_empty, own, _accounts(ledger, shape, facts, {}))
     once_empty = advice.relaxed(shape, all_of_it, dialect, policy)
     # What would help is tried in many ways, which is most of what a refusal costs.
     now = None if in_use else once_empty if free == all_of_it else advice.relaxed(shape, free, dialect, policy)
     # What the cards count themselves is told by their shortfalls.
     beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
+    account = nodefit.account_shortages(shape.accounted, facts, state.used)
+    lasting = nodefit.account_shortages(shape.accounted, facts, {})
+    if not beyond and ((account and not shortfalls) or (lasting and not if_empty)):
+        others = [name for name in _names_of(lacking) if name not in own]
+        return _without_account(facts, account, lasting, _wait((), [*others, *_names_of(account)], in_use))
     hardest = _names(beyond) or ("" if shortfalls else _names(lacking))
     key = f"insufficient {hardest}" if hardest else _key(shortfalls)
     if in_use and not hardest and not shortfalls:
@@ -277,7 +282,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
             detail=_amounts(lacking, "free"),
             shortfalls=shortfalls,
             now=now,
-            wait=_wait(shortfalls, [name for name, _, _ in lacking if name not in own], in_use),
+            wait=_wait(shortfalls, [name for name in _names_of(lacking) if name not in own], in_use),
         )
     healing = ledger.catalog.healing.get(shape.dialect) if shape.dialect is not None else None
     if healing is not None and any(one.reason in PASSING for one in if_empty):
@@ -309,30 +314,51 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     )
 
 
-def _without_account(shape: Shape, state: NodeState) -> NodeRefusal:
-    """A node whose cards take the pod, and whose kubelet would not, by what the device plugin advertises."""
-    facts = state.facts
-    lacking = nodefit.account_shortages(shape.accounted, facts, state.used)
-    named = _names(lacking)
+def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str, int]) -> dict[str, int]:
+    """How much kubelet counts as free of the memory and the cores that the cards of *shape* count too."""
+    found: dict[str, int] = {}
+    port = ledger.catalog.dialects.get(shape.dialect) if shape.dialect is not None else None
+    memories: set[str] = set(port.memories(ledger.tables).values()) if isinstance(port, Counting) else set()
+    for name in ledger.resources_of(shape.dialect) & ledger.uncounted & facts.allocatable.keys():
+        figure = Reason.MEMORY if name in memories else Reason.CORES
+        found[figure] = facts.allocatable[name] - used.get(name, 0)
+    return found
+
+
+def _without_account(
+    facts: NodeFacts, account: nodefit.Shortages, lasting: nodefit.Shortages, wait: str
+) -> NodeRefusal:
+    """A node whose cards take the pod, now or once empty, and whose kubelet does not: too little is advertised.
+
+    Args:
+        facts: of the node.
+        account: what kubelet's account is short of now.
+        lasting: what it would be short of if the node were empty.
+        wait: for what to wait, if that is not so.
+    """
+    named = _names(account)
     free = "; ".join(
         f"{free} of {wanted} {name} left in kubelet's account (the device plugin advertises {facts.allocatable[name]})"
-        for name, wanted, free in lacking
+        for name, wanted, free in account
     )
     # kubelet hears of a changed factor, and of a failed card, from the plugin alone.
     repair = f"the device plugin of {facts.name} advertises as much {named} as its cards have"
-    is_lasting = bool(nodefit.account_shortages(shape.accounted, facts, {}))
     return NodeRefusal(
         node=facts.name,
         key=f"kubelet's account is short of {named}",
         detail=f"{free}, less than its cards have: after another factor, with an old plugin or a failed card",
-        hopeless=is_lasting,
-        wait=repair if is_lasting else f"other pods free {named}, or {repair}",
-        repair=repair if is_lasting else "",
+        hopeless=bool(lasting),
+        wait=repair if lasting else f"{wait}, or until {repair}",
+        repair=repair if lasting else "",
     )
 
 
 def _names(lacking: nodefit.Shortages) -> str:
-    return ", ".join(name for name, _, _ in lacking)
+    return ", ".join(_names_of(lacking))
+
+
+def _names_of(lacking: nodefit.Shortages) -> list[str]:
+    return [name for name, _, _ in lacking]
 
 
 def _amounts(lacking: nodefit.Shortages, of: str) -> str:

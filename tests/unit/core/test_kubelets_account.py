@@ -53,7 +53,7 @@ def test_a_pod_waits_where_the_plugin_advertises_less_than_its_cards_have():
     assert second is None
     assert wait.text.startswith("0/1 nodes are available: 1 kubelet's account is short of volcano.sh/vgpu-memory.")
     assert f"n 1000 of 5000 {MEMORY} left in kubelet's account (the device plugin advertises 6000)" in wait.text
-    assert f"Wait until other pods free {MEMORY}, or the device plugin of n advertises as much" in wait.text
+    assert f"Wait until other pods free {MEMORY}, or until the device plugin of n advertises as much" in wait.text
     assert place(ledger, asks("c", {"number": 1, "memory": 1000}))[0] is not None
     ledger.release(PodUid("a"))
     assert place(ledger, asks("b", {"number": 1, "memory": 5000}))[0] is not None
