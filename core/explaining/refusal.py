@@ -147,6 +147,8 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
     if refusal is None or node is None or shape.dialect is None:
         return refusal
     own = ledger.resources_of(shape.dialect)
+    if all(node.capacity.get(key) == node.allocatable.get(key) for key in own):
+        return refusal
     best = at_its_best(replace(node, capacity={key: text for key, text in node.capacity.items() if key in own}))
     raised = sorted(key for key in own if best.allocatable.get(key) != node.allocatable.get(key))
     if not raised:
