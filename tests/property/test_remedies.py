@@ -19,6 +19,7 @@ from core.tables import Tables
 from tests.support.devices.following import asking, wished, with_limits, without
 from tests.support.devices.selling import (
     CATALOG,
+    CORES,
     KINDS,
     MEMORY,
     REGISTER,
