@@ -247,7 +247,7 @@ def _ascend(checks: Checks, found: object) -> AscendTable:
 
 def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
     checks.note_unknown(found, _CHIP_KEYS, f"{place}.", _elsewhere)
-    if checks.switch(found.get("overwriteEnv") or False, f"{place}.overwriteEnv"):
+    if str(found.get("overwriteEnv")).lower() == "true":
         checks.note(f"{place}.overwriteEnv: has no effect here; set admission.hide_devices of cardshare.yaml")
 
     def whole(key: str, least: int) -> int:

@@ -188,7 +188,9 @@ class _Reading:
     def _given(self, plugin: str, found: object, place: str) -> Mapping[str, Any]:
         """The arguments of *plugin*; of one that has none here, whatever they are."""
         is_read = plugin in _SCORING_PLUGINS or plugin in _READ_HERE
-        return self.checks.mapping(found, place) if is_read or isinstance(found, dict) else {}
+        if is_read:
+            return self.checks.mapping(found, place)
+        return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
     def _arguments(self, plugin: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
         if plugin not in _KNOWN_PLUGINS:
@@ -204,7 +206,7 @@ class _Reading:
         for key in found:
             if key not in taken and is_argument(plugin, key) and plugin in PLUGINS.keys() | _SCORING_PLUGINS:
                 self.note(f"plugin {plugin}: {escaped(key)}: has no effect here")
-        unknown = [str(key) for key in found if key not in taken and not is_argument(plugin, str(key))]
+        unknown = [key for key in found if key not in taken and not is_argument(plugin, key)]
         known = (*self._known(plugin), *ARGUMENTS.get(plugin, ()))
         self.checks.note_unknown(unknown, known, f"plugin {plugin}: ", self._elsewhere)
         return taken
@@ -230,7 +232,7 @@ class _Reading:
             place = f"configurations[{i}]"
             entry = self.checks.mapping(one, place)
             self.checks.note_unknown(entry, _CONFIGURATION, f"{place}.", self._elsewhere)
-            name = entry.get("name")
+            name = None if entry.get("name") is None else str(entry["name"])
             if name == _INIT_PARAMS:
                 arguments = self.checks.mapping(entry.get("arguments"), f"{place}.arguments")
                 for key in arguments:
@@ -245,7 +247,7 @@ class _Reading:
             elif name in ACTIONS or name in OTHER_ACTIONS:
                 self.note(f"configuration {name}: has no effect here")
             else:
-                self.checks.note_unknown((str(name),), (_INIT_PARAMS, *ACTIONS, *OTHER_ACTIONS), "configuration ")
+                self.checks.note_unknown((name,), (_INIT_PARAMS, *ACTIONS, *OTHER_ACTIONS), "configuration ")
         return said
 
 

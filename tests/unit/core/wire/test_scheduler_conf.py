@@ -162,6 +162,18 @@ def test_what_is_known_to_volcano_alone_has_no_effect_and_refuses_nothing():
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tiers: [{plugins: [{name: tdm, arguments: {1: 2, null: 3}}]}]",
+        "configurations: [{name: [a]}, {name: {b: 1}}, {name: 3}]",
+        "tiers: [{plugins: [{name: usage, arguments: {2024-01-01: 2}, enableJobOrder: {}}]}]",
+    ],
+)
+def test_odd_values_where_nothing_is_read_refuse_nothing(text):
+    assert decode_scheduler_conf(text).settings.dialects is None
+
+
 def test_actions_and_weights_that_do_nothing_here_are_named():
     found = decode_scheduler_conf(
         'actions: "enqueue, allocate, preempt"\n'
