@@ -35,9 +35,9 @@ def _compared(key: str, known: frozenset[str]) -> str:
 
 
 def elsewhere(key: str, known: frozenset[str], prefixes: frozenset[str]) -> str:
-    """The key of *known* with the words of *key* under another prefix, or ""; *prefixes* are wanted first."""
+    """The key of *known* with the words of *key* under another prefix, those of *prefixes* first; "" without any."""
     name = key.partition("/")[2]
-    if not name or len(key) > _MAX_KEY:
+    if not (name and prefixes) or len(key) > _MAX_KEY:
         return ""
     alike = _by_words(known).get(_words(name), ())
     return min(alike, key=lambda one: (one.partition("/")[0] not in prefixes, one), default="")

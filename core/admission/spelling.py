@@ -31,7 +31,9 @@ _RESOURCES_OF_OTHERS: Final = ("aliyun.com/gpu-", _MISNAMED)
 _TIME_SLICE: Final = "nvidia.com/gpu.shared"
 _INSTANCE: Final = "nvidia.com/mig-"
 # Words by which pods choose cards, under whatever prefix.
-_CHOOSING: Final = re.compile(r"/(no-?)?use-|/v?gpu-|/(numa-bind|avoid-cards|vnpu-mode)$|-scheduler-policy$")
+_CHOOSING: Final = re.compile(
+    r"/(no-?)?use-|/v?gpu-|/(numa-bind|avoid-cards|vnpu-mode)$|-scheduler-policy$", re.MULTILINE
+)
 _SHARED_MEMORY: Final = "aliyun.com/gpu-mem"
 _OF_CHIPS: Final = "huawei.com/ascend310p-"
 _WHOLE_CHIP: Final = "huawei.com/Ascend910"
@@ -49,18 +51,19 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
     known = before.annotations if before is not None else {}
     # What others speak is right on pods of their schedulers.
     is_ours = not book.is_left_to_others(pod)
-    prefixes = _prefixes(pod, book) if is_ours else frozenset()
+    # Asked of all keys at once: hardly any pod has such a word.
+    chooses = is_ours and _CHOOSING.search("\n".join(pod.annotations)) is not None
     found = [
         key
         for key in pod.annotations
-        if (key.startswith(book.key_prefixes) or (prefixes and _CHOOSING.search(key)))
+        if (key.startswith(book.key_prefixes) or (chooses and _CHOOSING.search(key)))
         and key not in known
         and not _is_known(key, book)
     ]
     for key in found[:_LOOKED_AT]:
         meant = spelling.meant(key, book.preferences) if key.startswith(book.key_prefixes) else ""
-        if not meant and prefixes:
-            meant = spelling.elsewhere(key, book.preferences, prefixes)
+        if not meant and chooses:
+            meant = spelling.elsewhere(key, book.preferences, _prefixes(pod, book))
         if meant or key.startswith(names.OWN_PREFIX):
             remedy = f"did you mean {meant}?" if meant else f"write one of {', '.join(_own(book))}"
             yield AdmissionWarning("CS115", f"annotation {_shown(key)}: nobody reads this key; {remedy}")
@@ -68,7 +71,7 @@ def _strange(pod: ReviewedPod, before: ReviewedPod | None, book: Rulebook) -> It
         found_in = ((one, key) for one in (*pod.containers, *pod.init_containers) for key in _resources(one, book))
         for one, key in islice(found_in, _LOOKED_AT):
             where = f'container "{one.name}": limit {_shown(key)}'
-            instead = _instead(key, bool(prefixes)) if is_ours else ""
+            instead = _instead(key, pod, book) if is_ours else ""
             if instead:
                 yield AdmissionWarning("CS115", f"{where}: cardshare does not speak this resource; {instead}")
                 continue
@@ -84,7 +87,7 @@ def _prefixes(pod: ReviewedPod, book: Rulebook) -> frozenset[str]:
     return frozenset(key.partition("/")[0] for key in asked & book.resources)
 
 
-def _instead(key: str, has_cards: bool) -> str:
+def _instead(key: str, pod: ReviewedPod, book: Rulebook) -> str:
     """What to write for a resource of others that says what one of ours does; "" for any other.
 
     What another plugin may well offer is told of on pods that have cards of ours too.
@@ -93,9 +96,9 @@ def _instead(key: str, has_cards: bool) -> str:
         return "write volcano.sh/gpu-memory"
     if key.startswith(_MISNAMED):
         return f"write {_VOLCANO}{key.partition('/')[2]}"
-    if has_cards and key == _TIME_SLICE:
+    if key == _TIME_SLICE and book.asks_cards(pod):
         return "leave it out, or ask for nvidia.com/gpu alone; a pod has cards of one plugin"
-    if has_cards and key.startswith(_INSTANCE):
+    if key.startswith(_INSTANCE) and book.asks_cards(pod):
         return "leave it out, or ask for it alone; shares have MIG instances by mode mig and memory"
     if key.casefold().startswith(_OF_CHIPS):
         return "write huawei.com/Ascend310P with huawei.com/Ascend310P-memory, or huawei.com/npu-core"
