@@ -117,6 +117,7 @@ class Loop:
         if time.monotonic() >= self._kept_up_s + _KEEP_UP_S and not self._inbox.is_halfway:
             self._kept_up_s = time.monotonic()
             self._owner.planner.search.keep_up()
+            self._owner.vanished.look(time.monotonic())
             self._owner.handoff.seconds.clear()
         return self._kept_up_s + _KEEP_UP_S
 

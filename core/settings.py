@@ -214,7 +214,8 @@ class Settings:
     for keep_free_for_s at most (0 = never); preemption: who was refused for preemption_delay_s has pods of a lower
     priority evicted, and their room kept for it for preemption_wait_s at most; volume_wait_max_s is how long a pod that
     has its place waits for its volume claims to be bound there; new_node_s is how long a node without cards counts as
-    one whose device plugin has yet to register them; dialects are those switched on, None: every one.
+    one whose device plugin has yet to register them; removed_pod_hold_s is how long a started pod that is removed by
+    force keeps its cards; dialects are those switched on, None: every one.
     switched_off: of the others, what switches each off and where that stands.
     """
 
@@ -234,6 +235,7 @@ class Settings:
     preemption_wait_s: float = 600.0
     volume_wait_max_s: float = 600.0
     new_node_s: float = 60.0
+    removed_pod_hold_s: float = 5.0
     audit_round_s: float = 600.0
     node_lock: bool = False
     metrics_per_pod: bool = False

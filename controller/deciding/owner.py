@@ -21,6 +21,7 @@ from controller.deciding.planner import Planner
 from controller.deciding.prebind import PreBind
 from controller.deciding.preempting import Preempting
 from controller.deciding.state import State
+from controller.deciding.vanished import Vanished
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
 from controller.handing_over.rests import turned_away
@@ -28,7 +29,7 @@ from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
-from core.model import NodeName, Pod, PodUid
+from core.model import NodeName, Phase, Pod, PodUid
 from core.settings import Settings
 from core.tables import Tables
 from core.uses import Uses
@@ -53,6 +54,7 @@ class Owner:
         locks: the locks of nodes.
         outcomes: what became of Bindings.
         nodes: the nodes, as the mirror shows them.
+        vanished: pods that were removed before they ended.
         prebind: what pods need before their Bindings.
         claims: storage, as the mirror shows it.
         uses: what pods use through resource claims, as the mirror shows it.
@@ -102,6 +104,8 @@ class Owner:
         self.planner.chores.append(self.claims)
         self.planner.chores.append(self.preempting)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
+        self.vanished: Final = Vanished(self.planner.ledger)
+        self.planner.chores.append(self.vanished)
         self.uses: Final = Uses(self.planner.ledger)
         self.ledger: Final = self.planner.ledger
         self.life: Final = self.planner.life
@@ -199,6 +203,7 @@ class Owner:
             if pod.uid in self._on_nodes and not pod.node_name:
                 return  # a pod is bound once and for ever: this is older, whatever its version says
         self._note(pod.uid, pod.resource_version)
+        self.vanished.end(pod.uid)
         counted = self.carded.get(pod.uid)
         if counted is not None and is_served(counted, pod, self._marks):
             self.carded[pod.uid] = pod
@@ -255,12 +260,15 @@ class Owner:
         self._on_nodes.discard(uid)
         self.occupants.drop(uid)
         self._started.discard(uid)
-        self.carded.pop(uid, None)
+        pod = self.carded.pop(uid, None)
         self.pending.forget(uid)
         self.planner.state.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
-        self.ledger.release(uid)
+        if pod is not None and (pod.started or pod.phase is Phase.RUNNING) and node in self.ledger.states:
+            self.vanished.hold(uid, self._clock())
+        elif uid not in self.vanished.uids:
+            self.ledger.release(uid)
         if node is not None:
             self.locks.tend(node)
 

@@ -149,7 +149,7 @@ class Audit:
             return Seen({}, (), ())
         there = {pod.uid: pod for pod in pods if not pod.finished}
         promised = (uid for uid in ledger.holders(name) if owner.life.get(uid) is not None)
-        reserved = {*promised, *ledger.nominated}
+        reserved = {*promised, *ledger.nominated, *owner.vanished.uids}
         vanished = tuple(uid for uid in ledger.holders(name) if uid not in there and uid not in reserved)
         missed = {uid: pod for uid, pod in there.items() if owner.has_missed(pod)}
         same = [pod for pod in there.values() if owner.has_seen(pod)]

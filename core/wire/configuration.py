@@ -42,6 +42,7 @@ _FLAT: Final = (
     "preemption_wait_s",
     "volume_wait_max_s",
     "new_node_s",
+    "removed_pod_hold_s",
     "audit_round_s",
     "node_lock",
     "mode_preference",
@@ -122,6 +123,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         "preemption_wait_s": lambda value, key: checks.seconds(value, key, 10, _DAY_S, _DEFAULT.preemption_wait_s),
         "volume_wait_max_s": lambda value, key: checks.seconds(value, key, 1, _DAY_S, _DEFAULT.volume_wait_max_s),
         "new_node_s": lambda value, key: checks.seconds(value, key, 0, _DAY_S, _DEFAULT.new_node_s),
+        "removed_pod_hold_s": lambda value, key: checks.seconds(value, key, 0, 600, _DEFAULT.removed_pod_hold_s),
         "node_lock": checks.switch,
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))

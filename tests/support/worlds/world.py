@@ -99,6 +99,7 @@ class World:
             pods = [ledger.counted(one.uid) or one for one in self.pods.values() if one.node_name == name]
             fresh = audit.rebuilt(ledger.catalog, ledger.tables, ledger.settings, [node], pods)
             reserved = {uid for uid in ledger.holders(name) if life.get(uid) is not None} | ledger.nominated
+            reserved |= set(self.owner.vanished.uids)
             found += audit.differences(ledger, fresh, name, reserved=reserved, unsettled=())
         return found
 
@@ -116,7 +117,11 @@ class World:
         for one in pods:
             self.shows(one)
 
-    def gone(self, name: str) -> None:
+    def gone(self, name: str, *, by_force: bool = False) -> None:
+        """Show that a pod has gone, after its end if it was started, unless it is removed *by_force*."""
+        pod = self.pods.get(PodUid(f"uid-{name}"))
+        if pod is not None and pod.started and not (pod.finished or by_force):
+            self.shows(pod, phase=Phase.SUCCEEDED)
         self.pods.pop(PodUid(f"uid-{name}"), None)
         self.owner.pod_gone(PodUid(f"uid-{name}"))
 

@@ -126,6 +126,7 @@ def test_what_vanished_while_nobody_watched_is_found_by_the_next_list():
         pass
     for _ in world.owner.nodes.replaced([node("n1", memory=1000)]):
         pass
+    world.passes(6.0)
     assert sum(len(world.ledger.holders(name)) for name in world.ledger.states) + len(world.ledger.stray_pods()) == 1
     assert set(world.ledger.states) == {"n1"}
 

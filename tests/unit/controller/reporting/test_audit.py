@@ -100,6 +100,7 @@ async def test_a_pod_that_the_mirror_shows_between_the_looks_is_no_drift(rig):
 async def test_a_pod_that_was_not_seen_to_go_is_released(rig):
     rig.listed = [rig.world.seen("a")]
     await rig.looks()
+    rig.world.passes(6.0)
     assert rig.world.holders("n1") == {"uid-a"}
     assert sorted(rig.used()) == [0, 9000]
     # It may be there without a node.

@@ -1,0 +1,54 @@
+"""Started pods that vanished before they ended: their processes run on until kubelet has ended them.
+
+Whoever removes a pod by force removes its object at once; its node's kubelet hears of it then, and gives its processes
+the shortest grace period. So the pod holds its cards for some seconds more; if its node is not ready, until that is
+again, and then as long, because its kubelet hears of nothing until then; and no longer than its node is there.
+"""
+
+from collections.abc import Collection
+from math import inf
+from typing import Final
+
+from core.ledger import Ledger
+from core.model import PodUid
+
+_LOOK_S: Final = 0.5
+
+
+class Vanished:
+    """Those that hold something still; a chore, which sees that it ends."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Begin with none."""
+        self._ledger: Final = ledger
+        self._until_s: Final[dict[PodUid, float]] = {}
+        self._looked_s = -inf
+
+    @property
+    def uids(self) -> Collection[PodUid]:
+        """Who holds something."""
+        return self._until_s.keys()
+
+    def hold(self, uid: PodUid, now_s: float) -> None:
+        """The object of *uid* has gone, and its processes may run on."""
+        self._until_s[uid] = now_s + self._ledger.settings.removed_pod_hold_s
+
+    def end(self, uid: PodUid) -> None:
+        """Free what *uid* holds, if it does: it has ended, or its object is there again."""
+        if self._until_s.pop(uid, None) is not None:
+            self._ledger.release(uid)
+
+    def next_s(self) -> float:
+        """Soon, while anyone holds something."""
+        return self._looked_s + _LOOK_S if self._until_s else inf
+
+    def look(self, now_s: float) -> None:
+        """Free what those hold whose time is over."""
+        self._looked_s = now_s
+        for uid, until_s in list(self._until_s.items()):
+            name = self._ledger.node_of(uid)
+            node = self._ledger.node(name) if name is not None else None
+            if node is None or (node.ready and until_s <= now_s):
+                self.end(uid)
+            elif not node.ready:
+                self.hold(uid, now_s)
