@@ -4,8 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from tests.support.twin.judge import told
 from tests.support.twin.machines import Kind, Steps
-from tests.support.twin.world import World
+from tests.support.twin.world import TOLD_S, World
 
 _CARD: Final = {"GPU-1": 16000}
 _ASKS: Final = [(1, 12000, 0)]
@@ -101,6 +102,21 @@ def crowd(world: World, *, kind: Kind) -> None:
     world.run(60.0)
 
 
+def plugin_ends(world: World) -> None:
+    """A plugin's process ends; users try again and again, and everybody is told within a second."""
+    machine = world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    world.add_pod(Kind.VGPU, [(1, 1000, 0)])
+    world.run(10.0)
+    machine.stop_plugin(60.0)
+    for _ in range(16):
+        key = world.add_pod(Kind.VGPU, [(1, 1000, 0)])
+        world.run(TOLD_S)
+        if not world.node_of(key) and not told(world.api.objects["pods"][key]):
+            world.find("untold", f"{key} waits after its plugin ended, and has no condition after {TOLD_S} s")
+    world.settle()
+
+
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a killed leader": partial(late_binding, gently=False),
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
@@ -108,6 +124,7 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "removed by force, its kubelet silent": partial(removed_by_force, silent=True),
     "etcd restored": partial(restored, bump=False),
     "etcd restored, revisions go on": partial(restored, bump=True),
+    "a plugin ends": plugin_ends,
     "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
     "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
 }

@@ -22,6 +22,7 @@ class Storm:
         self._blows = False
         self._backup = None
         self._without = without
+        self._names: list[str] = []
         draw = self._draw
         for number in range(draw.randint(2, 4)):
             kind = draw.choice(tuple(Kind))
@@ -84,7 +85,11 @@ class Storm:
             else:
                 mib = draw.choice((500, 2000, 4000, 7000, 12000, 16000, 30000))
                 asks.append((count, mib, draw.choice((0, 0, 10, 30))))
-        world.add_pod(kind, asks, priority=draw.choice((0, 0, 0, 100)))
+        name = draw.choice(self._names[-8:]) if self._names and draw.random() < 0.15 else ""
+        if world.pod(f"default/{name}") is not None:
+            name = ""  # a successor comes once its namesake is gone
+        key = world.add_pod(kind, asks, name=name, priority=draw.choice((0, 0, 0, 100)))
+        self._names.append(key.partition("/")[2])
 
     def _force(self, key: str) -> None:
         """Nobody can tell that a kubelet does not hear of it before its node is told to be silent."""
