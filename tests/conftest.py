@@ -38,13 +38,13 @@ settings.load_profile("cardshare")
 
 
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
-    """Hands tests to processes one by one, those of e2e/ to a single one: what they share are real API servers.
+    """Hands tests to processes one by one, those of e2e/ and of node/ to a single one each: they share real servers.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
+        return next((room for room in ("e2e", "node") if nodeid.startswith(f"tests/{room}/")), nodeid)
 
 
 def pytest_configure(config: pytest.Config) -> None:

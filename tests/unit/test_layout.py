@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-compile.lock", "requirements-fuzz.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-compile.lock",
+    "requirements-fuzz.lock",
+    "requirements-node.lock",
+)
 OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile")
 
 

@@ -1,0 +1,80 @@
+"""cardshare, installed on the real node as the documentation says, and removed so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from tests.support.node.cluster import Cluster
+from tests.support.node.images import CARDSHARE
+from tests.support.node.world import wait
+
+NAMESPACE: Final = "cardshare-system"
+DEPLOYMENTS: Final = ("cardshare-webhook", "cardshare-controller")
+_READY_WITHIN_S: Final = 90
+_IMAGE: Final = CARDSHARE.rpartition(":")[0]
+# An overlay of the operator's own: nothing in the checkout is edited.
+_OVERLAY: Final = f"""\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../checkout/deploy/overlays/default]
+images: [{{name: cardshare, newName: {_IMAGE}}}]
+"""
+# Kinds of which anything may be left by an installation.
+_KINDS: Final = (
+    "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings,priorityclasses,customresourcedefinitions"
+)
+
+
+@contextmanager
+def by_overlay(cluster: Cluster) -> Iterator[None]:
+    """cardshare as `kubectl apply -k` installs it, ready; `kubectl delete -k` removes it, and nothing is left."""
+    folder = cluster.there.share / "overlay"
+    folder.mkdir(exist_ok=True)
+    (folder / "kustomization.yaml").write_text(_OVERLAY, encoding="utf-8")
+    with _nothing_left(cluster):
+        cluster.kubectl("apply", "-k", "/share/overlay")
+        _until_ready(cluster)
+        yield
+        webhooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+        cluster.kubectl("delete", webhooks, "cardshare")
+        cluster.kubectl("delete", "--ignore-not-found", "-k", "/share/overlay", within_s=120)
+
+
+@contextmanager
+def by_chart(cluster: Cluster) -> Iterator[None]:
+    """cardshare as `helm install` installs it, ready; `helm uninstall` removes it, and nothing is left."""
+    helm = ("helm", "--kubeconfig=/share/admin.kubeconfig", "--namespace", NAMESPACE)
+    with _nothing_left(cluster):
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+        image = ("--set", f"image.repository={_IMAGE}")
+        cluster.there.run(*helm, "install", "cardshare", "/checkout/deploy/chart", *image, within_s=120)
+        _until_ready(cluster)
+        yield
+        cluster.there.run(*helm, "uninstall", "cardshare", "--wait", within_s=120)
+        cluster.kubectl("delete", "namespace", NAMESPACE, within_s=120)
+
+
+@contextmanager
+def _nothing_left(cluster: Cluster) -> Iterator[None]:
+    before = objects(cluster)
+    yield
+    wait("removal", lambda: ", ".join(sorted(objects(cluster) - before)), within_s=60)
+
+
+def objects(cluster: Cluster) -> set[str]:
+    """Everything of the cluster that an installation could leave, outside its namespace."""
+    return set(cluster.kubectl("get", _KINDS, "-o", "name").split())
+
+
+def _until_ready(cluster: Cluster) -> None:
+    for name in DEPLOYMENTS:
+        wait(name, partial(_unready, cluster, name), within_s=_READY_WITHIN_S)
+
+
+def _unready(cluster: Cluster, name: str) -> str:
+    deployment = cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
+    wanted, ready = deployment["spec"]["replicas"], deployment["status"].get("readyReplicas", 0)
+    return "" if ready == wanted else f"{ready} of {wanted} pods are ready"

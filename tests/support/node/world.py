@@ -1,0 +1,217 @@
+"""What tests do on the real node: make pods and plugins, and compare what containers have with what was assigned."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.units import parse_amount
+from sandbox.demo.assigned import NOT_REPORTED, hami_shares, unseen, vgpu_devices
+from tests.support.node.api import RefusedError
+from tests.support.node.cluster import NODE, Cluster
+from tests.support.node.images import BUSYBOX
+from tests.support.node.plugins import daemon_set
+
+Json = dict[str, Any]
+
+_NODE: Final = f"/api/v1/nodes/{NODE}"
+_WHO: Final = "CARDSHARE_TEST_CONTAINER"
+_ENVIRONMENTS: Final = (
+    f"for one in $(grep -lsz '^{_WHO}=' /proc/[0-9]*/environ); do cat $one && echo; done 2>/dev/null; true"
+)
+
+
+def pod(
+    name: str,
+    limits: Mapping[str, int | str],
+    *more: Mapping[str, int | str],
+    annotations: Mapping[str, str] | None = None,
+) -> Json:
+    """A pod with one container for each of the *limits*, which sleeps."""
+    containers = [
+        {
+            "name": f"c{at}",
+            "image": BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", "exec sleep 1000000"],
+            "env": [
+                {"name": "OWN_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+                {"name": _WHO, "value": f"$(OWN_UID)/c{at}"},
+            ],
+            "resources": {"limits": {key: str(value) for key, value in one.items()}},
+        }
+        for at, one in enumerate((limits, *more))
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": containers},
+    }
+
+
+def vgpu(memory_mib: int, cores_pct: int = 5, cards: int = 1) -> dict[str, int]:
+    """The limits of one container in the dialect `vgpu`."""
+    return {"volcano.sh/vgpu-number": cards, "volcano.sh/vgpu-memory": memory_mib, "volcano.sh/vgpu-cores": cores_pct}
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """The node with cardshare installed, and one namespace for pods."""
+
+    cluster: Cluster
+    namespace: str = "default"
+
+    @property
+    def path(self) -> str:
+        """The pods of the namespace."""
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def create(self, *pods: Json) -> None:
+        """Make pods."""
+        for one in pods:
+            self.cluster.api.create(self.path, one)
+
+    def read(self, *names: str) -> dict[str, Json]:
+        """Pods of the namespace by name; all of them, or those that are there of *names*."""
+        found = {one["metadata"]["name"]: one for one in self.cluster.api.get(self.path)["items"]}
+        return {name: one for name, one in found.items() if name in names or not names}
+
+    def running(self, *names: str, within_s: float = 60.0) -> dict[str, Json]:
+        """Wait until *names* run, compare what their containers have, and return them.
+
+        Raises:
+            AssertionError: they do not run in time, or have another thing than was assigned.
+        """
+        pods: dict[str, Json] = {}
+
+        def missing() -> str:
+            pods.update(self.read(*names))
+            waiting = {name: _state(pods.get(name)) for name in names if not _runs(pods.get(name))}
+            return ", ".join(f"{name}: {state}" for name, state in waiting.items())
+
+        wait("pods", missing, within_s=within_s)
+
+        def wrong() -> str:
+            envs = self.environments()
+            return "; ".join(said for one in self.read(*names).values() if (said := differences(one, envs)))
+
+        # MindCluster's plugin tells some seconds later what it gave.
+        wait("what containers have", wrong, within_s=20 if NOT_REPORTED in wrong() else 1)
+        return self.read(*names)
+
+    def environments(self) -> dict[str, dict[str, str]]:
+        """uid/container -> the variables of its process, as the kernel has them."""
+        found = {}
+        for line in self.cluster.there.run("sh", "-c", _ENVIRONMENTS).split("\0\n"):
+            env = dict(one.split("=", 1) for one in line.split("\0") if "=" in one)
+            if _WHO in env:
+                found[env[_WHO]] = env
+        return found
+
+    def remove(self, *names: str, by_force: bool = True) -> None:
+        """Delete pods, all of them if none is named, and wait until they are gone and their containers too."""
+        gone = names or tuple(self.read())
+        uids = {one["metadata"]["uid"] for one in self.read(*gone).values()} if gone else set()
+        for name in gone:
+            with suppress(RefusedError):
+                self.cluster.api.delete(f"{self.path}/{name}", 0 if by_force else None)
+
+        def left() -> str:
+            there = set(self.read()) & set(gone)
+            processes = {who for who in self.environments() if who.partition("/")[0] in uids}
+            return ", ".join(sorted(there | processes))
+
+        wait("pods to be gone", left, within_s=60)
+
+    def allocatable(self) -> dict[str, int]:
+        """What the node offers of extended resources."""
+        status = self.cluster.api.get(_NODE)["status"]["allocatable"]
+        return {key: parse_amount(value, key) for key, value in status.items() if "/" in key}
+
+    @contextmanager
+    def plugin(self, kind: str, resources: Sequence[str], **options: Any) -> Iterator[None]:
+        """A device plugin of *kind* that offers *resources*; gone afterwards, with what it wrote to the node."""
+        name = f"{kind}-device-plugin"
+        self.cluster.kubectl("apply", "-f", "-", text=json.dumps(daemon_set(kind, json.dumps(options))))
+        try:
+            wait(kind, lambda: _missing(self.allocatable(), resources), within_s=60)
+            yield
+        finally:
+            self.cluster.kubectl("delete", "-n", "kube-system", "daemonset", name, "--cascade=foreground", "--wait")
+            wait(kind, lambda: _left(self.allocatable(), resources), within_s=60)
+            self.cluster.api.patch(_NODE, {"metadata": {"annotations": self._written()}})
+
+    def _written(self) -> dict[str, None]:
+        """What plugins wrote to the node: annotations of theirs have a domain of devices."""
+        notes = self.cluster.api.get(_NODE)["metadata"].get("annotations", {})
+        ours = ("volcano.sh/", "hami.io/", "huawei.com/", "baseDeviceInfos")
+        return dict.fromkeys(key for key in notes if key.startswith(ours))
+
+
+def wait(what: str, why_not: Callable[[], str], *, within_s: float, pause_s: float = 0.2) -> float:
+    """Ask *why_not* until it is "", and return the seconds that took.
+
+    Raises:
+        AssertionError: it took longer than *within_s*.
+    """
+    begun_s = time.monotonic()
+    while said := why_not():
+        if time.monotonic() - begun_s > within_s:
+            raise AssertionError(f"{what}: not within {within_s:.0f} s: {said}")
+        time.sleep(pause_s)
+    return time.monotonic() - begun_s
+
+
+def differences(one: Json, environments: Mapping[str, Mapping[str, str]]) -> str:
+    """What the containers of a running pod have otherwise than assigned or asked; "" if nothing."""
+    uid, name = one["metadata"]["uid"], one["metadata"]["name"]
+    envs = [environments.get(f"{uid}/{container['name']}") for container in one["spec"]["containers"]]
+    if None in envs:
+        return f"{name}: a container has no process"
+    there = [env for env in envs if env is not None]
+    if said := unseen(one, there) or _limits(one, there):
+        return f"{name}: {said}"
+    return ""
+
+
+def _limits(one: Json, envs: Sequence[Mapping[str, str]]) -> str:
+    """Memory and cores: each share's as assigned, and each container's as asked."""
+    notes = one["metadata"].get("annotations", {})
+    shares = [(share.mem, share.cores) for share in vgpu_devices(notes)]
+    shares += [(int(share.fields[2]), int(share.fields[3])) for share in hami_shares(notes)]
+    if not shares:
+        return ""
+    seen = []
+    for env, container in zip(envs, one["spec"]["containers"], strict=True):
+        limits = container["resources"].get("limits", {})
+        asked = next((limits[key] for key in ("volcano.sh/vgpu-memory", "nvidia.com/gpumem") if key in limits), None)
+        memories = sorted((key, value) for key, value in env.items() if key.startswith("CUDA_DEVICE_MEMORY_LIMIT_"))
+        if asked is not None and {value for _, value in memories} != {f"{parse_amount(asked, 'limits')}m"}:
+            return f"{container['name']} has {memories}, asked for {asked} MiB"
+        seen += [(int(value.removesuffix("m")), int(env["CUDA_DEVICE_SM_LIMIT"])) for _, value in memories]
+    return "" if seen == shares else f"its containers have {seen}, assigned were {shares}"
+
+
+def _runs(one: Json | None) -> bool:
+    if one is None or one["status"].get("phase") != "Running":
+        return False
+    return all(status["ready"] for status in one["status"].get("containerStatuses", ()))
+
+
+def _state(one: Json | None) -> str:
+    if one is None:
+        return "gone"
+    status = one["status"]
+    conditions = [c.get("message", "") for c in status.get("conditions", ()) if c["status"] == "False"]
+    return " ".join(filter(None, (status.get("phase"), status.get("reason"), status.get("message"), *conditions[:1])))
+
+
+def _missing(allocatable: Mapping[str, int], resources: Sequence[str]) -> str:
+    return ", ".join(resource for resource in resources if not allocatable.get(resource))
+
+
+def _left(allocatable: Mapping[str, int], resources: Sequence[str]) -> str:
+    return ", ".join(resource for resource in resources if allocatable.get(resource))
