@@ -18,8 +18,9 @@ from core.catalog import standard_catalog
 from core.configuration import (
     merge,
 )
+from core.device_lists import device_count
 from core.ledger import Ledger
-from core.model import Pod, Requirement
+from core.model import Phase, Pod, Requirement
 from core.names import CONFIGURATION_ACCEPTED
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
@@ -65,9 +66,18 @@ class _Condition(msgspec.Struct, frozen=True):
     message: str | None = ""
 
 
-class _PodStatus(msgspec.Struct, frozen=True):
+class _Resource(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    allocated_resources_status: tuple[_Resource, ...] | None = None
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str | None = ""
     conditions: tuple[_Condition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _RunningPod(msgspec.Struct, frozen=True):
@@ -248,6 +258,7 @@ class _Reader:
             namespaces=await self._namespaces(),
             classes=await self._classes(),
             swapping=await self._swapping(running),
+            unlisting=_unlisting(pods, self._catalog.resources(merged.tables)),
             unread=tuple(self._unread),
         )
 
@@ -333,6 +344,15 @@ class _Reader:
             return None
 
 
+def _unlisting(pods: Iterable[tuple[Pod, RunningPod]], resources: frozenset[str]) -> frozenset[str]:
+    """Nodes on which a pod with cards runs and its status lists no device: kubelet's gate is off there."""
+    return frozenset(
+        pod.node_name
+        for pod, told in pods
+        if pod.phase is Phase.RUNNING and not told.lists_devices and device_count(pod, resources)
+    )
+
+
 def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
     """A pod as the allocation core reads it, and as somebody looks at it who looks after it."""
     found = _running_decoder.decode(text)
@@ -349,6 +369,7 @@ def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
         component=labels.get("app.kubernetes.io/component", "")
         if labels.get("app.kubernetes.io/name") == "cardshare"
         else "",
+        lists_devices=any(one.allocated_resources_status for one in status.container_statuses or ()),
         refused=(accepted.message or "refused") if accepted is not None and accepted.status == "False" else "",
     )
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from core import nodefit
 from core.catalog import Catalog
+from core.device_lists import DEVICES_MAX, amount_or_zero, device_count, listed_on
 from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
-from core.model import NodeName, Pod, Requirement
+from core.model import Node, NodeName, Phase, Pod, Requirement
 from core.port.refusals import Violation
 from core.settings import Settings
 from core.tables import Tables
@@ -26,6 +27,10 @@ _SOON_S: Final = 14 * _DAY_S
 _UNSEEN_S: Final = 60
 # How entries of HAMi's webhook end, which names HAMi's scheduler on pods that ask for GPUs.
 _HAMI: Final = ".hami.io"
+_FEWER_DEVICES: Final = (
+    "set gpuMemoryFactor in the device plugin's configuration, or switch the kubelet's gates ResourceHealthStatus and "
+    "ResourceHealthStatusMessage off"
+)
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 _VOLCANO: Final = "volcano"
 _KUBE_SYSTEM: Final = "kube-system"
@@ -55,6 +60,8 @@ CODES: Final[Mapping[str, Level]] = {
     "CS615": Level.RISK,
     "CS616": Level.RISK,
     "CS617": Level.RISK,
+    "CS618": Level.RISK,
+    "CS619": Level.PROBLEM,
     "CS621": Level.PROBLEM,
     "CS622": Level.PROBLEM,
     "CS623": Level.RISK,
@@ -143,7 +150,8 @@ class LeaseHeld:
 class RunningPod:
     """A pod of a device plugin or of cardshare itself.
 
-    component: of cardshare, "" for others. refused: why its configuration is not in force, or "".
+    component: of cardshare, "" for others. refused: why its configuration is not in force, or "". lists_devices:
+    whether its status lists devices.
     """
 
     key: str
@@ -153,6 +161,7 @@ class RunningPod:
     ready: bool
     component: str = ""
     refused: str = ""
+    lists_devices: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +172,8 @@ class Facts:
     cannot be used. mutating, validating, policies: by the configuration's name; policies: whether each denies.
     accounts: user names that may write assignments. leases: NAMESPACE/NAME. namespaces: with their labels. classes:
     DeviceClasses by the resource that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards,
-    each with the ConfigMap that says so. now_s: Unix seconds.
+    each with the ConfigMap that says so. unlisting: nodes whose kubelets list no devices in the status of pods. now_s:
+    Unix seconds.
     """
 
     name: str
@@ -186,6 +196,7 @@ class Facts:
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     classes: Mapping[str, str] = field(default_factory=dict)
     swapping: Mapping[str, str] = field(default_factory=dict)
+    unlisting: frozenset[str] = frozenset()
     unread: tuple[tuple[str, str], ...] = ()
 
 
@@ -267,6 +278,35 @@ def _hami(facts: Facts) -> Iterator[Finding]:
                 "all for the first container: they share its files, which are made anew for each of them"
             )
             yield _finding("CS617", f"pod {one.key}", text, "upgrade HAMi's device plugin to v2.9 or later")
+
+
+def _device_lists(facts: Facts) -> Iterator[Finding]:
+    """CS618, CS619: nodes and pods with more devices than kubelet can list in a pod's status."""
+    resources = facts.catalog.resources(facts.tables)
+    for node in facts.ledger.nodes():
+        listed = listed_on(node, resources) if node.name not in facts.unlisting else frozenset[str]()
+        for resource, units in _units_of_a_card(facts, node, listed):
+            text = (
+                f"kubelet {node.kubelet_version} lists each device in the status of its pod, and a card has {units} of "
+                f"{resource}: a pod with more than {DEVICES_MAX} stays Pending, and a restart of kubelet takes minutes"
+            )
+            yield _finding("CS618", f"node {node.name}", text, _FEWER_DEVICES)
+        for pod in facts.pods if listed else ():
+            count = device_count(pod, listed) if pod.node_name == node.name else 0
+            if count > DEVICES_MAX and pod.phase is Phase.PENDING:
+                text = (
+                    f"it stays Pending on {node.name}: its status lists {count} devices, and etcd takes {DEVICES_MAX}"
+                )
+                yield _finding("CS619", f"pod {pod.key}", text, f"delete it by force, then {_FEWER_DEVICES}")
+
+
+def _units_of_a_card(facts: Facts, node: Node, listed: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """The resources *listed* of which one card of *node* has more devices than a pod can have."""
+    for name, cards in facts.ledger.states[node.name].offers.items() if listed else ():
+        for resource in sorted(listed & facts.catalog.dialects[name].resources(facts.tables)):
+            units = amount_or_zero(node.allocatable[resource]) // max(len(cards), 1)
+            if units > DEVICES_MAX:
+                yield resource, units
 
 
 def _is_old(image: str) -> bool:
@@ -454,6 +494,7 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _configuration,
     _cards,
     _hami,
+    _device_lists,
     _registrations,
     _policies,
     _processes,

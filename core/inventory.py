@@ -89,9 +89,10 @@ class Sold:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """All that the cluster sells, at one instant."""
+    """All that the cluster sells, at one instant; listed: resources of which kubelets list each device (1.36)."""
 
     by_dialect: Mapping[DialectName, Sold]
+    listed: frozenset[str] = frozenset()
 
     def never_fits(
         self, dialect: AnyDialect, request: Any, pod: Pod, tables: Tables, resource: str
@@ -158,6 +159,7 @@ class Inventory:
         self._offered: dict[NodeName, dict[DialectName, _Offered]] = {}
         self._ids: dict[NodeName, dict[DialectName, tuple[str, ...]]] = {}
         self._unread: dict[NodeName, frozenset[DialectName]] = {}
+        self._listed: dict[NodeName, frozenset[str]] = {}
         # One value for all nodes that offer alike: thousands of nodes have hardly more than a few kinds of machines.
         self._shared: dict[tuple[DialectName, tuple[Any, ...]], _Offered] = {}
         self.version = 0
@@ -168,17 +170,22 @@ class Inventory:
         offers: Mapping[DialectName, tuple[Any, ...]],
         complaints: Sequence[Complaint],
         dialects: Mapping[DialectName, AnyDialect],
+        listed: frozenset[str] = frozenset(),
     ) -> None:
-        """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster."""
+        """Node *name* offers *offers*, nothing in use. `version` grows if that says anything new of the cluster.
+
+        listed: the resources of cards of which its kubelet lists each device in the status of pods.
+        """
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
         unread = frozenset(one.dialect for one in complaints)
         ids = {each: tuple(one.card for one in dialects[each].tally(offers[each])) for each in found}
-        before = self._offered.get(name), self._ids.get(name)
-        if before == (found, ids) and self._unread.get(name, frozenset()) == unread:
+        before = self._offered.get(name), self._ids.get(name), self._listed.get(name, frozenset())
+        if before == (found, ids, listed) and self._unread.get(name, frozenset()) == unread:
             return
         self.version += 1
         self._offered[name], self._ids[name] = found, ids
         self._unread[name] = unread
+        self._listed[name] = listed
 
     def remove(self, name: NodeName) -> None:
         """Node *name* is gone."""
@@ -186,6 +193,7 @@ class Inventory:
             self.version += 1
         self._ids.pop(name, None)
         self._unread.pop(name, None)
+        self._listed.pop(name, None)
 
     def keep(self, there: frozenset[NodeName]) -> None:
         """No other nodes than *there* exist; kinds that settings describe stay."""
@@ -214,7 +222,10 @@ class Inventory:
         for node, by_dialect in self._ids.items():
             for name, some_ids in by_dialect.items() if not node.startswith(_KIND) else ():
                 ids[name].update(some_ids)
-        return Stock({name: _sold(some, frozenset(ids[name]), name in unread) for name, some in found.items()})
+        return Stock(
+            {name: _sold(some, frozenset(ids[name]), name in unread) for name, some in found.items()},
+            frozenset[str]().union(*self._listed.values()),
+        )
 
 
 def _sold(offered: Sequence[tuple[NodeName, _Offered]], ids: frozenset[str], unread: bool) -> Sold:

@@ -321,7 +321,7 @@ class Node:
 
     documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text. created_s is Unix
     seconds. joining: it came so lately that its device plugin may not have registered its cards yet. features: those
-    that its kubelet declares.
+    that its kubelet declares. kubelet_version: such as ``v1.36.1``.
     """
 
     name: NodeName
@@ -339,4 +339,5 @@ class Node:
     joining: bool = False
     images: tuple[Image, ...] = ()
     features: tuple[str, ...] = ()
+    kubelet_version: str = ""
     documents: Mapping[str, str] = field(default_factory=dict)

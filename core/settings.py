@@ -79,7 +79,9 @@ EVERY_NAMESPACE: Final = "*"
 # Who is privileged needs none of the others to reach every device of its node; who may lift limits needs no mount.
 _OF_PRIVILEGED: Final = frozenset({"CS303", "CS307", "CS308", "CS309"})
 _OF_LIMITS: Final = frozenset({"CS304", "CS310"})
-ALLOWABLE: Final = _OF_PRIVILEGED | _OF_LIMITS
+# What is only warned of, where kubelets are set up for it.
+_OF_KUBELETS: Final = frozenset({"CS322"})
+ALLOWABLE: Final = _OF_PRIVILEGED | _OF_LIMITS | _OF_KUBELETS
 
 # Schedulers beside ours that give cards.
 KNOWN_SCHEDULERS: Final = (names.VOLCANO_SCHEDULER_NAME, "hami-scheduler")

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from core.admission.rulebook import Rulebook
+from core.device_lists import listed_on
 from core.inventory import Inventory, Stock, at_its_best, node_of
 from core.model import Node, NodeName
 from core.wire.nodes import decode_node
@@ -56,7 +57,7 @@ class Cards:
     def _put(self, node: Node) -> None:
         catalog, book = self.book.catalog, self.book
         offers, complaints = catalog.offers(at_its_best(node), book.tables, book.settings)
-        self.inventory.put(node.name, offers, complaints, catalog.dialects)
+        self.inventory.put(node.name, offers, complaints, catalog.dialects, listed_on(node, book.resources))
 
 
 class InventoryWatch:

@@ -8,6 +8,7 @@ from core.admission import defaulting, effects, reach, rules, spelling
 from core.admission.rulebook import Rulebook
 from core.admission.verdict import Judged, Verdict
 from core.catalog import Asked
+from core.device_lists import DEVICES_MAX, device_count
 from core.errors import quoted
 from core.inventory import Stock
 from core.model import ReviewedPod
@@ -28,6 +29,7 @@ def with_warnings(judged: Judged, book: Rulebook) -> Verdict:
         if never is not None:
             warnings.append(rules.warned(never))
         warnings += advice(asked, book)
+        warnings += too_many_devices(pod, book)
     if before is None or asked is not None:
         warnings += effects.ineffective(pod, asked, book)
     if before is None and asked is not None:
@@ -52,6 +54,19 @@ def unsure(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
             "CS314",
             f"spec.schedulerName: found {quoted(name)}; it is not known to give cards, so that the pod may run without "
             f"any; write {own}, or leave it out",
+        )
+
+
+def too_many_devices(pod: ReviewedPod, book: Rulebook) -> Iterator[AdmissionWarning]:
+    """CS322: kubelet lists more devices in the status of *pod* than etcd takes."""
+    listed = book.stock.listed if book.stock is not None else ()
+    if (count := device_count(pod, listed)) > DEVICES_MAX and not book.settings.admission.allows(
+        "CS322", pod.namespace
+    ):
+        yield AdmissionWarning(
+            "CS322",
+            f"set gpuMemoryFactor, or switch ResourceHealthStatus off in kubelet: it lists each of this pod's {count} "
+            f"devices in its status, and with more than {DEVICES_MAX} the pod may stay Pending (doctor.md, CS619)",
         )
 
 

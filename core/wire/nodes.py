@@ -44,11 +44,16 @@ class _Image(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     size_bytes: int | None = 0
 
 
+class _Info(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kubelet_version: str | None = ""
+
+
 class _Status(msgspec.Struct, frozen=True, gc=False):
     capacity: dict[str, Quantity] | None = None
     allocatable: dict[str, Quantity] | None = None
     conditions: tuple[_Condition, ...] | None = None
     images: tuple[_Image, ...] | None = None
+    node_info: _Info | None = msgspec.field(default=None, name="nodeInfo")
     declared_features: tuple[str, ...] | None = msgspec.field(default=None, name="declaredFeatures")
 
 
@@ -84,6 +89,7 @@ def node_of(found: NodeObject) -> Node:
         deleting=meta.deletion_timestamp is not None,
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         images=_images(status.images) if status.images else (),
+        kubelet_version=sys.intern(status.node_info.kubelet_version or "") if status.node_info else "",
         features=tuple([sys.intern(one) for one in status.declared_features or ()]),
     )
 

@@ -36,7 +36,8 @@ def node(spec: NodeSpec, address: str, now: str) -> Json:
                 {"type": "Hostname", "address": spec.name},
             ],
             "nodeInfo": {
-                "kubeletVersion": "v1.36.1-sandbox",
+                # From 1.36 on kubelets list devices in the status of pods; this one does not.
+                "kubeletVersion": "v1.35.5-sandbox",
                 "osImage": "sandbox",
                 "containerRuntimeVersion": "sandbox://1",
                 "architecture": "amd64",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -208,6 +208,12 @@ def _without_manifest(rule: Rule) -> Verdict:
         body = _OF_WORKLOADS[rule.code]([{"replicas": 2, "template": template}])
         found = decode_workload(json.dumps({"request": {"object": body}}).encode())
         return judge_workload(found, "default", book_of(rule))
+    if rule.code == "CS322":
+        book = book_of(rule)
+        assert book.stock is not None
+        listing = book.with_stock(replace(book.stock, listed=frozenset({"volcano.sh/vgpu-memory"})))
+        large = _pod("p", {"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "30000"}})
+        return _ask("CREATE", large, None, listing)[0]
     if rule.code == "CS317":
         made = Made(ReviewedPod("team", containers=(Container("main", {"volcano.sh/vgpu-number": "1"}),)))
         quota = ResourceQuota("team", "team", {"requests.volcano.sh/vgpu-number": 4}, {})

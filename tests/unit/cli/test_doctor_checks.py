@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.doctor_checks import CODES, Finding, Level, Plugin, Report, examine
-from core.model import Requirement
+from core.model import NodeName, Phase, Requirement
 from tests.support.worlds.doctor import (
     DAY_S,
     ENTRY,
@@ -18,6 +18,7 @@ from tests.support.worlds.doctor import (
     NOW_S,
     OF_VOLCANO,
     OTHERS,
+    REGISTER,
     RENAMED,
     T4,
     TWO_SHARES,
@@ -35,6 +36,19 @@ NARROWED = replace(
     name="vgpu.hami.io",
     namespaces=(Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=("team",)),),
 )
+
+
+LARGE = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "65536", "volcano.sh/vgpu-cores": "100"}
+LISTING = replace(node(), kubelet_version="v1.36.1", capacity=LARGE, allocatable=LARGE)
+MANY = pod(limits={**T4, "volcano.sh/vgpu-memory": "30000"}, node_name=NodeName("t4-a"))
+
+
+def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_pending():
+    report = examine(facts(nodes=(LISTING,), pods=(MANY,)))
+    assert [(one.code, one.subject) for one in report.findings] == [("CS618", "node t4-a"), ("CS619", "pod team/p")]
+    assert "status lists 30001 devices" in report.findings[1].text
+    for well in (MANY._replace(phase=Phase.RUNNING), MANY._replace(node_name=NodeName("other"))):
+        assert [one.code for one in examine(facts(nodes=(LISTING,), pods=(well,))).findings] == ["CS618"]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +83,7 @@ NARROWED = replace(
             "pod team/p",
             "containers init, c have cards, and registry:5000/projecthami/hami:v2.8.3 on t4-a takes them all",
         ),
+        (facts(nodes=(LISTING,)), "CS618", "node t4-a", "v1.36.1 lists each device"),
         (facts(mutating={}), "CS621", "mutatingwebhookconfiguration cardshare", "does not exist"),
         (
             facts(validating={"cardshare": (ENTRY, replace(ENTRY, name="other", ends_s=()))}),
@@ -195,6 +210,21 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         facts(mutating={"cardshare": (replace(ENTRY, by_url=True),)}, own=()),
         facts(mutating={"cardshare": (ENTRY,), "hami-webhook": (NARROWED,)}, pods=(pod(limits=T4),)),
         facts(mutating=None, validating=None, policies=None, leases=None, namespaces=None),
+        facts(nodes=(replace(LISTING, kubelet_version="v1.35.4"),)),
+        facts(nodes=(replace(node(), kubelet_version="v1.36.1"),)),
+        facts(
+            nodes=(
+                replace(
+                    LISTING,
+                    annotations={
+                        "volcano.sh/node-vgpu-register": "".join(
+                            REGISTER.replace("GPU-a", f"GPU-{at}") for at in range(4)
+                        )
+                    },
+                ),
+            )
+        ),
+        facts(nodes=(LISTING,), unlisting=frozenset({"t4-a"})),
     ],
     ids=[
         "well",
@@ -210,6 +240,10 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
         "webhook-elsewhere",
         "hami-narrowed",
         "nothing-known",
+        "kubelet-lists-none",
+        "devices-are-few",
+        "cards-are-small",
+        "kubelet-s-gate-is-off",
     ],
 )
 def test_what_is_well_or_not_known_is_no_finding(harmless):

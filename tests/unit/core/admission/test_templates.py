@@ -10,6 +10,7 @@ from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
 from core.catalog import standard_catalog
 from core.errors import InvalidRequestError
+from core.inventory import Stock
 from core.settings import AdmissionSettings, NeverFits, Settings
 from core.tables import Tables
 from core.wire.templates import decode_workload
@@ -126,8 +127,6 @@ def test_a_workload_that_is_deleted_or_made_by_a_controller_is_let_through():
 
 
 def test_what_can_never_fit_is_told_of_templates_also_where_pods_are_denied():
-    from core.inventory import Stock
-
     for policy in (NeverFits.WARN, NeverFits.DENY):
         settings = Settings(admission=AdmissionSettings(never_fits={"*": policy}))
         book = rulebook(settings, Tables(), standard_catalog()).with_stock(Stock({}))
@@ -135,6 +134,22 @@ def test_what_can_never_fit_is_told_of_templates_also_where_pods_are_denied():
         verdict = judge_workload(decode_workload(text), "n", book)
         assert verdict.allowed
         assert verdict.codes == ("CS405",)
+
+
+def test_more_devices_than_kubelet_can_list_are_warned_of_unless_that_is_allowed():
+    listed = frozenset({NUMBER, "volcano.sh/vgpu-memory"})
+    large = {NUMBER: "1", "volcano.sh/vgpu-memory": "23k"}
+
+    def codes(limits, allow=frozenset(), listed=listed):
+        settings = Settings(admission=AdmissionSettings(allow={"*": allow}))
+        book = rulebook(settings, Tables(), standard_catalog()).with_stock(Stock({}, listed))
+        text = json.dumps({"request": {"object": deployment(template(limits))}}).encode()
+        return judge_workload(decode_workload(text), "n", book).codes
+
+    assert codes(large) == ("CS405", "CS322")
+    assert codes({**large, "volcano.sh/vgpu-memory": "22999"}) == ("CS405",)
+    assert codes(large, frozenset({"CS322"})) == ("CS405",)
+    assert codes(large, listed=frozenset()) == ("CS405",)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"request": {"object": {"spec": {"template": 5}}}}'])
