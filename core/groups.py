@@ -15,6 +15,8 @@ from core.model import Pod
 # The only key that Volcano reads membership from (groups 1.1, G9).
 MEMBER_OF: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"
+# How many members are wanted at once, where no PodGroup can say it: on pods here, on their owner for Volcano.
+MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 # Volcano's job controller is about to delete the pod itself.
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"

@@ -19,7 +19,17 @@ from controller.grouping.group_status import (
 )
 from core import names
 from core.errors import InvalidRequestError, quoted
-from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec, group_of, unsupported_in
+from core.groups import (
+    MEMBER_OF,
+    MIN_MEMBER,
+    GroupKey,
+    GroupKind,
+    GroupPhase,
+    GroupSpec,
+    QueueSpec,
+    group_of,
+    unsupported_in,
+)
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
 from core.settings import GroupSettings
@@ -28,8 +38,6 @@ from core.waiting import Cause, Wait
 from core.wire.priority_classes import PriorityClass
 from kube.versions import is_newer
 
-# How many members are wanted at once, where no PodGroup can say it: on pods here, on their owner for Volcano.
-MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 # Members that hold what they ask of their node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}

@@ -10,9 +10,12 @@ from typing import Final
 from core.admission import advice, defaulting, rules
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
+from core.errors import quoted
+from core.groups import MEMBER_OF, MIN_MEMBER
 from core.model import ReviewedPod
-from core.names import MAX_CARD_CONTAINERS
+from core.names import MAX_CARD_CONTAINERS, VOLCANO_SCHEDULER_NAME
 from core.port.refusals import Violation
+from core.units import parse_int64
 from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
 from core.wire.templates import Template, Workload
@@ -57,7 +60,7 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
                 warnings.append(AdmissionWarning(one.code, f"{one}; pods of this template will be denied"))
             else:
                 violations.append(one)
-    warnings += (*_beside(found, asking, book), *_too_few(found, asking))
+    warnings += (*_beside(found, asking, book), *_too_few(found, asking), *_stuck(found, asking))
     if not warnings and not violations:
         return NOTHING
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
@@ -89,6 +92,30 @@ def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarni
 def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
     remedy = f"write no more than {made}, or make more pods"
     return AdmissionWarning("CS221", f"{field}: found '{least}'; {remedy}: {made} are made, and none is placed before")
+
+
+def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+    """CS222: a Deployment whose update never begins, as a group of its own waits for more pods than are made at first.
+
+    Volcano's PodGroup controller makes a group for each ReplicaSet, and an update is another ReplicaSet (groups 3).
+    """
+    rollout = found.rollout
+    if rollout is None:
+        return
+    for one in asking:
+        pod = pod_of(one.pod)
+        written = found.annotations.get(MIN_MEMBER) or pod.annotations.get(MIN_MEMBER) or ""
+        least = parse_int64(written) or 0
+        at_first = rollout.surge + rollout.unavailable
+        if pod.scheduler_name != VOLCANO_SCHEDULER_NAME or MEMBER_OF in pod.annotations or at_first >= least:
+            continue
+        yield AdmissionWarning(
+            "CS222",
+            f"spec.strategy.rollingUpdate.maxSurge: found {quoted(rollout.max_surge)}; write "
+            f"{least - rollout.unavailable} or more, or strategy type Recreate: annotation {MIN_MEMBER} wants {least} "
+            f"pods together, an update makes {at_first} at first and removes no more old ones until these run, so that "
+            "it never ends",
+        )
 
 
 _TOLD: Final = 4

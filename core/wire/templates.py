@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from core.units import parse_int64
 from core.wire import reading
 from core.wire.reviewed_pods import PodObject
 
@@ -26,6 +27,8 @@ KINDS: Final = frozenset(
 )
 # Enough for every task of a job that people write; the rest is judged as pods.
 MAX_TASKS: Final = 64
+# Of a Deployment's maxSurge and of its maxUnavailable, where they are not written.
+_DEFAULT_PART: Final = "25%"
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -39,6 +42,18 @@ class Template(NamedTuple):
     pod: PodObject
     replicas: int = 1
     least: int | None = None
+
+
+class Rollout(NamedTuple):
+    """How a rolling update of a Deployment begins.
+
+    max_surge: as it is written, or its default. surge: so many pods of the new template are made beside the old ones.
+    unavailable: so many old ones are removed before the first new pod runs, and new ones made in their place.
+    """
+
+    max_surge: str
+    surge: int
+    unavailable: int
 
 
 class _JobSpec(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +72,16 @@ class _Task(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     min_available: int | None = None
 
 
+class _RollingUpdate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    max_surge: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class _Strategy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str | None = None
+    rolling_update: _RollingUpdate | None = None
+
+
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     template: PodObject | None = None
     job_template: _JobTemplate | None = None
@@ -65,6 +90,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     parallelism: int | None = None
     completions: int | None = None
     min_available: int | None = None
+    strategy: _Strategy | None = None
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
@@ -78,6 +104,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Workload(msgspec.Struct, frozen=True, gc=False):
+    kind: str | None = None
     metadata: _Meta = _Meta()
     spec: _Spec | None = None
 
@@ -96,7 +123,7 @@ class Workload(NamedTuple):
 
     deleting: it will make no pods any more. made: by a controller, out of a workload that was judged itself.
     annotations: its own, which its pods do not get. least: of a Volcano Job, how many of its pods are placed together
-    at least; None where that is not said, or not all of its tasks are read.
+    at least; None where that is not said, or not all of its tasks are read. rollout: None of what is not updated so.
     """
 
     templates: tuple[Template, ...]
@@ -105,6 +132,7 @@ class Workload(NamedTuple):
     made: bool = False
     annotations: Mapping[str, str] = _NO_ANNOTATIONS
     least: int | None = None
+    rollout: Rollout | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Question)
@@ -128,11 +156,40 @@ def decode_workload(text: bytes | bytearray | memoryview) -> Workload:
         made=new is not None and any(one.controller for one in new.metadata.owner_references or ()),
         annotations=new.metadata.annotations or _NO_ANNOTATIONS if new is not None else _NO_ANNOTATIONS,
         least=_least(new.spec) if new is not None and new.spec is not None else None,
+        rollout=_rollout(new.spec) if new is not None and new.kind == "Deployment" and new.spec is not None else None,
     )
 
 
 def _least(spec: _Spec) -> int | None:
     return spec.min_available if 0 < len(spec.tasks or ()) <= MAX_TASKS else None
+
+
+def _rollout(spec: _Spec) -> Rollout | None:
+    """How an update of a Deployment begins; None where it does not roll, or the API server refuses its figures.
+
+    Source: kubernetes v1.36, pkg/controller/deployment/util `ResolveFenceposts`, and the defaults of apps/v1.
+    """
+    strategy = spec.strategy or _Strategy()
+    if strategy.type not in (None, "", "RollingUpdate"):
+        return None
+    figures = strategy.rolling_update or _RollingUpdate()
+    replicas = 1 if spec.replicas is None else spec.replicas
+    max_surge = _DEFAULT_PART if figures.max_surge is None else figures.max_surge
+    max_unavailable = _DEFAULT_PART if figures.max_unavailable is None else figures.max_unavailable
+    surge, unavailable = _pods(max_surge, replicas, up=True), _pods(max_unavailable, replicas, up=False)
+    if surge is None or unavailable is None:
+        return None
+    return Rollout(str(max_surge), surge, unavailable if surge or unavailable else 1)
+
+
+def _pods(found: int | str, replicas: int, *, up: bool) -> int | None:
+    """The pods that *found* means, a count or such as ``25%`` of *replicas*; None if it is neither."""
+    if isinstance(found, int):
+        return max(found, 0)
+    percent = parse_int64(found.removesuffix("%")) if found.endswith("%") else None
+    if percent is None or percent < 0:
+        return None
+    return -(-percent * replicas // 100) if up else percent * replicas // 100
 
 
 def _templates(found: _Workload | None) -> tuple[Template, ...]:

@@ -36,8 +36,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.grouping.groups import MIN_MEMBER
-from core.groups import MEMBER_OF
+from core.groups import MEMBER_OF, MIN_MEMBER
 from tests.bench import stage as staging
 from tests.bench.actors import Controller, Plugins, controlling, playing
 from tests.bench.plugins import Sighting

@@ -20,8 +20,10 @@ from core.admission.verdict import Verdict
 from core.catalog import standard_catalog
 from core.configuration import OWN_MAP, Source, Text, decode, merge
 from core.errors import InvalidRequestError
+from core.groups import MIN_MEMBER
 from core.inventory import Inventory, at_its_best
 from core.model import Container, Node, NodeName, ReviewedPod
+from core.names import VOLCANO_SCHEDULER_NAME
 from core.wire.quotas import ResourceQuota
 from core.wire.reviewed_pods import PodObject
 from core.wire.reviews import decode_review
@@ -179,12 +181,21 @@ def _ask(
     return judge_at_once(review, book), mutate(review, book)[1]
 
 
+def _under(scheduler: str, template: Json) -> Json:
+    return {**template, "spec": {**template["spec"], "schedulerName": scheduler}}
+
+
 _OF_WORKLOADS: Final[Mapping[str, Callable[[list[Json]], Json]]] = {
     "CS120": lambda tasks: {
         "metadata": {"annotations": {"volcano.sh/vgpu-mode": "mig"}},
         "spec": {"template": tasks[0]["template"]},
     },
     "CS221": lambda tasks: {"metadata": {}, "spec": {"minAvailable": 3, "tasks": tasks}},
+    "CS222": lambda tasks: {
+        "kind": "Deployment",
+        "metadata": {"annotations": {MIN_MEMBER: "4"}},
+        "spec": {"replicas": 4, "template": _under(VOLCANO_SCHEDULER_NAME, tasks[0]["template"])},
+    },
 }
 
 

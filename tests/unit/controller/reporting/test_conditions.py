@@ -5,9 +5,8 @@ import asyncio
 import pytest
 import structlog
 
-from controller.grouping.groups import MIN_MEMBER
 from controller.reporting.conditions import FAILING_MAX_S, NUMBERS_PER_S, PER_S, Conditions, Saying, Why
-from core.groups import GroupKind
+from core.groups import MIN_MEMBER, GroupKind
 from core.model import PodUid
 from core.waiting import Cause, Wait
 from kube.errors import ApiForbiddenError

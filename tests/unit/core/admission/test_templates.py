@@ -225,6 +225,72 @@ def test_a_job_that_wants_more_pods_together_than_it_makes_is_told(workload, fie
     assert [(one.code, one.text.partition(":")[0]) for one in verdict.warnings] == [("CS221", one) for one in fields]
 
 
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+
+
+def rolling(least, replicas=4, strategy=None, *, kind="Deployment", scheduler="volcano", annotations=None):
+    return {
+        "kind": kind,
+        "metadata": {"name": "w", "annotations": {MIN_MEMBER: least} if least else {}},
+        "spec": {
+            "replicas": replicas,
+            "template": template(schedulerName=scheduler, annotations=annotations),
+            **({"strategy": strategy} if strategy is not None else {}),
+        },
+    }
+
+
+def parts(surge=None, unavailable=None):
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
+
+
+@pytest.mark.parametrize(
+    ("workload", "lacks"),
+    [
+        (rolling("4"), ("25%", 3, 2)),
+        (rolling("3", 3), ("25%", 3, 1)),
+        (rolling("2", 5, parts("20%", 0)), ("20%", 2, 1)),
+        (rolling("3", 8, parts(0, 0)), ("0", 2, 1)),
+        (rolling(None, annotations={MIN_MEMBER: "4"}), ("25%", 3, 2)),
+        (rolling("2"), None),
+        (rolling("2", 5, parts("21%", 0)), None),
+        (rolling("4", 4, parts(4, 0)), None),
+        (rolling("4", 4, parts("100%")), None),
+        (rolling("4", 4, {"type": "Recreate"}), None),
+        (rolling("1", 1), None),
+        (rolling("x"), None),
+        (rolling("4", 4, parts("much")), None),
+        (rolling("4", kind="StatefulSet"), None),
+        (rolling("4", scheduler="cardshare"), None),
+        (rolling("4", annotations={"scheduling.k8s.io/group-name": "g"}), None),
+    ],
+    ids=[
+        *("default", "rounded", "part", "neither", "of-pods"),
+        *("enough-by-default", "rounded-up", "all", "all-in-percent", "recreate", "one", "no-number", "no-part"),
+        *("stateful-set", "not-volcanos", "one-group-for-all"),
+    ],
+)
+def test_an_update_that_makes_fewer_pods_at_first_than_are_wanted_together_is_told(workload, lacks):
+    verdict = judge(workload)
+    assert verdict.allowed
+    texts = [one.text for one in verdict.warnings if one.code == "CS222"]
+    if lacks is None:
+        assert texts == []
+    else:
+        found, more, made = lacks
+        (text,) = texts
+        assert text.startswith(
+            f"spec.strategy.rollingUpdate.maxSurge: found '{found}'; write {more} or more, or strategy type Recreate: "
+        )
+        assert f"an update makes {made} at first" in text
+
+
+def test_an_update_is_not_judged_of_a_deployment_without_cards():
+    plain = rolling("4")
+    plain["spec"]["template"] = template({"cpu": "1"}, schedulerName="volcano")
+    assert judge(plain).warnings == ()
+
+
 def test_a_template_that_hamis_webhook_is_to_ignore_says_itself_what_would_be_completed():
     found = template({"nvidia.com/gpumem": "1000"})
     assert judge(deployment(found)).allowed
