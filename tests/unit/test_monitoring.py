@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -86,11 +87,24 @@ def test_an_expression_is_balanced_and_of_functions_that_prometheus_has(name):
 def test_an_alert_says_how_bad_it_is_and_leads_to_its_runbook(name):
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in {"critical", "warning"}
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert re.search(rf"^### {name}$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
     assert anchor == name.lower()
     labels = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
     assert labels <= set(re.findall(r"by \((\w+)\)", rule["expr"]))
+
+
+def test_the_page_puts_an_address_before_every_runbook():
+    page = (ROOT / "docs/operators/alerts.md").read_text(encoding="utf-8")
+    (expression,) = re.findall(r"^sed '([^']+)' deploy/monitoring/alerts\.yaml", page, re.MULTILINE)
+    rules = (ROOT / "deploy/monitoring/alerts.yaml").read_text(encoding="utf-8")
+    sed = shutil.which("sed")
+    assert sed is not None
+    done = subprocess.run([sed, expression], input=rules, capture_output=True, text=True, check=True)
+    (group,) = yaml.safe_load(done.stdout)["spec"]["groups"]
+    base = "https://git.example.com/cardshare/blob/main/"
+    told = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
+    assert told == {name: base + rule["annotations"]["runbook_url"] for name, rule in ALERTS.items()}
 
 
 def test_every_runbook_is_of_an_alert():
@@ -155,7 +169,7 @@ def looked_at(name, series, *told):
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_fires_for_what_it_says_and_for_nothing_less(promtool, name):
     case = CASES[name]
-    annotations = {"summary": case["summary"], "runbook": ALERTS[name]["annotations"]["runbook"]}
+    annotations = {"summary": case["summary"], "runbook_url": ALERTS[name]["annotations"]["runbook_url"]}
     told = {"exp_labels": {**ALERTS[name]["labels"], **case.get("labels", {})}, "exp_annotations": annotations}
     tests = [looked_at(name, case["fires"], told), looked_at(name, case["silent"])]
     assert promtool("test", "rules", "tests.yaml", tests={"rule_files": ["rules.yaml"], "tests": tests}) == ""
