@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, assert_never
 
+import structlog
+
 from certs.cluster import Kept, keep
 from certs.figures import Figures
 from certs.files import ensure, publish, read, why_not_written
@@ -30,6 +32,7 @@ from runtime.serving import MAX_PLAIN_CONNECTIONS, HttpListener
 
 # What a shell shows of a process that SIGINT ended.
 _INTERRUPTED: Final = 128 + 2
+_log: Final = structlog.get_logger()
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str], now: datetime) -> int:
@@ -104,7 +107,7 @@ def _run(options: Run, environ: Mapping[str, str]) -> int:
     if mistake := mistake_in(kubeconfig=options.kubeconfig, environ=environ):
         _tell(mistake)
         return 2
-    configure_log()
+    configure_log(options.log_format)
     try:
         asyncio.run(_keep_on(options, environ))
     except ConfigError as e:
@@ -131,7 +134,7 @@ async def _keep_on(options: Run, environ: Mapping[str, str]) -> None:
     try:
         async with Transport(source, user_agent="cardshare-certs") as transport, asyncio.TaskGroup() as tasks:
             calls = Calls(transport)
-            keeper = Keeper(calls, options.place, figures, every_s=options.every_s, clock=_clock, tell=_tell)
+            keeper = Keeper(calls, options.place, figures, every_s=options.every_s, clock=_clock, tell=_log.info)
             running = [tasks.create_task(keeper.run(), name="keep")]
             if options.pod is not None:
                 told = OwnCondition(calls, options.pod, CERTIFICATES_KEPT, figures.verdict)

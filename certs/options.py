@@ -14,6 +14,7 @@ from certs.cluster import Pair, Place
 from certs.pair import Wanted
 from core.errors import ConfigError
 from runtime.listening import Address, read_address
+from runtime.options import LogFormat, add_log_format, read_log_format
 
 DEFAULT_DAYS: Final = 90
 DEFAULT_CA_DAYS: Final = 1825
@@ -58,6 +59,7 @@ class Run:
     every_s: float
     metrics_listen: Address
     pod: tuple[str, str] | None
+    log_format: LogFormat = LogFormat.JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ def _run(flags: argparse.Namespace, environ: Mapping[str, str], place: Place, pr
     namespace, slash, name = pod.partition("/")
     if pod and not (slash and all(map(_is_object_name, (namespace, name)))):
         problems.append(f"--pod (CARDSHARE_POD): found '{pod}'; write NAMESPACE/NAME")
+    log_format = read_log_format(flags, environ, problems)
     if problems or listen is None:
         raise ConfigError(problems)
     return Run(
@@ -142,6 +145,7 @@ def _run(flags: argparse.Namespace, environ: Mapping[str, str], place: Place, pr
         every_s=every_s,
         metrics_listen=listen,
         pod=(namespace, name) if pod else None,
+        log_format=log_format,
     )
 
 
@@ -231,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--metrics-listen", metavar="ADDRESS", help=f"metrics and health (default {DEFAULT_METRICS_LISTEN})"
     )
+    add_log_format(run)
     run.add_argument("--pod", metavar="NAMESPACE/NAME", help="the pod that this runs in, to keep its condition")
     for command in (ensure, rotate, run, status):
         command.add_argument("--service", metavar="S", help="Service in front of the webhook")

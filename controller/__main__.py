@@ -18,14 +18,16 @@ _OK, _LEASE_LOST, _BAD_CONFIGURATION, _WE_ARE_WRONG = 0, 1, 2, 3
 
 def main(argv: Sequence[str], environ: Mapping[str, str], reached: Reached = go_on) -> int:
     """Run until told to stop, or audit once; the exit code. *reached*: what a test has happen at fail points."""
-    configure_log()
     if argv[:1] == ["audit"]:
+        configure_log()
         answers: list[int] = []
         failed = exit_code(lambda: answers.append(audit_command.run(argv[1:], environ)))
         return answers[0] if answers else failed
 
     def run() -> None:
-        controller = Controller(parse(argv, environ), environ, reached)
+        config = parse(argv, environ)
+        configure_log(config.log_format)
+        controller = Controller(config, environ, reached)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(controller.run())
 

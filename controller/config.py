@@ -13,7 +13,7 @@ from kube.calls import BIND_DEADLINE_S
 from kube.lease import MAX_DURATION_S, Timing
 from runtime.configuration import Files
 from runtime.listening import Address, read_address
-from runtime.options import read_namespaces
+from runtime.options import LogFormat, add_log_format, read_log_format, read_namespaces
 
 AUDIENCE: Final = "cardshare-controller"
 LEASE: Final = "cardshare-system/cardshare-controller"
@@ -68,6 +68,7 @@ class Config:
     lease: LeaseName | None = None
     timing: Timing = _TIMING
     shadow: bool = False
+    log_format: LogFormat = LogFormat.JSON
 
     @property
     def files(self) -> Files:
@@ -99,6 +100,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
     shadow = _shadow(given, problems)
+    log_format = read_log_format(given, environ, problems)
     if problems:
         raise ConfigError(problems)
     return Config(
@@ -117,6 +119,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         lease=lease,
         timing=timing,
         shadow=shadow,
+        log_format=log_format,
     )
 
 
@@ -155,6 +158,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     flag("--lease-renew-deadline", f"{_TIMING.renew_deadline_s:g}", "seconds after which it ends without a renewal")
     flag("--lease-retry-period", f"{_TIMING.retry_s:g}", "seconds between tries to take or renew the lease")
+    add_log_format(parser)
     parser.add_argument(
         "--shadow",
         nargs="?",

@@ -1,11 +1,43 @@
 """Flags that more than one process takes, read alike."""
 
+import argparse
 import re
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 from core.errors import quoted
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_LOG_FORMAT: Final = "--log-format"
+_LOG_FORMAT_VARIABLE: Final = "CARDSHARE_LOG_FORMAT"
+
+
+class LogFormat(StrEnum):
+    """How a process writes its log lines."""
+
+    JSON = "json"
+    LOGFMT = "logfmt"
+
+
+def add_log_format(parser: argparse.ArgumentParser) -> None:
+    """Let *parser* take ``--log-format``."""
+    parser.add_argument(
+        _LOG_FORMAT,
+        metavar=" | ".join(LogFormat),
+        help=f"how log lines are written (default {LogFormat.JSON}) [{_LOG_FORMAT_VARIABLE}]",
+    )
+
+
+def read_log_format(flags: argparse.Namespace, environ: Mapping[str, str], problems: list[str]) -> LogFormat:
+    """What *flags* or the environment say of it; what is none is added to *problems*."""
+    text = flags.log_format if flags.log_format is not None else environ.get(_LOG_FORMAT_VARIABLE) or LogFormat.JSON
+    if text in list(LogFormat):
+        return LogFormat(text)
+    problems.append(
+        f"{_LOG_FORMAT} ({_LOG_FORMAT_VARIABLE}): found {quoted(text, 256)}; write {' or '.join(LogFormat)}"
+    )
+    return LogFormat.JSON
 
 
 def read_namespaces(text: str, flag: str, problems: list[str]) -> frozenset[str]:

@@ -14,11 +14,12 @@ from webhook.run import Webhook
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `check` for that."""
-    configure_log()
     if argv[:1] == ["check"]:
+        configure_log()
         return check(argv[1:], environ, sys.stdin)
     try:
         options = parse(argv, environ)
+        configure_log(options.log_format)
         webhook = Webhook(options)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             runner.run(webhook.run())

@@ -10,7 +10,7 @@ from typing import Final
 from core.errors import ConfigError, quoted
 from runtime.configuration import Files
 from runtime.listening import Address, read_address
-from runtime.options import read_namespaces
+from runtime.options import LogFormat, add_log_format, read_log_format, read_namespaces
 
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
@@ -48,6 +48,7 @@ class Options:
     preview_token: Path | None = None
     last_good: Path | None = None
     trusted: frozenset[str] = frozenset()
+    log_format: LogFormat = LogFormat.JSON
     cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -96,6 +97,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         # Both may come later than this process: the first certificate, and a token.
         preview_ca=_later(flags, environ, "preview_ca"),
         preview_token=_later(flags, environ, "preview_token"),
+        log_format=read_log_format(flags, environ, problems),
         cluster={name: environ[name] for name in _CLUSTER if name in environ},
     )
     if options.trusted and not options.inventory:
@@ -144,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preview-url", help="https://host:port of the controller, asked on dry runs; none by default")
     parser.add_argument("--preview-ca", help="PEM that proves the controller; needed with --preview-url")
     parser.add_argument("--preview-token", help="file with the token to show the controller, read at each call")
+    add_log_format(parser)
     parser.add_argument("--drain-s", help=f"seconds of service after SIGTERM (default {_DRAIN_S})")
     return parser
 

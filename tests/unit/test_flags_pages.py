@@ -57,6 +57,7 @@ def test_defaults_of_the_webhook_are_those_of_a_run_without_flags(tmp_path: Path
         "--metrics-listen": str(options.metrics_listen),
         "--max-connections": str(options.max_connections),
         "--drain-s": f"{options.drain_s:g}",
+        "--log-format": str(options.log_format),
     }
     assert {flag: text for flag, text in defaults(WEBHOOK, 1).items() if text} == figures
 
@@ -68,6 +69,7 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
         "--audience": config.audience,
         "--identity": "the host's name",
         "--lease": "/".join(config.lease or ()),
+        "--log-format": str(config.log_format),
         "--lease-duration": f"{config.timing.duration_s:g}",
         "--lease-renew-deadline": f"{config.timing.renew_deadline_s:g}",
         "--lease-retry-period": f"{config.timing.retry_s:g}",
@@ -79,7 +81,7 @@ def test_defaults_of_the_controller_are_those_of_a_run_without_flags():
 def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_path: Path):
     (flag,), (variable,) = flags_in(row[0]), re.findall(r"`(CARDSHARE_\w+)`", row[1])
     values = {"--listen": ":1", "--preview-listen": ":2", "--pod": "a/b", "--lease": "a/b"}
-    values |= {"--keep-last-good": "a/b", "--shadow": "true"}
+    values |= {"--keep-last-good": "a/b", "--shadow": "true", "--log-format": "logfmt"}
     values |= {"--lease-duration": "16", "--lease-renew-deadline": "9", "--lease-retry-period": "1"}
     value = values.get(flag, "something")
     beside = [] if flag == "--cert-dir" else ["--cert-dir", str(tmp_path)]
