@@ -18,6 +18,7 @@ CHINESE = DOCS / "zh"
 OPERATORS = ("install", "troubleshooting", "waiting")
 ENGLISH = [
     ROOT / "README.md",
+    DOCS / "index.md",
     *sorted((DOCS / "users").glob("*.md")),
     *(DOCS / "operators" / f"{name}.md" for name in OPERATORS),
 ]
