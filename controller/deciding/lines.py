@@ -1,6 +1,7 @@
 """In which order queues have their turn, where pods of several wait: by priority, then who has least of its share.
 
-A pod of no queue stands in line with the queue `default`. What queues deserve (`core.placing.shares`) is added up anew
+Queues of one parent are compared with each other, from the top of the tree down. A pod of no queue stands in line with
+the queue `default`. What queues deserve (`core.placing.shares`) is added up anew
 after a while, and only while pods of several wait; what they hold is always as of now.
 """
 
@@ -12,19 +13,20 @@ from controller.grouping.books import Books
 from controller.grouping.groups import Groups
 from core import nodefit
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
+from core.groups import DEFAULT_QUEUE, group_of
 from core.ledger import Ledger
 from core.model import NodeName, Pod
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape
-from core.placing.shares import Deserved, Wants, deserved
+from core.placing.shares import Deserved, deserved
 
 _AGAIN_S: Final = 1.0
 # Adding up takes no more than a twentieth of the time.
 _REST_PER_WORK: Final = 19.0
 _NEVER: Final = float("inf")
 
-Rank = tuple[int, float, int, str]
+# One step for every queue from the top of the tree down: priority, the highest first, share, age and name.
+Rank = tuple[tuple[int, float, int, str], ...]
 
 
 class Lines:
@@ -54,11 +56,12 @@ class Lines:
 
     def rank(self, line: str) -> Rank:
         """Whose turn is before whose: the lower one's."""
-        queue = self._groups.queue(line)
-        share = self._deserved.share(line, self._books.held(line))
-        if queue is None:
-            return 0, share, 0, line
-        return -queue.priority, share, queue.created_s, line
+        return tuple(self._step(name) for name in self._groups.tree.path(line) or [line])
+
+    def _step(self, name: str) -> tuple[int, float, int, str]:
+        queue = self._groups.queue(name)
+        share = self._deserved.share(name, self._books.held(name))
+        return (0, share, 0, name) if queue is None else (-queue.priority, share, queue.created_s, name)
 
     # ------------------------------------------------------------------ in time
 
@@ -75,17 +78,11 @@ class Lines:
         started_s = self._clock()
         self._version = self._groups.version
         self._add_up_nodes()
-        # What is guaranteed to a queue is kept for it, also where no pod of it is there.
-        guaranteed = [name for name, queue in self._groups.queues.items() if queue.guarantee]
-        asked = {line: dict(self._books.held(line)) for line in dict.fromkeys((*self._life.lines, *guaranteed))}
+        asked = self._books.held_by_line(self._life.lines)
         for (line, shape), (entry, count) in self._waiting(self._life).items():
             self._add(asked[line], entry, shape, count)
-        wants = {line: Wants(queue=self._queue(line), asked=amounts) for line, amounts in asked.items()}
-        self._deserved = deserved(self._total, wants)
+        self._deserved = deserved(self._total, asked, self._groups.tree)
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
-
-    def _queue(self, line: str) -> QueueSpec:
-        return self._groups.queue(line) or QueueSpec(name=line)
 
     def _waiting(self, life: Lifecycle) -> dict[tuple[str, Shape], tuple[Entry, int]]:
         """One of the pods that hold nothing yet and ask the same, and how many they are."""

@@ -50,6 +50,8 @@ class Books:
         self._kept: Final[dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
         # What each queue holds with those below it, and as of which version of groups and queues.
         self._sums: dict[str, dict[str, int]] = {}
+        # The same without those below it.
+        self._own: dict[str, dict[str, int]] = {}
         self._version = -1
         self.freed: Final[dict[Account, None]] = {}
 
@@ -83,6 +85,15 @@ class Books:
         both = dict(found)
         _sum(both, loose, 1)
         return both
+
+    def held_by_line(self, lines: Iterable[str]) -> dict[str, dict[str, int]]:
+        """What pods of each queue hold, those of queues below it not among them: of all that hold, and of *lines*."""
+        if self._version != self._groups.version:
+            self._add_up()
+        found: dict[str, dict[str, int]] = {line: {} for line in lines}
+        for name, amounts in self._own.items():
+            _sum(found.setdefault(name if name != _LOOSE else DEFAULT_QUEUE, {}), amounts, 1)
+        return found
 
     def free_all(self) -> None:
         """Any account that limits somebody may have more left, whatever was missed."""
@@ -137,22 +148,23 @@ class Books:
         if not any(self._by_spender[spender].values()):
             del self._by_spender[spender]
         if self._version == self._groups.version:
-            for name in self._names(spender):
-                _sum(self._sums.setdefault(name, {}), amounts, times)
+            self._count(spender, amounts, times)
         in_namespace = self._of_namespace.get(_namespace(spender))
         if in_namespace is not None:
             _sum(in_namespace, amounts, times)
 
     def _add_up(self) -> None:
         self._version = self._groups.version
-        self._sums = {}
+        self._sums, self._own = {}, {}
         for spender, amounts in self._by_spender.items():
-            for name in self._names(spender):
-                _sum(self._sums.setdefault(name, {}), amounts, 1)
+            self._count(spender, amounts, 1)
 
-    def _names(self, spender: Spender) -> list[str]:
-        """By which queues' names what pods of *spender* hold is added up."""
-        return [queue.name for queue in self._above(spender)] or [_LOOSE]
+    def _count(self, spender: Spender, amounts: Mapping[str, int], times: int) -> None:
+        """Add to its queue, and to those above it, what pods of *spender* hold."""
+        names = [queue.name for queue in self._above(spender)] or [_LOOSE]
+        _sum(self._own.setdefault(names[0], {}), amounts, times)
+        for name in names:
+            _sum(self._sums.setdefault(name, {}), amounts, times)
 
     def _above(self, spender: Spender) -> list[QueueSpec]:
         """The queue of *spender*, and those above it; each once, whatever their parents say."""

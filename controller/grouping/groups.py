@@ -32,6 +32,7 @@ from core.groups import (
 )
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
+from core.placing.queue_tree import QueueTree
 from core.settings import GroupSettings
 from core.units import parse_int64
 from core.waiting import Cause, Wait
@@ -88,6 +89,7 @@ class Groups:
 
     Attributes:
         queues: by name.
+        tree: how they stand below each other.
         classes: PriorityClasses by name; groups name them, and often the pods of these groups name none.
         served: whether each kind is installed; None while that is not known.
         governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
@@ -108,6 +110,7 @@ class Groups:
             settings: the operator's.
         """
         self.queues: Final[dict[str, QueueSpec]] = {}
+        self.tree = QueueTree()
         self.classes: Final[dict[str, PriorityClass]] = {}
         self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
         self.queues_served: bool | None = None
@@ -335,6 +338,7 @@ class Groups:
 
     def _queues_changed(self, name: str | None) -> None:
         self.queues_unreported = True
+        self.tree = QueueTree(self.queues.values())
         self.version += 1
         for key, spec in self._specs.items():
             if name is None or spec.queue == name or name in self._ancestry(spec.queue):
@@ -593,4 +597,13 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
 
 def _rules(queue: QueueSpec) -> tuple[object, ...]:
     """All of a queue that its groups depend on."""
-    return queue.capability, queue.guarantee, queue.weight, queue.priority, queue.is_open, queue.problems, queue.parent
+    return (
+        queue.capability,
+        queue.guarantee,
+        queue.deserved,
+        queue.weight,
+        queue.priority,
+        queue.is_open,
+        queue.problems,
+        queue.parent,
+    )

@@ -1,96 +1,148 @@
 """Which queue's units come first where queues want more than there is: the one with the least of its share. Pure.
 
-The meaning is that of Volcano's plugin proportion (groups 4.3, 4.9): of every resource a queue deserves as much as its
-weight says, cut to what it may hold and to what it asks, and at least its guarantee; what it does not want goes to the
-others. Its share is the largest part that it holds of what it deserves of any resource. How many pods there may be is
-not shared out: where that is plenty, it would hide what is not.
+The meaning is that of Volcano's plugins proportion and capacity (groups 4.3, 4.9), level by level along the tree of
+queues: of every resource a queue gets at most what it may hold and what its pods ask, and at least its guarantee. First
+those whose `deserved` names the resource get so much, in proportion to it where there is too little; then the others
+share what is left by weight; what these do not want goes to the former again. Its share is the largest part that it
+holds of what it deserves of any resource. How many pods there may be is not shared out: where that is plenty, it would
+hide what is not.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 from core import names
-from core.groups import QueueSpec
+from core.groups import ROOT_QUEUE, QueueSpec
+from core.placing.queue_tree import QueueTree
 
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wants:
-    """One queue: its weight and limits, and what its pods ask in all, those that hold it already among them."""
-
-    queue: QueueSpec
-    asked: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class _Part:
-    """What one queue may have of one resource: between *least* and *most*, by its weight."""
+    """What one queue may have of one resource: between *least* and *most*, by *weight*; due: its `deserved`, or 0."""
 
     name: str
     weight: int
-    least: int
-    most: int
+    least: Fraction
+    most: Fraction
+    due: int = 0
 
     def at(self, level: Fraction) -> Fraction:
         """What it gets where a weight of 1 gets *level*."""
-        return max(Fraction(self.least), min(Fraction(self.most), level * self.weight))
+        return max(self.least, min(self.most, level * self.weight))
 
 
 @dataclass(slots=True)
 class Deserved:
-    """What each queue deserves of each resource that is shared out."""
+    """What each queue deserves of each resource that is shared out and that it may have."""
 
     amounts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def share(self, queue: str, held: Mapping[str, int]) -> float:
         """The largest part that *queue*, which holds *held*, has of what it deserves; 1 of what it deserves none of."""
-        deserved = self.amounts.get(queue, {})
         return max(
-            (_part(held.get(resource, 0), amount) for resource, amount in deserved.items()),
+            (held.get(one, 0) / amount if amount else 1.0 for one, amount in self.amounts.get(queue, {}).items()),
             default=0.0,
         )
 
 
-def _part(held: int, deserved: float) -> float:
-    if not deserved:
-        return 1.0 if held > 0 else 0.0
-    return held / deserved
+def deserved(total: Mapping[str, int], asked: Mapping[str, Mapping[str, int]], tree: QueueTree) -> Deserved:
+    """What of *total*, all that nodes have, each queue deserves; of resources that nodes have and somebody asks.
 
-
-def deserved(total: Mapping[str, int], wants: Mapping[str, Wants]) -> Deserved:
-    """What of *total*, all that nodes have, each queue deserves; of resources that nodes have and somebody asks."""
-    found = Deserved({name: {} for name in wants})
-    resources = {resource for one in wants.values() for resource, amount in one.asked.items() if amount}
+    Args:
+        total: by resource.
+        asked: queue -> what its pods ask in all, those that hold it already among them; of inner queues, of pods that
+            name these themselves.
+        tree: the queues; one that is not in it stands below `root`, with a weight of 1.
+    """
+    found = Deserved()
+    resources = {resource for amounts in asked.values() for resource, amount in amounts.items() if amount}
     for resource in sorted((resources & total.keys()) - {names.PODS}):
-        parts = [_part_of(name, one, resource, total[resource], wants) for name, one in sorted(wants.items())]
-        level = _level(parts, total[resource])
-        for part in parts:
-            found.amounts[part.name][resource] = float(part.at(level))
+        parts = _parts(resource, asked, tree)
+        above = [(ROOT_QUEUE, Fraction(total[resource]))]
+        for name, amount in above:
+            for queue, got in _shared_out(parts.get(name, ()), amount):
+                if queue != name:
+                    found.amounts.setdefault(queue, {})[resource] = float(got)
+                    above.append((queue, got))
     return found
 
 
-def _part_of(name: str, one: Wants, resource: str, total: int, wants: Mapping[str, Wants]) -> _Part:
-    queue = one.queue
-    own = queue.guarantee.get(resource, 0)
-    # What others are guaranteed is kept for them, whether they ask for it or not.
-    kept = sum(other.queue.guarantee.get(resource, 0) for key, other in wants.items() if key != name)
-    limit = min(queue.capability.get(resource, total), max(total - kept, own))
-    return _Part(name, max(queue.weight, 1), own, max(min(limit, one.asked.get(resource, 0)), own))
+def _parts(resource: str, asked: Mapping[str, Mapping[str, int]], tree: QueueTree) -> dict[str, list[_Part]]:
+    """Parent -> those that share what it gets of *resource*; where its own pods ask for that, it is one of them."""
+    wants = {name: amounts.get(resource, 0) for name, amounts in asked.items()}
+    known = {one for name in (*wants, *tree.guaranteed) for one in tree.path(name) or [name]} - {ROOT_QUEUE}
+    found: dict[str, list[_Part]] = {}
+    if wants.get(ROOT_QUEUE):
+        found[ROOT_QUEUE] = [_own(ROOT_QUEUE, wants[ROOT_QUEUE])]
+    below: dict[str, Fraction] = {}
+    # Children before their parents, whose wants are theirs.
+    for name in sorted(known, key=lambda one: (-len(tree.path(one)), one)):
+        queue = tree.queues.get(name) or QueueSpec(name=name)
+        least = tree.guaranteed.get(name, _NOTHING).get(resource, 0)
+        want = wants.get(name, 0) + below.get(name, Fraction(0))
+        limit = queue.capability.get(resource)
+        most = max(want if limit is None else min(want, Fraction(limit)), Fraction(least))
+        if not most:
+            continue
+        if name in below and wants.get(name):
+            found[name].append(_own(name, wants[name]))
+        parent = tree.parent(name)
+        below[parent] = below.get(parent, Fraction(0)) + most
+        found.setdefault(parent, []).append(
+            _Part(
+                name=name,
+                weight=max(queue.weight, 1),
+                least=Fraction(least),
+                most=most,
+                due=max(queue.deserved.get(resource, 0), 0),
+            )
+        )
+    return found
 
 
-def _level(parts: list[_Part], total: int) -> Fraction:
+def _own(name: str, want: int) -> _Part:
+    """What the pods get that name inner queue *name* themselves."""
+    return _Part(name=name, weight=1, least=Fraction(0), most=Fraction(want))
+
+
+def _shared_out(parts: Sequence[_Part], total: Fraction) -> Iterator[tuple[str, Fraction]]:
+    """What each of *parts* gets of *total*: of what is deserved, of what is left by weight, and of the rest."""
+    got = {one: one.least for one in parts}
+    said, others = [one for one in parts if one.due], [one for one in parts if not one.due]
+    for members, is_due in ((said, True), (others, False), (said, False)):
+        stage = [
+            replace(
+                one,
+                weight=one.due or one.weight,
+                least=got[one],
+                most=min(one.most, max(one.least, Fraction(one.due))) if is_due else one.most,
+            )
+            for one in members
+        ]
+        taken = sum((got[one] for one in parts if one not in members), Fraction(0))
+        level = _level(stage, total - taken)
+        got.update(zip(members, (one.at(level) for one in stage), strict=True))
+    return ((one.name, amount) for one, amount in got.items())
+
+
+def _level(parts: Sequence[_Part], total: Fraction) -> Fraction:
     """What a weight of 1 gets where all of *total* is shared out, or all have the most that they may."""
+
+    def given(level: Fraction) -> Fraction:
+        return sum((part.at(level) for part in parts), Fraction(0))
+
     # Between two of these nothing begins or ends to grow.
-    bends = sorted({Fraction(amount, part.weight) for part in parts for amount in (part.least, part.most)})
-    below = Fraction(0)
-    for bend in bends:
-        given = sum((part.at(bend) for part in parts), Fraction(0))
-        if given >= total:
-            growing = sum(part.weight for part in parts if part.at(bend) > part.at(below))
-            start = sum((part.at(below) for part in parts), Fraction(0))
-            return below + max(total - start, Fraction(0)) / growing if growing else below
-        below = bend
-    return below
+    bends = sorted({Fraction(0), *(amount / part.weight for part in parts for amount in (part.least, part.most))})
+    at = bisect_left(bends, total, key=given)
+    if at == len(bends):
+        return bends[-1]
+    if at == 0:
+        return bends[0]
+    below, above = bends[at - 1], bends[at]
+    growing = given(above) - given(below)
+    return below + (above - below) * (total - given(below)) / growing

@@ -61,13 +61,13 @@ PLUGINS: Final[Mapping[str, Part]] = {
     "proportion": Part(
         Effect.PARTLY,
         "a queue's `capability` limits what its pods hold; where several queues wait, the one that holds the smallest "
-        "part of what it deserves by `weight` and `guarantee` comes first, whether or not the plugin is there; a queue "
-        "may hold more than it deserves where others do not want it",
+        "part of what it deserves by `deserved`, `weight` and `guarantee` comes first, along the tree of parents, "
+        "whether or not the plugin is there; a queue may hold more than it deserves where others do not want it",
     ),
     "capacity": Part(
         Effect.PARTLY,
-        "a queue's `capability` limits what its pods hold, and what a queue deserves follows from `weight` and "
-        "`guarantee`, whether or not the plugin is there; `deserved` is not looked at, and nothing is reclaimed",
+        "a queue's `capability` limits what its pods hold, and what a queue deserves follows from `deserved`, `weight` "
+        "and `guarantee`, along the tree of parents, whether or not the plugin is there; nothing is reclaimed",
     ),
     "drf": Part(
         Effect.PARTLY, "queues are ordered by their dominant shares, PodGroups of one queue by priority and age"

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.placing.shares import Wants, deserved
+from core.placing.queue_tree import QueueTree
+from core.placing.shares import deserved
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -28,8 +29,8 @@ def without_cards(name, cpus):
 
 def turns(total, queues, counts):
     """In which order queues have their turn, as long as there is room, by counting."""
-    wants = {one.name: Wants(queue=one, asked={"cpu": counts[one.name] * 1000}) for one in queues}
-    due = deserved({"cpu": total * 1000}, wants)
+    asked = {one.name: {"cpu": counts[one.name] * 1000} for one in queues}
+    due = deserved({"cpu": total * 1000}, asked, QueueTree(queues))
     held, left, order = Counter[str](), Counter(counts), []
     for _ in range(min(total, sum(counts.values()))):
         waiting = [one for one in queues if left[one.name]]
@@ -133,3 +134,27 @@ def test_pods_of_no_queue_stand_in_line_with_the_queue_default(grouped):
     world.adds(*[pod(f"a{at}", limits={"cpu": "1"}, annotations=annotations) for at in range(20)])
     world.adds(*[pod(f"b{at}", limits={"cpu": "1"}, annotations={GROUP: "g-b"}) for at in range(20)])
     assert Counter(bind.pod.name[0] for bind in world.binds()) == {"a": 5, "b": 5}
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        (
+            [QueueSpec(name="p"), QueueSpec(name="a", parent="p"), QueueSpec(name="b", parent="p", weight=3)],
+            {"a": 8, "b": 24, "c": 32},
+        ),
+        (
+            [QueueSpec(name="a", deserved={"cpu": 40_000}), QueueSpec(name="c", deserved={"cpu": 24_000})],
+            {"a": 40, "c": 24},
+        ),
+    ],
+    ids=["tree", "deserved"],
+)
+def test_queues_come_to_hold_what_tree_and_deserved_say(queues, expected):
+    names = {one.name for one in queues}
+    queues = [*queues, *(QueueSpec(name=name) for name in expected if name not in names)]
+    world = World(without_cards("n0", 64), bind_in_flight_max=1024)
+    world.groups_are(*[spec(name) for name in expected], queues=queues)
+    for name in expected:
+        world.adds(*[pod(f"{name}{at}", limits={"cpu": "1"}, annotations={GROUP: f"g-{name}"}) for at in range(80)])
+    assert Counter(bind.pod.name[0] for bind in world.binds()) == expected

@@ -3,11 +3,13 @@
 from fractions import Fraction
 from itertools import product
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.groups import QueueSpec
-from core.placing.shares import Wants, deserved
+from core.placing.queue_tree import QueueTree
+from core.placing.shares import deserved
 
 CPU = "cpu"
 # weight, capability (None = none), guarantee, what is asked
@@ -19,20 +21,17 @@ queues = st.lists(
 
 
 def asked_of(total, wanted):
-    wants = {
-        f"q{at}": Wants(
-            queue=QueueSpec(
-                name=f"q{at}",
-                weight=weight,
-                capability={} if limit is None else {CPU: limit},
-                guarantee={CPU: least} if least else {},
-            ),
-            asked={CPU: asked},
+    tree = QueueTree(
+        QueueSpec(
+            name=f"q{at}",
+            weight=weight,
+            capability={} if limit is None else {CPU: limit},
+            guarantee={CPU: least} if least else {},
         )
-        for at, (weight, limit, least, asked) in enumerate(wanted)
-    }
-    found = deserved({CPU: total}, wants)
-    return [found.amounts[f"q{at}"].get(CPU, 0.0) for at in range(len(wanted))]
+        for at, (weight, limit, least, _) in enumerate(wanted)
+    )
+    found = deserved({CPU: total}, {f"q{at}": {CPU: asked} for at, (*_, asked) in enumerate(wanted)}, tree)
+    return [found.amounts.get(f"q{at}", {}).get(CPU, 0.0) for at in range(len(wanted))]
 
 
 def bounds(total, wanted):
@@ -125,12 +124,112 @@ def test_nobody_deserves_less_than_its_guarantee_or_more_than_it_may_hold_and_as
 
 
 def test_the_share_is_that_of_the_resource_of_which_most_is_held():
-    wants = {
-        name: Wants(queue=QueueSpec(name=name, weight=weight), asked={CPU: 100, "memory": 100})
-        for name, weight in (("a", 1), ("b", 3))
-    }
-    found = deserved({CPU: 40, "memory": 80, "pods": 10}, wants)
+    tree = QueueTree([QueueSpec(name="a", weight=1), QueueSpec(name="b", weight=3)])
+    asked = {name: {CPU: 100, "memory": 100} for name in "ab"}
+    found = deserved({CPU: 40, "memory": 80, "pods": 10}, asked, tree)
     assert found.amounts == {"a": {CPU: 10.0, "memory": 20.0}, "b": {CPU: 30.0, "memory": 60.0}}
     assert found.share("a", {CPU: 5, "memory": 15}) == 0.75
     assert found.share("b", {"memory": 15}) == 0.25
     assert found.share("unknown", {CPU: 5}) == 0.0
+
+
+# parent (a queue of a lower number, or none), weight, capability, guarantee, deserved, what is asked
+trees = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 6),
+        st.integers(1, 4),
+        st.none() | st.integers(0, 40),
+        st.sampled_from((0, 0, 3, 8)),
+        st.sampled_from((0, 0, 5, 20)),
+        st.integers(0, 40),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+def shared(total, drawn, order=None):
+    queues = [
+        QueueSpec(
+            name=f"q{at}",
+            parent="" if parent is None or parent >= at else f"q{parent}",
+            weight=weight,
+            capability={} if limit is None else {CPU: limit},
+            guarantee={CPU: least} if least else {},
+            deserved={CPU: due} if due else {},
+        )
+        for at, (parent, weight, limit, least, due, _) in enumerate(drawn)
+    ]
+    asked = {f"q{at}": {CPU: asked} for at, (*_, asked) in enumerate(drawn)}
+    if order is not None:
+        order.shuffle(queues)
+        asked = dict(order.sample(sorted(asked.items()), len(asked)))
+    tree = QueueTree(queues)
+    found = deserved({CPU: total}, asked, tree)
+    return tree, {name: found.amounts.get(name, {}).get(CPU, 0.0) for name in tree.queues}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 100), trees, st.randoms(use_true_random=False))
+def test_along_the_tree_nothing_is_given_twice_and_limits_and_guarantees_hold(total, drawn, order):
+    assume(any(one[-1] for one in drawn))
+    tree, found = shared(total, drawn)
+    assert shared(total, drawn, order)[1] == found
+    for name, amount in found.items():
+        queue, guaranteed = tree.queues[name], tree.guaranteed.get(name, {}).get(CPU, 0)
+        assert guaranteed <= amount
+        assert amount <= max(queue.capability.get(CPU, amount), guaranteed)
+        assert sum(found[child] for child in tree.children(name)) <= amount + 1e-9
+    top = tree.children("root")
+    assert sum(found[name] for name in top) <= max(total, tree.sums.get("root", {}).get(CPU, 0)) + 1e-9
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 100), trees)
+def test_nothing_is_left_over_that_a_queue_may_have_and_asks(total, drawn):
+    assume(any(one[-1] for one in drawn))
+    tree, found = shared(total, drawn)
+    if sum(found[name] for name in tree.children("root")) < total - 1e-9:
+        # Then each has all that it and those below it ask, as far as they may hold it.
+        def most(name):
+            queue, (*_, asked) = tree.queues[name], drawn[int(name[1:])]
+            want = asked + sum(most(child) for child in tree.children(name))
+            return max(min(want, queue.capability.get(CPU, want)), tree.guaranteed.get(name, {}).get(CPU, 0))
+
+        assert {name: found[name] for name in tree.children("root")} == {
+            name: float(most(name)) for name in tree.children("root")
+        }
+
+
+@pytest.mark.parametrize(
+    ("total", "queues", "expected"),
+    [
+        (64, [("p", "", 1, 0), ("a", "p", 1, 0), ("b", "p", 3, 0), ("c", "", 1, 0)], {"a": 8, "b": 24, "c": 32}),
+        (64, [("a", "", 1, 40), ("b", "", 1, 24)], {"a": 40, "b": 24}),
+        (32, [("a", "", 1, 40), ("b", "", 1, 24)], {"a": 20, "b": 12}),
+        (128, [("a", "", 1, 40), ("b", "", 1, 24)], {"a": 80, "b": 48}),
+        (64, [("a", "", 1, 40), ("b", "", 1, 0), ("c", "", 2, 0)], {"a": 40, "b": 8, "c": 16}),
+    ],
+    ids=["tree", "deserved", "too-little-of-it", "more-of-it", "the-rest-by-weight"],
+)
+def test_all_is_shared_out_as_the_queues_say_where_all_ask_for_all(total, queues, expected):
+    tree = QueueTree(
+        QueueSpec(name=name, parent=parent, weight=weight, deserved={CPU: due} if due else {})
+        for name, parent, weight, due in queues
+    )
+    found = deserved({CPU: total}, {name: {CPU: 1000} for name in expected}, tree)
+    assert {name: found.amounts[name][CPU] for name in expected} == expected
+
+
+def test_what_does_not_want_its_deserved_leaves_it_to_the_others():
+    tree = QueueTree([QueueSpec(name="a", deserved={CPU: 40}), QueueSpec(name="b", deserved={CPU: 24})])
+    found = deserved({CPU: 64}, {"a": {CPU: 10}, "b": {CPU: 100}}, tree)
+    assert found.amounts == {"a": {CPU: 10.0}, "b": {CPU: 54.0}}
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])
+def test_queues_whose_parents_lead_in_a_circle_stand_below_root(names):
+    above = dict(zip(names, (*names[1:], names[0]), strict=True))
+    tree = QueueTree([*(QueueSpec(name=one, parent=above[one]) for one in names), QueueSpec(name="z", parent="a")])
+    assert tree.children("root") == list(names)
+    assert tree.path("z") == ["a", "z"]
