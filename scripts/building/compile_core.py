@@ -99,12 +99,12 @@ def compile_in(tree: Path) -> None:
     # In a process of its own: mypyc and setuptools work in the current folder, and keep all they read.
     child = [sys.executable, __file__, "--child", str(tree)]
     done = subprocess.run(child, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    for made in ("build", ".mypy_cache"):
+        shutil.rmtree(tree / made, ignore_errors=True)
     if done.returncode:
         # Of what makes code slow it warns too: nothing that is wrong.
         print(*(line for line in done.stdout.splitlines() if ": warning: " not in line), sep="\n", file=sys.stderr)
         raise CompileError
-    for made in ("build", ".mypy_cache"):
-        shutil.rmtree(tree / made)
 
 
 def sources(tree: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Puts the compiled `core` into a wheel, where this machine can compile it; hatchling calls it.
 
-CARDSHARE_CORE=interpreted leaves it out; CARDSHARE_CORE=compiled ends the build where it cannot be made.
+If core cannot be compiled, the wheel has it interpreted, and a warning says so (`pip -v` shows it).
+CARDSHARE_CORE=interpreted compiles nothing; CARDSHARE_CORE=compiled ends the build if core cannot be compiled.
 """
 
 import os
@@ -19,7 +20,7 @@ class CompiledCore(BuildHookInterface[Any]):
         """Add the compiled modules, and say for which Python and machine they are.
 
         Raises:
-            SystemExit: they cannot be compiled, for another reason than that there is nothing to compile with.
+            SystemExit: CARDSHARE_CORE=compiled, and they cannot be compiled.
         """
         asked = os.environ.get("CARDSHARE_CORE", "")
         # An editable install runs the files of the checkout as they are.
@@ -27,11 +28,11 @@ class CompiledCore(BuildHookInterface[Any]):
             return
         program = Path(self.root, "scripts/building/compile_core.py")
         done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == 3 and asked != "compiled":
-            self.app.display_warning("the wheel has core interpreted: there is nothing to compile it with")
-            return
         if done.returncode:
-            raise SystemExit(done.returncode)
+            if asked == "compiled":
+                raise SystemExit(done.returncode)
+            self.app.display_warning("cardshare: core could not be compiled, see above; the wheel has it interpreted")
+            return
         tree = Path(done.stdout.strip())
         for path in tree.rglob("*"):
             if path.suffix in {".so", ".pyd"}:

@@ -1,6 +1,7 @@
 """A wheel has core compiled where this machine can compile it, and is for every machine otherwise."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from core.names import VERSION
 from scripts.building import compile_core
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +31,19 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def wheel(tree: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
-    asked = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "made", "."]
+def wheel(tree: Path, *more: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    asked = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        *(more or ("-q",)),
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        "made",
+        ".",
+    ]
     env = {"PATH": os.environ["PATH"], "HOME": str(tree), "PYTHONSAFEPATH": "1", **environ}
     return subprocess.run(asked, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=110)
 
@@ -65,8 +78,72 @@ def test_with_a_compiler_a_wheel_has_core_compiled_beside_its_sources(tree):
     assert files == {"core/__init__.py", "core/units.py", "core/units.so", "core_others__mypyc.so"}
 
 
+def test_if_core_cannot_be_compiled_a_wheel_has_it_interpreted_and_a_line_says_so(tree):
+    (tree / "core" / "units.py").write_text("class Wrong(RuntimeError):\n    pass\n")
+    done = wheel(tree, "-v")
+    assert done.returncode == 0, done.stderr
+    name, files = made(tree)
+    assert name.endswith("-py3-none-any.whl")
+    assert files == {"core/__init__.py", "core/units.py"}
+    assert "the wheel has it interpreted" in done.stdout + done.stderr
+    assert wheel(tree, CARDSHARE_CORE="compiled").returncode != 0 or "no C compiler" in done.stdout + done.stderr
+
+
+# What core leans on: Structs by arguments of their class, and types of arrays.
+LEANS = """
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from core.wire.objects import Named
+
+Numbers = NDArray[np.int64]
+
+
+def one(numbers: Numbers) -> int:
+    return int(numbers[0])
+"""
+NAMED = "import msgspec\n\n\nclass Named(msgspec.Struct, frozen=True, gc=False):\n    name: str\n"
+
+
+@pytest.mark.timeout(300)
+def test_the_documented_command_installs_the_command_line_in_pips_own_build(tree, tmp_path_factory):
+    page = (ROOT / "docs/operators/kubectl-cards.md").read_text(encoding="utf-8")
+    block = page.partition("\n## Install\n")[2].partition("```\n")[2].partition("kubectl plugin list\n```")[0]
+    assert re.search(r"pip install \.$", block, re.MULTILINE)
+    for package in ("cli", "kube", "runtime", "core"):
+        shutil.copytree(ROOT / package, tree / package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.so"))
+    done = documented(tree, block, tmp_path_factory.mktemp("home"))
+    assert done.stdout.splitlines()[-1] == f"kubectl-cards {VERSION}"
+
+
+@pytest.mark.timeout(300)
+def test_pips_own_build_compiles_what_leans_on_msgspec_and_numpy(tree, tmp_path_factory):
+    (tree / "core" / "units.py").write_text(LEANS)
+    (tree / "core" / "wire").mkdir()
+    (tree / "core" / "wire" / "__init__.py").touch()
+    (tree / "core" / "wire" / "objects.py").write_text(NAMED)
+    home = tmp_path_factory.mktemp("home")
+    block = "python3 -m venv ~/v\n~/v/bin/pip install --no-deps .\n"
+    documented(tree, block + "~/v/bin/python -c 'print()'\n", home)
+    (site,) = home.glob("v/lib/python3.*/site-packages/core")
+    assert {path.suffix for path in site.glob("units.*")} == ({".py", ".so"} if shutil.which("cc") else {".py"})
+
+
+def documented(tree, block, home):
+    """How a page's commands end in *tree*, with `kubectl cards --version` after them."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    env |= {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name.endswith("_proxy")}
+    words = ["bash", "-ec", f"{block}\n[ ! -e ~/.local/bin ] || ~/.local/bin/kubectl-cards --version"]
+    done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=280)
+    if "No matching distribution found" in done.stderr:
+        pytest.skip("pip reaches no package index here")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def test_what_an_isolated_build_installs_is_what_is_locked():
     asked = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["dependencies"]
-    lock = (ROOT / "requirements-compile.lock").read_text()
+    lock = "".join((ROOT / name).read_text() for name in ("requirements-compile.lock", "requirements.lock"))
     assert [one for one in asked if f"\n{one} \\\n" not in lock] == []
     assert compile_core.NO_COMPILER == 3
