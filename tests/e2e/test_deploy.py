@@ -18,7 +18,7 @@ from core.tables import Tables
 from sandbox.demo.examples import find as find_examples
 from tests.support.servers import request_log
 from tests.support.servers.hami import hamis_rights
-from tests.support.servers.manifests import NAMESPACE, find, kubectl, text_of
+from tests.support.servers.manifests import NAMESPACE, daily, kubectl, text_of
 from tests.support.servers.rest import MERGE_PATCH, Answer, Rest, connect, eventually
 from tests.support.servers.stage_realapi import CERTS_MORE, Installed
 from tests.support.worlds.examples import broken_declarations
@@ -81,9 +81,7 @@ async def test_applied_again_certificates_and_trust_stay_as_they_are(installed: 
     after = await installed.stage.admin.get(CONFIGURATION)
     assert [w["clientConfig"] for w in after["webhooks"]] == [w["clientConfig"] for w in before["webhooks"]]
     assert all(w["clientConfig"]["caBundle"] for w in after["webhooks"])
-    again = await installed.runner.finish(
-        "certs-again", find(installed.documents, "Job", "cardshare-certs"), CERTS_MORE
-    )
+    again = await installed.runner.finish("certs-again", daily(installed.documents), CERTS_MORE)
     assert installed.certificates.count("made a new one") == 3
     assert "made a new one" not in again
     assert (await installed.stage.admin.get(CONFIGURATION))["webhooks"] == after["webhooks"]

@@ -1,6 +1,7 @@
 """The chart by helm itself on a real API server: installed, tested, upgraded and uninstalled, also under other names.
 
-No kubelet and no controller of Jobs runs here: the test does with hooks what they do, as the processes that they name.
+No kubelet and no controller of Jobs runs here: the test does with hooks and the daily Job what they do, as the
+processes that they name.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ class Helm:
 
     @asynccontextmanager
     async def hooks(self, namespace):
-        """Jobs and the pods of tests are run as they come."""
+        """The pods of tests are run as they come."""
         running = asyncio.create_task(self._run_hooks(namespace), name="hooks")
         try:
             yield
@@ -88,27 +89,18 @@ class Helm:
                 await running
 
     async def _run_hooks(self, namespace):
-        jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+        pods = f"/api/v1/namespaces/{namespace}/pods"
         seen = set()
         while True:
-            for path, objects in ((jobs, await self.admin.list(jobs)), (pods, await self.admin.list(pods))):
-                for one in objects:
-                    uid, name = one["metadata"]["uid"], one["metadata"]["name"]
-                    is_hook = "helm.sh/hook" in one["metadata"].get("annotations", {})
-                    if uid in seen or not is_hook or one["metadata"].get("deletionTimestamp"):
-                        continue
-                    seen.add(uid)
-                    spec = one["spec"]["template"]["spec"] if path == jobs else one["spec"]
-                    code = await self.run(f"{name}-{len(seen)}", spec, namespace)
-                    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                    if path == jobs:
-                        assert code == 0
-                        conditions = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
-                        times = {"startTime": now, "completionTime": now}
-                        status = {"succeeded": 1, "conditions": conditions, **times}
-                    else:
-                        status = {"phase": "Failed" if code else "Succeeded"}
-                    await self.admin.patch(f"{path}/{name}/status", {"status": status})
+            for one in await self.admin.list(pods):
+                uid, name = one["metadata"]["uid"], one["metadata"]["name"]
+                is_hook = "helm.sh/hook" in one["metadata"].get("annotations", {})
+                if uid in seen or not is_hook or one["metadata"].get("deletionTimestamp"):
+                    continue
+                seen.add(uid)
+                code = await self.run(f"{name}-{len(seen)}", one["spec"], namespace)
+                status = {"phase": "Failed" if code else "Succeeded"}
+                await self.admin.patch(f"{pods}/{name}/status", {"status": status})
             await asyncio.sleep(0.1)
 
 
@@ -173,10 +165,8 @@ async def held(helm, namespace, name):
     return {part: (await helm.admin.get(f"{path}-{part}"))["data"] for part in SECRETS}
 
 
-async def made_anew(helm, namespace, name):
-    """The Secrets are deleted, and made by the daily Job."""
-    for part in SECRETS:
-        await helm.admin.delete(f"/api/v1/namespaces/{namespace}/secrets/{name}-{part}")
+async def make_certificates(helm, namespace, name):
+    """The daily Job runs."""
     daily = await helm.admin.get(f"/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}-certs")
     spec = daily["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert await helm.run("daily", spec, namespace) == 0, helm.said
@@ -193,6 +183,7 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     values = ("--set", f"name={name}", "--set", "image.repository=host/cardshare")
     async with helm.hooks(namespace):
         assert "STATUS: deployed" in await helm("install", release[0], str(CHART), *release[1:], *values)
+        await make_certificates(helm, namespace, name)
         secrets = await held(helm, namespace, name)
         assert b64decode(secrets["webhook-tls"]["tls.crt"]).startswith(b"-----BEGIN CERTIFICATE-----")
         assert {part for part, data in secrets.items() if "ca.key" in data} == {"ca"}
@@ -210,7 +201,9 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
         assert await held(helm, namespace, name) == secrets
         assert await trusted(helm, name) == bundles
         # What certs made anew is helm's as before: it is upgraded, and goes with everything else.
-        await made_anew(helm, namespace, name)
+        for part in SECRETS:
+            await helm.admin.delete(f"/api/v1/namespaces/{namespace}/secrets/{name}-{part}")
+        await make_certificates(helm, namespace, name)
         remade = await held(helm, namespace, name)
         assert "REVISION: 3" in await helm("upgrade", release[0], str(tmp_path / "chart"), *release[1:], *values)
         assert await held(helm, namespace, name) == remade
@@ -334,6 +327,7 @@ async def test_no_create_is_lost_in_an_upgrade_and_none_is_refused_while_it_is_r
         renders.chmod(0o700)
         values = (*release, "--post-renderer", str(renders), "--set", "image.repository=host/cardshare")
         await helm("install", "release", str(CHART), *values)
+        await make_certificates(helm, NAMESPACE, "cardshare")
         async with deployed(runner, f"{space}/deployments/cardshare-webhook", front) as webhook:
             await webhook.settled()
             async with load.running(CREATES):

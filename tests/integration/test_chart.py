@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from certs.options import EnsureInCluster
+from certs.options import Run
 from certs.options import parse as parse_certs
 from controller import config as controller_config
 from core.configuration import hami_map
@@ -217,8 +217,8 @@ def test_elsewhere_the_processes_are_told_of_the_names(elsewhere):
 
     options = controller_config.parse(args("Deployment", "shares-controller"), {})
     assert options.lease == ("elsewhere", "shares-controller")
-    wanted = parse_certs(args("Job", "shares-certs"), {})
-    assert isinstance(wanted, EnsureInCluster)
+    wanted = parse_certs(args("Deployment", "shares-certs-keeper"), {})
+    assert isinstance(wanted, Run)
     place = wanted.place
     assert (place.namespace, place.service, place.webhooks) == ("elsewhere", "shares-webhook", ("shares",))
     assert place.secrets == ("shares-ca", "shares-webhook-tls", "shares-controller-tls")

@@ -120,12 +120,6 @@ _REPLACED: Final = (
         "'{{ trimSuffix \"-device\" $.Values.hamiConfig.name }}')",
     ),
     ("cardshare@", "cardshare-"),
-    # A Job cannot be changed: helm makes it anew, after everything else.
-    (
-        r"^(kind: Job\nmetadata:\n)",
-        r"\1  annotations:\n    helm.sh/hook: post-install,post-upgrade\n"
-        r"    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n",
-    ),
     (r"^  name: cardshare$", f"  name: {NAME}"),
     (r"resourceNames: \[cardshare\]", f"resourceNames: [{NAME}]"),
     (r"--webhook=cardshare$", f"--webhook={NAME}"),

@@ -93,6 +93,12 @@ def find(documents: Sequence[Json], kind: str, name: str) -> Json:
     return found
 
 
+def daily(documents: Sequence[Json]) -> Json:
+    """The Job that makes certificates every day, or at once."""
+    cron_job = find(documents, "CronJob", "cardshare-certs")
+    return {**cron_job["spec"]["jobTemplate"], "metadata": cron_job["metadata"]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
     """Runs the container of a workload as its kubelet would.

@@ -22,7 +22,7 @@ from sandbox.nodes import nodefile
 from sandbox.nodes.kubelet import Kubelet, KubeletSettings
 from sandbox.nodes.records import Records
 from sandbox.players import accounts
-from tests.support.servers.manifests import Json, Runner, built, find, kubectl, reached_at, text_of
+from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
 from tests.support.servers.realapi import RealApi
 from tests.support.servers.stage_realapi import CERTS_MORE, make_person
 
@@ -73,7 +73,7 @@ class Prepared:
 
 
 async def prepare(api: RealApi, folder: Path) -> Prepared:
-    """Apply the manifests and make certificates; *folder* is for files of the Job that makes them."""
+    """Apply the manifests and make certificates; *folder* is for files of what makes them."""
     reviews = free_port()
     documents = reached_at(await built(api, "default"), reviews)
     volcano_name = reached_at(await built(api, "volcano-name"), reviews)
@@ -84,7 +84,7 @@ async def prepare(api: RealApi, folder: Path) -> Prepared:
         ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin,
     ):
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
-        await runner.finish("certs", find(volcano_name, "Job", "cardshare-certs"), CERTS_MORE)
+        await runner.finish("certs", daily(volcano_name), CERTS_MORE)
         registrations = [await admin.get(path) for path in _REGISTRATIONS]
         for path in (*_REGISTRATIONS, *_POLICIES):
             await admin.delete(path)

@@ -22,7 +22,7 @@ from sandbox.demo.product import Product, inventoried
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.records import Records
-from tests.support.servers.manifests import Json, Runner, built, find, kubectl, reached_at, text_of
+from tests.support.servers.manifests import Json, Runner, built, daily, find, kubectl, reached_at, text_of
 from tests.support.servers.realapi import RealApi
 
 # The webhook asks the controller at this address, where a cluster has a name for it.
@@ -62,7 +62,7 @@ class Installed:
 
 
 class OwnCertificates:
-    """Certificates as cardshare makes them, by its Job; others are made by what has the same two methods."""
+    """Certificates as cardshare makes them, by its daily Job; others are made by what has the same two methods."""
 
     def here(self, documents: Sequence[Json]) -> Sequence[Json]:
         """*documents* as they are applied."""
@@ -70,7 +70,7 @@ class OwnCertificates:
 
     async def made(self, runner: Runner, documents: Sequence[Json]) -> str:
         """Wait until the certificates are there: what was said of them."""
-        return await runner.finish("certs", find(documents, "Job", "cardshare-certs"), CERTS_MORE)
+        return await runner.finish("certs", daily(documents), CERTS_MORE)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from certs.options import EnsureInCluster, parse
+from certs.options import Run, parse
 from tests.support.servers.kustomized import overlay
 
 OWN = overlay("default")
@@ -22,9 +22,9 @@ def mounted(deployment):
 
 def ours():
     """What our own certificates are told to be."""
-    (container,) = one(OWN, "Job", "cardshare-certs")["spec"]["template"]["spec"]["containers"]
+    (container,) = one(OWN, "Deployment", "cardshare-certs-keeper")["spec"]["template"]["spec"]["containers"]
     options = parse(container["args"], {})
-    assert isinstance(options, EnsureInCluster)
+    assert isinstance(options, Run)
     return options.place
 
 

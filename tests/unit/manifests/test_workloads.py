@@ -21,13 +21,12 @@ def test_every_file_of_the_base_is_listed():
     assert {path.name for path in (DEPLOY / "base").iterdir()} == listed
 
 
-def test_workloads_are_the_five_that_there_should_be():
+def test_workloads_are_the_four_that_there_should_be():
     assert sorted(TEMPLATES) == [
         "CronJob",
         "Deployment cardshare-certs-keeper",
         "Deployment cardshare-controller",
         "Deployment cardshare-webhook",
-        "Job cardshare-certs",
     ]
 
 
@@ -44,7 +43,7 @@ def test_previews_are_asked_where_they_are_served_and_certified():
     named = {found["name"]: found["containerPort"] for found in container("Deployment cardshare-controller")["ports"]}
     assert (host, int(port)) == (f"cardshare-controller.{NAMESPACE}.svc", served["port"])
     assert f"--preview-listen=:{named[served['targetPort']]}" in container("Deployment cardshare-controller")["args"]
-    options = certs_options.parse(arguments("Job cardshare-certs"), {})
+    options = certs_options.parse(arguments("CronJob"), {})
     assert isinstance(options, EnsureInCluster)
     _, asked = options.place.pairs
     assert (asked.secret, asked.wanted.dns_names) == (certs_of("controller")["secretName"], (host,))
@@ -192,7 +191,7 @@ def test_what_keeps_a_container_from_starting_is_shown_with_its_pod(title: str):
     assert container(title)["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-@pytest.mark.parametrize("title", ["Job cardshare-certs", "CronJob", "Deployment cardshare-certs-keeper"])
+@pytest.mark.parametrize("title", ["CronJob", "Deployment cardshare-certs-keeper"])
 def test_certificates_are_made_for_the_service_that_the_entries_name(title: str):
     options = certs_options.parse(arguments(title), {})
     assert isinstance(options, EnsureInCluster | Run)
@@ -212,7 +211,15 @@ def test_certificates_are_made_for_the_service_that_the_entries_name(title: str)
 
 
 def test_the_same_certificates_are_made_at_first_and_every_day():
-    assert TEMPLATES["CronJob"]["spec"] == TEMPLATES["Job cardshare-certs"]["spec"]
+    keeper = certs_options.parse(arguments("Deployment cardshare-certs-keeper"), {})
+    daily = certs_options.parse(arguments("CronJob"), {})
+    assert isinstance(keeper, Run)
+    assert isinstance(daily, EnsureInCluster)
+    assert keeper.place == daily.place
+
+
+def test_nothing_that_is_installed_keeps_a_later_version_from_being_applied():
+    assert "Job" not in {obj["kind"] for obj in OBJECTS}
 
 
 def test_settings_as_shipped_are_the_defaults():

@@ -1,0 +1,152 @@
+"""The commands of the install page, run by a shell against a real API server as an operator runs them.
+
+No kubelet runs here: what pods do is left out, but for the certificates, which the daily Job's process makes.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandbox.client import ApiClient, ApiStatusError
+from sandbox.demo.processes import Processes
+from tests.support.servers.fixtures_realapi import binaries_or_skip
+from tests.support.servers.manifests import Runner, daily
+from tests.support.servers.realapi import RealApi
+from tests.support.servers.restored import everything, finishing_namespaces
+from tests.support.servers.stage_realapi import CERTS_MORE
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/operators/install.md").read_text(encoding="utf-8")
+DEPLOYMENTS = "/apis/apps/v1/namespaces/cardshare-system/deployments"
+POD = {
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-memory": "1000"}}}]},
+}
+
+
+def block(section, having):
+    """The one code block of a section of the page that has *having* in it."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    (found,) = [each for each in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if having in each]
+    return found
+
+
+APPLY = block("2. Apply", "kustomization.yaml <<")
+REMOVE = block("Remove it", "kubectl delete")
+
+
+class Operator:
+    """A shell in a checkout, with kubectl."""
+
+    def __init__(self, api, admin, folder):
+        self.api, self.admin, self.folder = api, admin, folder
+        for name in ("deploy", "docs/examples"):
+            shutil.copytree(ROOT / name, folder / "cardshare" / name)
+        (folder / "bin").mkdir()
+        (folder / "bin" / "kubectl").symlink_to(api.binaries.kubectl)
+        self.overlay = folder / "cardshare-cluster" / "kustomization.yaml"
+
+    async def __call__(self, commands):
+        """What *commands* say; each has to succeed."""
+        process = await asyncio.create_subprocess_exec(
+            "bash",
+            "-euc",
+            commands,
+            cwd=self.folder / "cardshare",
+            env={
+                "KUBECONFIG": str(self.api.kubeconfig),
+                "HOME": str(self.folder),
+                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(120):
+            out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+        return out.decode()
+
+    def edit(self, old, new):
+        """Correct the overlay."""
+        text = self.overlay.read_text(encoding="utf-8")
+        assert old in text
+        self.overlay.write_text(text.replace(old, new), encoding="utf-8")
+
+    async def images(self):
+        """What the Deployments and the CronJob run."""
+        found = {
+            container["image"]
+            for one in await self.admin.list(DEPLOYMENTS)
+            for container in one["spec"]["template"]["spec"]["containers"]
+        }
+        crons = await self.admin.list("/apis/batch/v1/namespaces/cardshare-system/cronjobs")
+        (cron,) = crons
+        template = cron["spec"]["jobTemplate"]["spec"]["template"]
+        return found | {container["image"] for container in template["spec"]["containers"]}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def operator(tmp_path):
+    binaries = binaries_or_skip()
+    if binaries.kubectl is None:
+        pytest.skip("kubectl is not here; name it with KUBECTL")
+    async with RealApi(binaries, logs=tmp_path / "logs") as api:
+        ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
+        async with (
+            ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin,
+            finishing_namespaces(admin),
+        ):
+            yield Operator(api, admin, tmp_path)
+
+
+async def make_certificates(operator):
+    """What the keeper's pod does once its image is there."""
+    cron_job = await operator.admin.get("/apis/batch/v1/namespaces/cardshare-system/cronjobs/cardshare-certs")
+    async with Processes(operator.api.logs, os.environ) as processes:
+        runner = Runner(api=operator.api, admin=operator.admin, processes=processes, folder=operator.folder)
+        await runner.finish("certs", daily([{"kind": "CronJob", **cron_job}]), CERTS_MORE)
+
+
+@pytest.mark.timeout(300)
+async def test_applied_again_after_mistakes_removed_and_installed_again_at_once(operator):
+    before = await everything(operator.admin)
+    await operator(APPLY)
+    # A wrong image is corrected.
+    operator.edit("HOST/cardshare", "registry.example/cardshare")
+    assert "configured" in await operator("kubectl apply -k ../cardshare-cluster")
+    assert await operator.images() == {"registry.example/cardshare:0.1.0"}
+    # While nothing can be pulled, a pod with cards is refused with a word; the page says how to admit it meanwhile.
+    with pytest.raises(ApiStatusError, match=r"create\.pods\.cardshare\.io.*cardshare-webhook"):
+        await operator.admin.create("/api/v1/namespaces/default/pods", POD)
+    (way_out,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
+    await operator(way_out)
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await operator.admin.create("/api/v1/namespaces/default/pods", POD, {"dryRun": "All"})
+                break
+            except ApiStatusError:
+                await asyncio.sleep(0.2)
+    # Half an installation is completed.
+    await operator(
+        "kubectl -n cardshare-system delete deployment cardshare-webhook; "
+        "kubectl -n cardshare-system delete secret cardshare-webhook-tls"
+    )
+    await operator("kubectl apply -k ../cardshare-cluster")
+    await make_certificates(operator)
+    assert await operator.admin.get(f"{DEPLOYMENTS}/cardshare-webhook")
+    # What the page removes is all, twice as well as once.
+    for _ in range(2):
+        await operator(REMOVE)
+        assert {path for path in await everything(operator.admin) if "/events/" not in path} <= set(before)
+    await operator("kubectl apply -k ../cardshare-cluster")
+    await make_certificates(operator)
+    await operator(REMOVE)
+    assert {path for path in await everything(operator.admin) if "/events/" not in path} <= set(before)

@@ -1,0 +1,76 @@
+"""The install page as an operator follows it: its overlay, outside the checkout, is what kubectl makes objects of."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.servers.kustomized import overlay
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("docs/operators/install.md", "docs/zh/operators/install.md")
+
+
+def blocks(page):
+    """The code blocks of *page*."""
+    return re.findall(r"^```\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def built(tmp_path):
+    """What kubectl makes of a page's overlay, if it names another overlay and has more lines."""
+    kubectl = os.environ.get("KUBECTL") or shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not here; name it with KUBECTL")
+    shutil.copytree(ROOT / "deploy", tmp_path / "cardshare" / "deploy")
+
+    def build(page, name, more=""):
+        (commands,) = [each for each in blocks(page) if "kustomization.yaml <<" in each]
+        made, _, folder = commands.replace("overlays/default", f"overlays/{name}").partition("kubectl apply -k ")
+        subprocess.run(["bash", "-ec", made], cwd=tmp_path / "cardshare", check=True)
+        folder = tmp_path / "cardshare" / folder.strip()
+        with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
+            file.write(more)
+        done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+
+    return build
+
+
+def images(objects):
+    """The images that workloads run."""
+    found = {}
+    for (kind, name), one in objects.items():
+        spec = one.get("spec", {})
+        template = spec["jobTemplate"]["spec"]["template"] if kind == "CronJob" else spec.get("template")
+        if template is not None:
+            found[name] = [each["image"] for each in template["spec"]["containers"]]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("name", ["default", "beside-volcano", "volcano-name", "cert-manager"])
+def test_the_overlay_of_the_page_makes_all_objects_with_its_image(built, page, name):
+    found = built(page, name)
+    assert found.keys() == {(one["kind"], one["metadata"]["name"]) for one in overlay(name)}
+    assert {image for several in images(found).values() for image in several} == {"HOST/cardshare:0.1.0"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_patch_of_the_page_trusts_another_namespace_in_both_processes(built, page):
+    (patch,) = [each for each in blocks(page) if each.startswith("patches:")]
+    found = built(page, "default", patch)
+    for name in ("cardshare-controller", "cardshare-webhook"):
+        (container,) = found["Deployment", name]["spec"]["template"]["spec"]["containers"]
+        assert container["env"][0] == {"name": "CARDSHARE_TRUST_NAMESPACES", "value": "kube-system,mindx-dl"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_command_of_the_page_writes_into_the_checkout(page):
+    text = "".join(blocks(page))
+    assert not re.search(r"^[^#\n]*(?:> *(?!\.\.)|kustomize edit|sed -i)[^\n]*deploy/", text, re.MULTILINE)
