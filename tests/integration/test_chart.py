@@ -1,5 +1,6 @@
 """The Helm chart makes the objects of the overlays, under whatever names; by helm, or else by tests/helm."""
 
+import json
 import os
 import re
 
@@ -13,7 +14,7 @@ from core.configuration import hami_map
 from core.settings import CONTROLLER_ACCOUNT, Settings
 from tests.support.devices.texts import PLUGIN_ACCOUNTS, decode_settings
 from tests.support.servers import helm
-from tests.support.servers.kustomized import overlay
+from tests.support.servers.kustomized import DEPLOY, overlay
 
 VOLCANO = {"volcano": "system:serviceaccount:volcano-system:volcano-scheduler"}
 # What each overlay is by values.
@@ -282,6 +283,40 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
     assert not any(":hami-scheduler'" in condition["expression"] for condition in conditions)
 
 
+CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def test_an_authority_and_names_of_values_are_those_who_may_call_the_webhook(render):
+    found = render(values={"name": "shares", "webhook": {"clientCa": CA, "clientNames": ["kube-apiserver", "b"]}})
+    spec = one(found, "Deployment", "shares-webhook")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    asked = [arg for arg in container["args"] if arg.startswith("--client-")]
+    assert asked == ["--client-ca=/etc/cardshare/client-ca/ca.crt", "--client-name=kube-apiserver", "--client-name=b"]
+    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == "/etc/cardshare/client-ca"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert one(found, "ConfigMap", volume["configMap"]["name"])["data"] == {"ca.crt": CA}
+
+
+def test_what_prometheus_and_grafana_need_is_there_if_values_say_so(render):
+    wanted = {"podMonitor": True, "rules": True, "dashboard": True, "labels": {"release": "prometheus"}}
+    found = render(values={"name": "shares", "monitoring": wanted}, namespace="elsewhere")
+    for kind, file in (("PodMonitor", "podmonitor.yaml"), ("PrometheusRule", "alerts.yaml")):
+        made = one(found, kind, "shares")
+        given = yaml.safe_load((DEPLOY / "monitoring" / file).read_text(encoding="utf-8"))
+        assert made["spec"] == given["spec"]
+        assert made["metadata"]["namespace"] == "elsewhere"
+        assert made["metadata"]["labels"] == {**given["metadata"]["labels"], "release": "prometheus"}
+    dashboard = one(found, "ConfigMap", "shares-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    text = (DEPLOY / "monitoring" / "dashboard.json").read_text(encoding="utf-8")
+    assert json.loads(dashboard["data"]["cardshare.json"]) == json.loads(text)
+
+
+def test_no_hook_outlives_an_installation_that_fails(renderer):
+    hooks = {(hook_of(each), each["kind"]) for each in renderer.render() if hook_of(each)}
+    assert {hook for hook, _ in hooks} == {"test", "pre-delete"}, "none is made when it is installed or upgraded"
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -293,6 +328,9 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
         ({"name": "Not-A-Name"}, "name"),
         ({"accounts": {"trusted": ["a', 'b"]}}, "accounts"),
         ({"pluginNodeWrites": "deny"}, "pluginNodeWrites"),
+        ({"webhook": {"clientNames": ["kube-apiserver"]}}, "clientCa"),
+        ({"webhook": {"clientCa": "/etc/ca.crt"}}, "clientCa"),
+        ({"monitoring": {"rule": True}}, "rule"),
         ({"certificates": {"issuer": "somebody"}}, "issuer"),
         ({"certificates": {"issuerRef": {"name": "company"}}}, "certificates"),
         ({"certificates": {"issuer": "cert-manager", "issuerRef": {"kind": "Issuer"}}}, "issuerRef"),

@@ -40,6 +40,21 @@ _OTHERS: Final = """\
 """
 
 
+_MORE_LABELS: Final = "    {{- with $.Values.monitoring.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n"
+# Grafana's sidecar reads ConfigMaps that have a label.
+_DASHBOARD: Final = f"""\
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {NAME}-dashboard
+  namespace: {_NAMESPACE}
+  labels:
+{_LABEL}    {{{{- toYaml $.Values.monitoring.dashboardLabels | nindent 4 }}}}
+data:
+  cardshare.json: |
+{{{{ $.Files.Get "dashboard.json" | trim | indent 4 }}}}
+"""
 # What there is of our own certificates, and who has to be trusted where they are cert-manager's.
 _OWN: Final = re.compile(r"^  name: cardshare-(certs|certs-keeper|ca|webhook-tls|controller-tls)$", re.MULTILINE)
 _REGISTRATION: Final = re.compile(r"^kind: (?:Mutating|Validating)WebhookConfiguration\nmetadata:\n", re.MULTILINE)
@@ -59,6 +74,8 @@ def files() -> dict[str, str]:
     found["templates/certificates-cert-manager.yaml"] = _if(_IS_CERT_MANAGERS, _by_cert_manager(others))
     rights = template((_DEPLOY / "overlays/volcano-name/rights.yaml").read_text(encoding="utf-8"), labelled=False)
     found["templates/rights-volcano.yaml"] = _if('has "volcano" $.Values.schedulerNames', rights)
+    found["templates/monitoring.yaml"] = _monitoring()
+    found["dashboard.json"] = (_DEPLOY / "monitoring/dashboard.json").read_text(encoding="utf-8")
     policy = next(yaml.safe_load_all(base["policy.yaml"]))["spec"]
     (plugins,) = (each["expression"] for each in policy["variables"] if each["name"] == "pluginAccounts")
     return found | {"plugin-accounts.txt": "\n".join(re.findall("'(.*)'", plugins)) + "\n"}
@@ -93,6 +110,18 @@ def _by_cert_manager(text: str) -> str:
     pairs = "\n---\n".join((webhook, controller)) + "\n"
     signed = _ISSUER.sub(lambda found: _if(_HAS_NO_ISSUER, found[0], _ISSUER_REF), pairs)
     return _if(_HAS_NO_ISSUER, "\n---\n".join(authority) + "\n") + "---\n" + signed
+
+
+def _monitoring() -> str:
+    """What Prometheus' operator and Grafana take, each by a value of its own; braces of alerts are Prometheus'."""
+    parts = []
+    for value, name in (("podMonitor", "podmonitor"), ("rules", "alerts")):
+        text = (_DEPLOY / f"monitoring/{name}.yaml").read_text(encoding="utf-8")
+        escaped = re.sub(r"\{\{|\}\}", lambda found: f'{{{{ "{found[0]}" }}}}', text)
+        named = re.sub(r"^  name: cardshare$", f"  name: {NAME}", escaped, count=1, flags=re.MULTILINE)
+        placed = named.replace("  namespace: cardshare-system\n", f"  namespace: {_NAMESPACE}\n")
+        parts.append(_if(f"$.Values.monitoring.{value}", "---\n" + placed.replace(_LABEL, _LABEL + _MORE_LABELS, 1)))
+    return "".join(parts) + _if("$.Values.monitoring.dashboard", _DASHBOARD)
 
 
 def _labelled(document: str) -> str:
@@ -142,6 +171,21 @@ _REPLACED: Final = (
     (
         r"^( *)(- --keep-last-good=.*\n)",
         r'\1\2\1{{- with include "cardshare.lease" $ }}' r"\n\1- --lease={{ . }}\n\1{{- end }}\n",
+    ),
+    (
+        r"^( *)(# Asked only for an API server.*\n)",
+        r"\1{{- if $.Values.webhook.clientCa }}\n\1- --client-ca=/etc/cardshare/client-ca/ca.crt\n\1{{- end }}\n"
+        r"\1{{- range $.Values.webhook.clientNames }}\n\1- --client-name={{ . }}\n\1{{- end }}\n\1\2",
+    ),
+    (
+        r"^( *)(- name: token\n *mountPath: .*\n)",
+        r"\1{{- if $.Values.webhook.clientCa }}\n\1- name: client-ca\n\1  mountPath: /etc/cardshare/client-ca\n"
+        r"\1  readOnly: true\n\1{{- end }}\n\1\2",
+    ),
+    (
+        r"^( *)(# Worth nothing elsewhere: .*\n)",
+        r"\1{{- if $.Values.webhook.clientCa }}\n\1- name: client-ca\n\1  configMap:\n"
+        rf"\1    name: {NAME}-client-ca\n\1{{{{- end }}}}\n\1\2",
     ),
     (
         r'^(    - name: schedulerAccounts\n      expression: )"\[\]"\n',
