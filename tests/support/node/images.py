@@ -37,6 +37,8 @@ _KEPT_MAX: Final = 3
 _CONTEXT: Final = (
     "Dockerfile",
     "requirements.lock",
+    "requirements-compile.lock",
+    "scripts/building/compile_core.py",
     "deploy/wheels",
     "core",
     "runtime",
@@ -137,8 +139,8 @@ def _build_all(builder: Namespaces, base: str) -> None:
     (builder.share / "Dockerfile").write_text(_BUSYBOX, encoding="utf-8")
     _build(builder, BUSYBOX, "/share")
     _build_base(builder, base)
-    # Compiling core takes minutes, and answers alike; that it does is for other tests.
-    _build(builder, CARDSHARE, "/checkout", "--build-arg", "CORE=interpreted")
+    # With default arguments: this base has no headers of Python, so that core is interpreted.
+    _build(builder, CARDSHARE, "/checkout")
     own = ("--ignorefile", "/dev/null", "--file", f"/checkout/{_HERE}/Dockerfile")
     _build(builder, PLUGIN, "/checkout", *own)
     builder.children.stop(containerd)
