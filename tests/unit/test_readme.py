@@ -1,4 +1,4 @@
-"""README.md opens with a pod and what kubectl shows of it; the pages behind it name every script, directory and page."""
+"""README.md opens with a pod and what kubectl shows of it; other pages name every script, directory and page."""
 
 import re
 from pathlib import Path
