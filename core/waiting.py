@@ -108,6 +108,13 @@ class Cause(Enum):
         "pods of a lower priority were asked to leave for the pod, and their room is kept for it",
         "nothing: it is placed once they have ended; longer: see why they do not end",
     )
+    WAITING_FOR_REMOVED = Row(
+        "CS516",
+        "WaitingForRemoved",
+        "a node takes the pod as soon as it frees the cards of a pod that was removed by force, whose processes may "
+        "run for some seconds more (`removed_pod_hold_s`)",
+        "nothing, for seconds; delete pods without `--force`, and the next pod is placed once they have ended",
+    )
     # ------------------------------------------------------------------ others
     WAITING_FOR_GROUP = Row(
         "CS520",

@@ -30,6 +30,7 @@ from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.groups import GroupKey, group_of
 from core.model import NodeName, Phase, Pod, PodUid
+from core.port.handoff import Progress
 from core.settings import Settings
 from core.tables import Tables
 from core.uses import Uses
@@ -265,12 +266,17 @@ class Owner:
         self.planner.state.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
-        if pod is not None and (pod.started or pod.phase is Phase.RUNNING) and node in self.ledger.states:
+        if pod is not None and self._may_run(pod) and node in self.ledger.states:
             self.vanished.hold(uid, self._clock())
+            self.wakes.tell_anew()
         elif uid not in self.vanished.uids:
             self.ledger.release(uid)
         if node is not None:
             self.locks.tend(node)
+
+    def _may_run(self, pod: Pod) -> bool:
+        """Whether *pod*, which has not ended, may have processes: what was served, kubelet starts at once."""
+        return pod.started or pod.phase is Phase.RUNNING or self.handoff.progress(pod) is Progress.DONE
 
     def _bound_pod(self, pod: Pod) -> None:
         entry = self.pending.forget(pod.uid)

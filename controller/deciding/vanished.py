@@ -1,4 +1,4 @@
-"""Started pods that vanished before they ended: their processes run on until kubelet has ended them.
+"""Pods that ran and vanished before they ended: their processes run on until kubelet has ended them.
 
 Whoever removes a pod by force removes its object at once; its node's kubelet hears of it then, and gives its processes
 the shortest grace period. So the pod holds its cards for some seconds more; if its node is not ready, until that is
@@ -7,12 +7,21 @@ again, and then as long, because its kubelet hears of nothing until then; and no
 
 from collections.abc import Collection
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.ledger import Ledger
-from core.model import PodUid
+from core.model import NodeName, PodUid
 
 _LOOK_S: Final = 0.5
+
+
+class Held(NamedTuple):
+    """What *uid* holds of *node*, for *left_s* more, counted from when the node is ready; pod: its namespace/name."""
+
+    uid: PodUid
+    pod: str
+    node: NodeName
+    left_s: float
 
 
 class Vanished:
@@ -28,6 +37,15 @@ class Vanished:
     def uids(self) -> Collection[PodUid]:
         """Who holds something."""
         return self._until_s.keys()
+
+    def held(self, now_s: float) -> list[Held]:
+        """All of it."""
+        found: list[Held] = []
+        for uid, until_s in self._until_s.items():
+            holding, node = self._ledger.holding(uid), self._ledger.node_of(uid)
+            if holding is not None and node is not None:
+                found.append(Held(uid, holding.key, node, max(until_s - now_s, 0.0)))
+        return found
 
     def hold(self, uid: PodUid, now_s: float) -> None:
         """The object of *uid* has gone, and its processes may run on."""

@@ -201,6 +201,11 @@ class HandOff:
         dialect = self._catalog.dialects[name]
         return dialect.retirement(pod) if isinstance(dialect, Beating) else {}
 
+    def progress(self, pod: Pod) -> Progress | None:
+        """How far its device plugin is with *pod*; None if it serves no such pods."""
+        _, seen = self._seen(pod)
+        return seen.progress if seen is not None else None
+
     def _seen(self, pod: Pod) -> tuple[DialectName, InFlight] | tuple[None, None]:
         for name, dialect in self._catalog.dialects.items():
             seen = dialect.in_flight(pod, self.tables)

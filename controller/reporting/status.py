@@ -6,9 +6,10 @@ of a Binding.
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final, NamedTuple
 
 from controller.deciding.asks import Ask, Capped
 from controller.deciding.lifecycle import Entry, Stage
@@ -28,6 +29,7 @@ from core.placing import gang
 from core.placing.gang import Together
 from core.placing.kinds import Helping
 from core.placing.shape import Shape
+from core.settings import Policy
 from core.waiting import Cause, Wait
 from kube.calls import Calls
 
@@ -233,6 +235,7 @@ class StatusWriter:
         ledger, policy = fork or self._owner.ledger, self._owner.planner.search.policy.cards
         states = tuple(ledger.states.values())
         helping = Helping(self._owner.planner.search.kinds, shape, policy)
+        held = self._held(ledger, shape)
         refusals: list[NodeRefusal] = []
         nodes = 0
         work = Work(self._clock)
@@ -243,6 +246,8 @@ class StatusWriter:
             refusal = refusal_on(ledger, shape, state, policy) if is_there else None
             if refusal is None and is_there and state.facts.name in barred:
                 refusal = _kept_free(state.facts.name)
+            if refusal is not None and held is not None:
+                refusal = held.refusal(refusal, shape, policy)
             if refusal is not None:
                 refusals.append(refusal)
             await work.give_way()
@@ -252,6 +257,47 @@ class StatusWriter:
             return explain.summed(refusals, nodes, new), worked_s
         # Adding up thousands of them holds the loop for too long, and touches nothing that can change.
         return await asyncio.to_thread(explain.summed, refusals, nodes, new), worked_s
+
+    def _held(self, ledger: Ledger, shape: Shape) -> "_Held | None":
+        """The cards that pods which were removed by force hold still; None if there are none, as nearly always."""
+        held = self._owner.vanished.held(self._clock())
+        if not held:
+            return None
+        free = ledger.fork()
+        for one in held:
+            free.release(one.uid)
+        # Who waits may be of another namespace than who is waited for, and is not told its name then.
+        asking = {entry.pod.namespace for entry in self._owner.life.refused_pods(shape)}
+        nodes: dict[NodeName, tuple[str, float]] = {}
+        for one in held:
+            told = f"pod {one.pod}" if asking == {one.pod.partition("/")[0]} else "a pod"
+            others, left_s = nodes.get(one.node, ("", 0.0))
+            nodes[one.node] = f"{others} and {told}" if others else told, max(left_s, one.left_s)
+        return _Held(free, nodes)
+
+
+class _Held(NamedTuple):
+    """free: the ledger without removed pods. nodes: on which these hold cards still, their names, and for how long."""
+
+    free: Ledger
+    nodes: Mapping[NodeName, tuple[str, float]]
+
+    def refusal(self, known: NodeRefusal, shape: Shape, policy: Policy) -> NodeRefusal:
+        """*known*, or that it is these cards that the pod waits for."""
+        state = self.free.states.get(known.node) if known.node in self.nodes else None
+        if state is None:
+            return known
+        pods, left_s = self.nodes[known.node]
+        later = refusal_on(self.free, shape, state, policy)
+        seconds, removed = ceil(left_s), f"which {'were' if ' and ' in pods else 'was'} removed by force"
+        if later is None:
+            wait = f"{known.node} frees the cards of {pods}, {removed}: {seconds} s at most"
+            return NodeRefusal(
+                node=known.node, key="with cards held for removed pods", barred=True, wait=wait, held=True
+            )
+        if state.facts.ready or not later.barred or later.hopeless or later.shortfalls:
+            return known
+        return replace(later, wait=f"{later.wait} and, {seconds} s after that, frees the cards of {pods}, {removed}")
 
 
 def _kept_free(name: NodeName) -> NodeRefusal:

@@ -58,7 +58,8 @@ class Refused:
     take it even if it were empty. faulty: nodes have cards that cannot be judged as they are, of which that is not
     said. new: what a new node is called that would take the pod (`core.placing.kinds`), or "". joining: some of them
     are so new that their cards may be registered any moment. away: the kubelets of some have no cards to give now, and
-    no other node could take the pod even if it were empty.
+    no other node could take the pod even if it were empty. held: some take it in some seconds, when the cards of a
+    removed pod are free.
     """
 
     nodes: int
@@ -70,6 +71,7 @@ class Refused:
     new: str = ""
     joining: bool = False
     away: bool = False
+    held: bool = False
 
     @property
     def signature(self) -> tuple[tuple[str, ...], str, str]:
@@ -160,11 +162,11 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
     # The node that would take the pod as it is, were it to let it in.
     shut: NodeRefusal | None = None
     repair = ""
-    joining = False
+    joining = held = False
     away, never_elsewhere = False, True
     there = _There()
     for refusal in refusals:
-        joining = joining or refusal.joining
+        joining, held = joining or refusal.joining, held or refusal.held
         away, never_elsewhere = away or refusal.away, never_elsewhere and (refusal.away or refusal.hopeless)
         never = never and refusal.hopeless
         absent = set(refusal.absent) if absent is None else absent & set(refusal.absent)
@@ -204,6 +206,7 @@ def summed(refusals: Iterable[NodeRefusal], nodes: int, new: str = "") -> Refuse
         new=new,
         joining=joining,
         away=away and never_elsewhere and everywhere,
+        held=held,
     )
 
 
@@ -258,6 +261,8 @@ def wait(answer: Refused, silent: Sequence[NodeName] = ()) -> Wait:
 def _cause(answer: Refused) -> Cause:
     if answer.nodes and not answer.counts:
         return Cause.WAITING_FOR_DECISION
+    if answer.held:
+        return Cause.WAITING_FOR_REMOVED
     if answer.joining:
         return Cause.NODE_JOINING
     if answer.away:

@@ -73,6 +73,7 @@ class NodeRefusal:
     to tolerate. repair: what must be repaired before all of the node's cards can be judged. passed_over: the pod's own
     node selector or affinity is what refuses; labels: what a node with such cards has instead of what the former asks
     for. joining: its cards may be registered any moment. away: its kubelet knows such cards, and has none to give.
+    held: it takes the pod in some seconds, when the cards of a removed pod are free.
     """
 
     node: NodeName
@@ -93,6 +94,7 @@ class NodeRefusal:
     labels: tuple[tuple[str, str], ...] = ()
     joining: bool = False
     away: bool = False
+    held: bool = False
 
 
 def refusal_on(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> NodeRefusal | None:

@@ -43,7 +43,7 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
     why = explain.wait(replace(missing.one, new=""), silent)
     text = f"{text} Of one more: {why.text} {_remedy(answer)}"
     helped = frozenset(shape for shape, new in missing.news.items() if new.called)
-    if why.cause is Cause.DEVICE_PLUGIN_SILENT:
+    if why.cause in (Cause.DEVICE_PLUGIN_SILENT, Cause.WAITING_FOR_REMOVED):
         return Wait(why.cause, _cut(text))
     if not answer.is_met_with(helped):
         return Wait(Cause.WAITING_FOR_GROUP, _cut(text))

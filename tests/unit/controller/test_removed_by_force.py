@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.worlds.telling import running
 from tests.support.worlds.world import World, node, pod
 
 
@@ -64,3 +65,78 @@ def test_0_seconds_hold_nothing_on_a_node_that_is_ready():
     world.adds(pod("q"))
     world.gone("p", by_force=True)
     assert places(world) == ["q"]
+
+
+def test_a_pod_that_was_served_and_has_not_started_keeps_them_too():
+    world = World(node("n1", memory=1000))
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    shown = world.accepts(bind)
+    served = {"volcano.sh/devices-to-allocate": "", "volcano.sh/bind-phase": "success"}
+    world.shows(shown, annotations={**shown.annotations, **served})
+    world.adds(pod("q"))
+    world.gone("p")
+    assert places(world) == []
+    world.now_s += 5.6
+    assert places(world) == ["q"]
+
+
+def test_a_pod_that_was_not_served_holds_nothing():
+    world = World(node("n1", memory=1000))
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    world.accepts(bind)
+    world.gone("p")
+    assert world.holders("n1") == set()
+
+
+class TestWhoWaitsIsTold:
+    pytestmark = pytest.mark.looptime
+
+    async def test_of_seconds_and_the_pod_and_autoscalers_of_nothing(self):
+        async with running() as rig:
+            rig.world.adds(pod("p"))
+            rig.world.placed()
+            rig.world.adds(pod("q"))
+            await rig.passes(10)
+            assert rig.said()[-1].startswith("CS501")
+            rig.world.gone("p", by_force=True)
+            await rig.passes(1)
+            (_, body) = rig.calls.of("patch")[-1]
+            (condition,) = body["status"]["conditions"]
+            assert condition["reason"] == "WaitingForRemoved"
+            assert condition["message"] == (
+                "CS516 0/1 nodes are available: 1 with cards held for removed pods. Wait until n1 frees the cards of "
+                "pod default/p, which was removed by force: 5 s at most."
+            )
+
+    async def test_not_of_a_pod_of_another_namespace(self):
+        async with running() as rig:
+            rig.world.adds(pod("p", namespace="theirs"))
+            rig.world.placed()
+            rig.world.gone("p", by_force=True)
+            rig.world.adds(pod("q"))
+            await rig.passes(1)
+            assert "CS516" in rig.said()[-1]
+            assert "cards of a pod, which was removed" in rig.said()[-1]
+            assert "theirs" not in rig.said()[-1]
+
+    async def test_of_its_node_while_that_is_not_ready_for_which_autoscalers_may_buy_another(self):
+        async with running() as rig:
+            rig.world.adds(pod("p"))
+            rig.world.placed()
+            rig.world.owner.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
+            rig.world.gone("p", by_force=True)
+            rig.world.adds(pod("q"))
+            await rig.passes(1)
+            assert rig.said()[-1].startswith("CS501")
+            assert "n1 is ready and, 5 s after that, frees the cards of pod default/p" in rig.said()[-1]
+
+    async def test_nothing_of_it_where_even_these_cards_would_not_do(self):
+        async with running() as rig:
+            rig.world.adds(pod("p"))
+            rig.world.placed()
+            rig.world.gone("p", by_force=True)
+            rig.world.adds(pod("q", memory=5000))
+            await rig.passes(1)
+            assert rig.said()[-1].startswith("CS502")
