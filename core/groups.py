@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from core.errors import quoted
-from core.model import Pod
+from core.model import Pod, Requirement
 
 # The only key that Volcano reads membership from (groups 1.1, G9).
 MEMBER_OF: Final = "scheduling.k8s.io/group-name"
@@ -25,6 +25,8 @@ COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
 
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
+# A group of more subgroups is refused.
+SUBGROUPS_MAX: Final = 10_000
 
 
 class GroupKind(StrEnum):
@@ -82,12 +84,28 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubGroups:
+    """One entry of subGroupPolicy: members that meet *selector* and have equal values of *keys* are a subgroup.
+
+    selector: None selects all. keys: none makes one subgroup of all. size: so many of a subgroup are placed together,
+    or none. least: so many subgroups are placed, or none of the group. name: unique in its group.
+    """
+
+    name: str
+    selector: tuple[Requirement, ...] | None = None
+    keys: tuple[str, ...] = ()
+    size: int = 1
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
     """A PodGroup.
 
     min_member: so many members are placed together, or none; 0 and 1 are no gang. min_task_member: of these tasks at
-    least so many. min_resources: None where it is not said. created_s is Unix seconds. owner: kind/name of the object
-    that controls it. problems: what it asks that is not honoured, by the names of its fields.
+    least so many. sub_groups: gangs inside of it; a member is of the first that takes it. min_resources: None where it
+    is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. problems: what it asks that
+    is not honoured, by the names of its fields.
     """
 
     key: GroupKey
@@ -95,6 +113,7 @@ class GroupSpec:
     resource_version: str = ""
     min_member: int = 1
     min_task_member: Mapping[str, int] = field(default_factory=dict)
+    sub_groups: tuple[SubGroups, ...] = ()
     min_resources: Mapping[str, int] | None = None
     queue: str = DEFAULT_QUEUE
     priority_class: str = ""
@@ -103,6 +122,11 @@ class GroupSpec:
     deleting: bool = False
     problems: tuple[str, ...] = ()
     status: GroupStatus = GroupStatus()
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether some members are placed together, or none of them."""
+        return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
 
     @property
     def task_minimums(self) -> Mapping[str, int]:

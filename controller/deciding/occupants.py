@@ -93,7 +93,7 @@ class Occupants:
     def is_gang(self, key: GroupKey) -> bool:
         """Whether members of group *key* are placed together."""
         spec = self._groups.spec(key)
-        return spec is not None and spec.min_member > 1
+        return spec is not None and spec.is_gang
 
     def _all_budgets(self) -> Sequence[DisruptionBudget]:
         return tuple(self.budgets.values()) if self.budgets else ()

@@ -15,11 +15,12 @@ from controller.deciding.lifecycle import UNSETTLED, Entry, Lifecycle, Stage
 from controller.grouping.books import Books, Spender, over_wait, spender_of
 from controller.grouping.groups import Groups
 from core.explaining.shortage import shortage
-from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, task_of
+from core.groups import SUBGROUPS_MAX, GroupKey, GroupKind, SubGroups, group_of, is_leaving
 from core.model import NodeName, Phase, Pod
 from core.placing import gang as gangs
 from core.placing.fairness import Over
 from core.placing.gang import Together
+from core.placing.minimums import Minimum, Path, Tally, minimum_of, parts_of
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
@@ -33,33 +34,33 @@ _REFUSED_MAX: Final = 256
 class Gang:
     """A group of which not enough members have their places.
 
-    waiting: those to decide. absent: members that are there and not to be decided now: gated, resting, invalid. asks:
-    what they ask together, by which they wait while it is refused.
+    what: it, or one of its subgroups, as people are told. unit: its members. waiting: those to decide. absent: members
+    that are there and not to be decided now: gated, resting, invalid. asks: what they ask together, by which they wait
+    while it is refused. subgroups: how many its group has.
     """
 
     key: GroupKey
-    spec: GroupSpec
+    what: str
     unit: gangs.Unit
     waiting: tuple[Entry, ...]
     absent: int
     asks: Together
+    subgroups: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether its minimum would be met if all that wait were placed."""
-        return self.unit.is_met(Counter(one.task for one in self.unit.members))
+        return self.subgroups <= SUBGROUPS_MAX and self.unit.is_complete
 
     def incomplete_wait(self) -> Wait:
         """Why those that wait do, while others are missing."""
-        spec, unit = self.spec, self.unit
-        there = len(unit.members) + sum(unit.held.values())
-        text = f"waits until {spec.min_member} members of {self.key} can be placed together; {there} can be decided"
-        counts = Counter(one.task for one in unit.members)
-        short = [
-            f"{counts[task] + unit.held.get(task, 0)} of {least} of task {task}"
-            for task, least in sorted(unit.task_minimums.items())
-            if unit.lacks(task, counts)
-        ]
+        if self.subgroups > SUBGROUPS_MAX:
+            text = f"name fewer matchLabelKeys: {self.key} has {self.subgroups} subgroups, at most {SUBGROUPS_MAX}"
+            return Wait(Cause.WAITING_FOR_GROUP, f"{text} are placed")
+        tally = self.unit.tally(Counter(one.parts for one in self.unit.members))
+        wanted = Tally(self.unit.minimum, {}).needed()
+        text = f"waits until {wanted} members of {self.what} can be placed together; {tally.members} can be decided"
+        short = tally.short()
         text += f" ({', '.join(short)})" if short else ""
         if self.absent:
             text += (
@@ -104,7 +105,7 @@ class Units:
     def gang(self, entry: Entry) -> Gang | None:
         """The gang that *entry* is decided with; None if it is decided alone."""
         key = group_of(entry.pod)
-        found = self._gang(key) if key is not None else None
+        found = self._gang(key, entry) if key is not None else None
         return None if found is None or entry not in found.waiting else found
 
     def unit(self, entry: Entry) -> gangs.Unit:
@@ -115,38 +116,61 @@ class Units:
         alone = () if entry.shape is None else (gangs.Member(pod=entry.pod, shape=entry.shape),)
         return gangs.Unit(members=alone)
 
-    def _gang(self, key: GroupKey) -> Gang | None:
+    def _gang(self, key: GroupKey, one: Entry | None = None) -> Gang | None:
+        """Group *key* if its minimum is not there; else the subgroup of *one* if that is not."""
         spec = self._groups.spec(key)
-        if spec is None or spec.min_member <= 1:
+        if spec is None or not spec.is_gang:
             return None
-        held = Counter[str]()
-        waiting: list[Entry] = []
-        absent = 0
+        held = Counter[Path]()
+        waiting: list[tuple[Entry, Path]] = []
+        absent = Counter[Path]()
+        subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
         for uid, pod in self._groups.members(key).items():
             entry = self._life.get(uid)
+            path, policy = parts_of(spec, pod)
+            if policy is not None:
+                subgroups[policy].add(path[-1])
             if _counts(pod, entry):
-                held[task_of(pod)] += 1
+                held[path] += 1
             elif entry is not None and _may_go(entry):
-                waiting.append(entry)
+                waiting.append((entry, path))
             elif not (is_leaving(pod) or pod.finished):
-                absent += 1
-        waiting.sort(key=lambda one: one.order)
+                absent[path] += 1
+        waiting.sort(key=lambda each: each[0].order)
+        minimum, what = minimum_of(spec, subgroups), str(key)
+        tally = Tally(minimum, held)
+        if tally.is_met:
+            path, policy = parts_of(spec, one.pod) if one is not None else ((), None)
+            if policy is None or not tally.whole(path)[1]:
+                return None
+            minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
+            waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
+            held, absent = (
+                Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
+                for counts in (held, absent)
+            )
         members = tuple(
-            gangs.Member(pod=one.pod, shape=one.shape, task=task_of(one.pod))
-            for one in waiting
-            if one.shape is not None
+            gangs.Member(pod=entry.pod, shape=entry.shape, parts=path)
+            for entry, path in waiting
+            if entry.shape is not None
         )
-        unit = gangs.Unit(members=members, min_member=spec.min_member, task_minimums=spec.task_minimums, held=held)
-        if unit.is_met({}):
-            return None
-        asks = unit.together(self._books.limits(key))
-        return Gang(key=key, spec=spec, unit=unit, waiting=tuple(waiting), absent=absent, asks=asks)
+        unit = gangs.Unit(members=members, minimum=minimum, held=held)
+        return Gang(
+            key=key,
+            what=what,
+            unit=unit,
+            waiting=tuple(entry for entry, _ in waiting),
+            absent=absent.total(),
+            asks=unit.together(self._books.limits(key)),
+            subgroups=sum(map(len, subgroups.values())),
+        )
 
     # ------------------------------------------------------------------ what was decided
 
     def placed(self, found: Gang) -> None:
         """Enough members have their places."""
-        self._groups.placed(found.key)
+        if not found.asks.inner:
+            self._groups.placed(found.key)
 
     def refused(self, found: Gang, answer: gangs.Refused, silent: Iterable[NodeName]) -> None:
         """Not enough members fit."""
@@ -160,13 +184,15 @@ class Units:
     def tell(self, found: Gang) -> None:
         """Have it said of the group why its members find no place."""
         refusal = self._refusals.get(found.asks)
-        if refusal is not None:
+        if refusal is not None and not found.asks.inner:
             self._groups.refused(found.key, self._told.get(found.asks) or refusal.wait.text)
 
     def explained(self, asks: Together, text: str) -> None:
         """Why *asks* is refused, in full; the groups that wait so say it from now on."""
         if self._life.refuses(asks):
             self._told[asks] = text
+            if asks.inner:
+                return  # its group has begun
             for key in dict.fromkeys(group_of(entry.pod) for entry in self._life.refused_pods(asks)):
                 if key is not None:
                     self._groups.refused(key, text)
@@ -227,7 +253,7 @@ class Units:
             return self.has_room(asks)
         if opened is None:
             return True
-        if len(shapes) > 1:
+        if len(shapes) > 1 or asks.whole:
             return any(self._room_on(shape, name, 1) for name in opened for shape in shapes)
         missing = refusal.answer.missing
         (shape,) = shapes

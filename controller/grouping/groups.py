@@ -138,7 +138,7 @@ class Groups:
         if found is None:
             return self._implied(key) if self.served[key.kind] is False else None
         if key.kind is GroupKind.VOLCANO and not self.settings.gang:
-            return replace(found, min_member=0, min_task_member={})
+            return replace(found, min_member=0, min_task_member={}, sub_groups=())
         return found
 
     def members(self, key: GroupKey) -> Mapping[PodUid, Pod]:
@@ -588,6 +588,7 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
         spec.min_member,
         spec.min_resources,
         spec.min_task_member,
+        spec.sub_groups,
         spec.queue,
         spec.problems,
         spec.status.phase,

@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 from core.explaining import explain
 from core.model import NodeName
 from core.placing import gang
+from core.placing.minimums import Tally
 from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
 _TEXT_MAX: Final = 1024
+_PARTS_MAX: Final = 8
 
 
 class New(NamedTuple):
@@ -54,14 +56,16 @@ def shortage(answer: gang.Refused, missing: Missing | None = None, silent: Seque
 
 
 def _counts(answer: gang.Refused) -> str:
-    unit = answer.unit
-    wanted = max(unit.min_member, sum(unit.task_minimums.values()))
-    text = f"waits because {answer.fitting} of the {wanted} members of its group that are wanted together fit now"
-    parts = [
-        f"{part.fitting} of {part.members} {f'of task {part.task}' if part.task else 'that wait'}"
-        for part in answer.parts
+    wanted = Tally(answer.unit.minimum, {}).needed()
+    of = answer.unit.minimum.name or "group"
+    text = f"waits because {answer.fitting} of the {wanted} members of its {of} that are wanted together fit now"
+    parts = [one for one in answer.tally().short() if " subgroups of " in one]
+    parts += [
+        f"{part.fitting} of {part.members} {f'of {part.parts[-1]}' if part.parts else 'that wait'}"
+        for part in answer.parts[:_PARTS_MAX]
     ]
-    return f"{text}: {', '.join(parts)}" if parts else text
+    more = len(answer.parts) - _PARTS_MAX
+    return f"{text}: {', '.join(parts)}{f' and {more} parts more' if more > 0 else ''}" if parts else text
 
 
 def _remedy(answer: gang.Refused) -> str:
@@ -71,8 +75,8 @@ def _remedy(answer: gang.Refused) -> str:
 
 def _may_be_fewer(answer: gang.Refused) -> bool:
     """Whether it would be placed if fewer were wanted."""
-    by_task = any(answer.unit.lacks(task, answer.placed()) for task in answer.unit.task_minimums)
-    return 0 < answer.fitting < answer.unit.min_member and not by_task
+    least = answer.unit.minimum
+    return not least.name and 0 < answer.fitting < least.members and answer.tally().parts_are_met
 
 
 def _helps(answer: gang.Refused, news: Mapping[Shape, New], helped: Set[Shape]) -> str:

@@ -1,8 +1,8 @@
 """All members of a unit at once, or none of them: decided inside a trial of the ledger.
 
 A pod by itself is a unit of one. Members that are on a node already count; those that are wanted beyond the minimum are
-placed as far as they fit. Where members differ, it may depend on who goes first whether all fit: some orders are tried
-before a unit is refused.
+placed as far as they fit, and members of a subgroup only as a whole. Where members differ, it may depend on who goes
+first whether all fit: some orders are tried before a unit is refused.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on
 from core.placing.fairness import Account, Budget, Over, taken
+from core.placing.minimums import Minimum, Path, Tally
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
 
@@ -23,24 +24,27 @@ _NOWHERE: Final = frozenset[NodeName]()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One pod of a unit that is on no node: what it asks, and the task of its Job that it is of, or ""."""
+    """One pod of a unit that is on no node: what it asks, and the parts of its group that it counts for."""
 
     pod: Pod
     shape: Shape
-    task: str = ""
+    parts: Path = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
     """All of a unit that decides whether it fits: units that ask the same are refused alike.
 
-    members: (task, shape, how many). held, task_minimums: (task, how many). limits: the accounts that limit it.
+    members: (parts, shape, how many). held: (parts, how many). minimums: the tree, part by part. whole: whether a part
+    of it is placed whole. inner: whether it is a subgroup of a group that has its minimum. limits: the accounts that
+    limit it.
     """
 
-    members: frozenset[tuple[str, Shape, int]]
-    min_member: int
-    task_minimums: frozenset[tuple[str, int]]
-    held: frozenset[tuple[str, int]]
+    members: frozenset[tuple[Path, Shape, int]]
+    minimums: frozenset[tuple[str, int, int, tuple[str, ...]]]
+    held: frozenset[tuple[Path, int]]
+    whole: bool = False
+    inner: bool = False
     limits: tuple[Account, ...] = ()
 
     @property
@@ -49,63 +53,126 @@ class Together:
         return frozenset(shape for _, shape, _ in self.members)
 
 
+_ONE: Final = Minimum(members=1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """Pods that are placed together.
 
-    members: those on no node, first come first. min_member: how many are wanted at least, with those of *held*: by
-    task, how many members are on a node, or ended well. task_minimums: how many of a task are wanted at least.
+    members: those on no node, first come first. minimum: how many are wanted at least, of all and of each part, with
+    those of *held*: by parts, how many members are on a node, or ended well.
     """
 
     members: tuple[Member, ...]
-    min_member: int = 1
-    task_minimums: Mapping[str, int] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
+    minimum: Minimum = _ONE
+    held: Mapping[Path, int] = field(default_factory=dict)
 
-    def lacks(self, task: str, placed: Mapping[str, int]) -> int:
-        """How many more of *task* its minimum wants, when of each task so many are *placed* besides."""
-        return max(self.task_minimums.get(task, 0) - self.held.get(task, 0) - placed.get(task, 0), 0)
+    def tally(self, placed: Mapping[Path, int] | None = None) -> Tally:
+        """Which minimums are met, when so many are *placed* besides."""
+        found = Tally(self.minimum, self.held)
+        for path, many in (placed or {}).items():
+            found.add(path, many)
+        return found
 
-    def is_met(self, placed: Mapping[str, int]) -> bool:
-        """Whether the minimum is there, when of each task so many are *placed* besides."""
-        enough = sum(self.held.values()) + sum(placed.values()) >= self.min_member
-        return enough and not any(self.lacks(task, placed) for task in self.task_minimums)
+    @property
+    def is_met(self) -> bool:
+        """Whether the minimum is there already."""
+        return self.tally().is_met
 
     @property
     def needed(self) -> int:
         """How many more members have to be placed, at the least."""
-        by_task = sum(self.lacks(task, {}) for task in self.task_minimums)
-        return max(self.min_member - sum(self.held.values()), by_task, 0)
+        return self.tally().needed()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its minimum would be there if all that can be placed were."""
+        tally = self.tally()
+        return fill(tally, self.members, lambda block: _add(tally, block))
 
     def wanted(self) -> list[Member]:
-        """As many of its members as are wanted together at the least."""
-        found: list[Member] = []
-        rest: list[Member] = []
-        placed = dict.fromkeys((one.task for one in self.members), 0)
-        for one in self.members:
-            if self.lacks(one.task, placed):
-                placed[one.task] += 1
-                found.append(one)
-            else:
-                rest.append(one)
-        return found + rest[: max(self.needed - len(found), 0)]
+        """As many of its members as are wanted together at the least; all where they are too few."""
+        tally, found = self.tally(), list[Member]()
+
+        def take(block: Block) -> bool:
+            if tally.is_met or not _add(tally, block):
+                return False
+            found.extend(block)
+            return True
+
+        return found if fill(tally, self.members, take) else list(self.members)
 
     def together(self, limits: tuple[Account, ...] = ()) -> Together:
         """What it asks; *limits*: the accounts that limit it."""
-        counts = Counter((one.task, one.shape) for one in self.members)
+        counts = Counter((one.parts, one.shape) for one in self.members)
+        tree = list(self.minimum.each())
         return Together(
-            members=frozenset((task, shape, many) for (task, shape), many in counts.items()),
-            min_member=self.min_member,
-            task_minimums=frozenset(self.task_minimums.items()),
-            held=frozenset((task, many) for task, many in self.held.items() if many),
+            members=frozenset((parts, shape, many) for (parts, shape), many in counts.items()),
+            minimums=frozenset((one.name, one.members, one.least, tuple(p.name for p in one.parts)) for one in tree),
+            held=frozenset((parts, many) for parts, many in self.held.items() if many),
+            whole=any(one.whole for one in tree),
+            inner=bool(self.minimum.name),
             limits=limits,
         )
 
 
-class Part(NamedTuple):
-    """The members of one task and shape: how many there are, and how many of them fit with the others."""
+# Members that are placed at once or not at all.
+Block = Sequence[Member]
 
-    task: str
+
+def fill(tally: Tally, order: Iterable[Member], put: Callable[[Block], bool]) -> bool:
+    """Place the minimum of each part, then that of all, then who else fits; False if a minimum is not reached.
+
+    *put* places a block, counts it in *tally* and says whether it could.
+    """
+    later = [block for block in _blocks(tally, order) if not (tally.helps(block[0].parts) and put(block))]
+    rest: list[Block] = []
+    for block in later:
+        if tally.is_met:
+            rest.append(block)
+        else:
+            put(block)
+    if not tally.is_met:
+        return False
+    for block in rest:
+        put(block)
+    return True
+
+
+def _blocks(tally: Tally, order: Iterable[Member]) -> Iterable[Block]:
+    """*order* in blocks: as many as a subgroup lacks that is placed whole, all others by themselves."""
+    found: list[list[Member]] = []
+    began: dict[str, list[Member]] = {}
+    for one in order:
+        name, lacks = tally.whole(one.parts)
+        block = began.get(name)
+        if block is not None and len(block) < lacks:
+            block.append(one)
+            continue
+        found.append([one])
+        if block is None and lacks:
+            began[name] = found[-1]
+    return found
+
+
+def _add(tally: Tally, block: Block) -> bool:
+    """Count *block* unless it would be less than a whole."""
+    if not _takes(tally, block):
+        return False
+    for one in block:
+        tally.add(one.parts)
+    return True
+
+
+def _takes(tally: Tally, block: Block) -> bool:
+    return tally.whole(block[0].parts)[1] <= len(block)
+
+
+class Part(NamedTuple):
+    """The members of the same parts and shape: how many there are, and how many of them fit with the others."""
+
+    parts: Path
     shape: Shape
     members: int
     fitting: int
@@ -134,26 +201,29 @@ class Refused:
     @property
     def missing(self) -> int:
         """How many more members would have to fit, at the least."""
-        return max(self.unit.needed - len(self.placements), 1)
+        return max(self.tally().needed(), 1)
 
     @property
     def first(self) -> Part | None:
-        """Which members to explain: those of a task that misses its minimum, else those of which most are left."""
-        placed = self.placed()
-        missing = [part for part in self.parts if self.unit.lacks(part.task, placed)]
+        """Which members to explain: those of a part that misses its minimum, else those of which most are left."""
+        tally = self.tally()
+        missing = [part for part in self.parts if tally.helps(part.parts)]
         return max(missing or self.parts, key=lambda part: part.members - part.fitting, default=None)
 
-    def placed(self) -> Counter[str]:
-        """By task, how many of those that wait fit."""
-        task_of = {one.pod.uid: one.task for one in self.unit.members}
-        return Counter(task_of[one.pod] for one in self.placements)
+    def tally(self) -> Tally:
+        """Which minimums those that fit would meet."""
+        return self.unit.tally(self._placed())
+
+    def _placed(self) -> Counter[Path]:
+        parts_of = {one.pod.uid: one.parts for one in self.unit.members}
+        return Counter(parts_of[one.pod] for one in self.placements)
 
     def is_met_with(self, shapes: Set[Shape]) -> bool:
         """Whether the minimum would be there if all members of *shapes* were placed too."""
-        placed = self.placed()
+        placed = self._placed()
         for part in self.parts:
-            placed[part.task] += (part.members - part.fitting) * (part.shape in shapes)
-        return self.unit.is_met(placed)
+            placed[part.parts] += (part.members - part.fitting) * (part.shape in shapes)
+        return self.unit.tally(placed).is_met
 
 
 def place(
@@ -182,6 +252,7 @@ def place(
             if attempt.place(order):
                 trial.keep()
                 return tuple(attempt.placements)
+            attempt.begin_next()
         if best is None or len(attempt.placements) > len(best.placements):
             best = attempt
     placements = tuple(best.placements) if best is not None else ()
@@ -236,33 +307,59 @@ class _Attempt:
         budget: Budget | None,
     ) -> None:
         self.over: tuple[Over, ...] = ()
-        self._budget: Final = budget
+        self._budget = budget
         self.placements: Final[list[Placement]] = []
         self._ledger: Final = ledger
         self._candidates: Final = candidates
         self._unit: Final = unit
         self._passed_over: Final = passed_over
-        self._placed: Final = Counter[str]()
-        self._fitting: Final = Counter[tuple[str, Shape]]()
-        self._full: Final[set[Shape]] = set()
+        self._tally: Final = unit.tally()
+        self._fitting: Final = Counter[tuple[Path, Shape]]()
+        self._full: set[Shape] = set()
+        # What subgroups asked that did not fit; room only shrinks, so no other that asks the same does.
+        self._failed: Final[set[tuple[Shape, ...]]] = set()
+        self._next: Block = ()
 
     def place(self, order: Sequence[Member]) -> bool:
-        """Place the minimum of each task, then that of all, then who else fits; False if a minimum is not reached."""
-        unit, placed = self._unit, self._placed
-        later = [one for one in order if not (unit.lacks(one.task, placed) and self._put(one))]
-        rest: list[Member] = []
-        for one in later:
-            if unit.is_met(placed):
-                rest.append(one)
-            else:
-                self._put(one)
-        if not unit.is_met(placed):
+        """Place the minimum of each part, then that of all, then who else fits; False if a minimum is not reached."""
+        return fill(self._tally, order, self._put)
+
+    def begin_next(self) -> None:
+        """Promise what fits of the first block that was needed and did not fit as a whole."""
+        for member in self._next:
+            if self._promise(member):
+                self._fitting[member.parts, member.shape] += 1
+
+    def _put(self, block: Block) -> bool:
+        """Promise *block* its best nodes, all of it or nothing."""
+        if not _takes(self._tally, block):
             return False
-        for one in rest:
-            self._put(one)
+        if not (self._promise(block[0]) if len(block) == 1 else self._promise_whole(block)):
+            if not self._next:
+                self._next = block
+            return False
+        for one in block:
+            self._tally.add(one.parts)
+            self._fitting[one.parts, one.shape] += 1
         return True
 
-    def _put(self, member: Member) -> bool:
+    def _promise_whole(self, block: Block) -> bool:
+        asked = tuple(one.shape for one in block)
+        if asked in self._failed:
+            return False
+        before, full = len(self.placements), set(self._full)
+        budget = self._budget.copy() if self._budget is not None else None
+        with self._ledger.trial() as trial:
+            if all(self._promise(one) for one in block):
+                trial.keep()
+                return True
+        self._failed.add(asked)
+        if len(self.placements) > before:  # what the others of it took is free again
+            del self.placements[before:]
+            self._full, self._budget = full, budget
+        return False
+
+    def _promise(self, member: Member) -> bool:
         """Promise *member* its best node; False if there is none, as for all of its shape from then on."""
         shape = member.shape
         if shape in self._full:
@@ -273,8 +370,6 @@ class _Attempt:
             return False
         self._ledger.reserve(placement)
         self.placements.append(placement)
-        self._placed[member.task] += 1
-        self._fitting[member.task, shape] += 1
         return True
 
     def _is_over(self, pod: Pod, placement: Placement) -> bool:
@@ -287,8 +382,8 @@ class _Attempt:
 
     def parts(self) -> tuple[Part, ...]:
         """The members of which not all fit."""
-        counts = Counter((one.task, one.shape) for one in self._unit.members)
-        parts = (Part(task, shape, many, self._fitting[task, shape]) for (task, shape), many in counts.items())
+        counts = Counter((one.parts, one.shape) for one in self._unit.members)
+        parts = (Part(path, shape, many, self._fitting[path, shape]) for (path, shape), many in counts.items())
         return tuple(part for part in parts if part.fitting < part.members)
 
 
@@ -312,5 +407,5 @@ def _orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Seq
             yield order
 
 
-def _runs(members: Iterable[Member]) -> list[tuple[str, Shape]]:
-    return [(one.task, one.shape) for one in members]
+def _runs(members: Iterable[Member]) -> list[tuple[Path, Shape]]:
+    return [(one.parts, one.shape) for one in members]

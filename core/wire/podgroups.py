@@ -11,16 +11,19 @@ import msgspec
 
 from core.groups import (
     DEFAULT_QUEUE,
+    SUBGROUPS_MAX,
     GroupCondition,
     GroupKey,
     GroupKind,
     GroupPhase,
     GroupSpec,
     GroupStatus,
+    SubGroups,
 )
 from core.wire import reading
 from core.wire.objects import Head, Owner, Presence, Time
 from core.wire.reading import Quantity, quantities
+from core.wire.selecting import Selector, selector_of
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -41,8 +44,11 @@ class _Topology(msgspec.Struct, frozen=True, gc=False):
 
 class _SubGroups(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str | None = ""
-    min_sub_groups: int | None = 0
+    sub_group_size: _Count | None = 1
+    min_sub_groups: _Count | None = 0
     network_topology: _Topology | None = None
+    label_selector: Selector | None = None
+    match_label_keys: tuple[str, ...] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -129,6 +135,7 @@ def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
         resource_version=meta.resource_version or "",
         min_member=spec.min_member or 0,
         min_task_member=spec.min_task_member or {},
+        sub_groups=tuple(_sub_groups(at, one) for at, one in enumerate(spec.sub_group_policy or ())),
         min_resources=None if spec.min_resources is None else quantities(spec.min_resources, "spec.minResources"),
         queue=sys.intern((spec.queue or DEFAULT_QUEUE) if kind is GroupKind.VOLCANO else ""),
         priority_class=sys.intern(spec.priority_class_name or ""),
@@ -144,10 +151,25 @@ def _problems(spec: _Spec) -> Iterator[str]:
     """What of *spec* is not honoured (groups 4.10)."""
     if _is_hard(spec.network_topology):
         yield "spec.networkTopology"
-    for at, one in enumerate(spec.sub_group_policy or ()):
-        if (one.min_sub_groups or 0) > 0 or _is_hard(one.network_topology):
-            yield f"spec.subGroupPolicy[{at}]"
+    policies = spec.sub_group_policy or ()
+    for at, one in enumerate(policies):
+        if _is_hard(one.network_topology):
+            yield f"spec.subGroupPolicy[{at}].networkTopology"
             return
+    if len({one.name for one in policies}) < len(policies):
+        yield "spec.subGroupPolicy with one name twice"
+    if max(len(policies), sum(one.min_sub_groups or 0 for one in policies)) > SUBGROUPS_MAX:
+        yield f"more than {SUBGROUPS_MAX} subgroups in spec.subGroupPolicy"
+
+
+def _sub_groups(at: int, found: _SubGroups) -> SubGroups:
+    return SubGroups(
+        name=found.name or str(at),
+        selector=selector_of(found.label_selector),
+        keys=found.match_label_keys or (),
+        size=found.sub_group_size or 1,
+        least=found.min_sub_groups or 0,
+    )
 
 
 def _is_hard(topology: _Topology | None) -> bool:

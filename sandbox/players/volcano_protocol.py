@@ -24,6 +24,7 @@ JOB_VERSION: Final = "volcano.sh/job-version"
 JOB_RETRIES: Final = "volcano.sh/job-retry-count"
 TASK: Final = "volcano.sh/task-spec"
 TASK_INDEX: Final = "volcano.sh/task-index"
+PARTITION: Final = "volcano.sh/partition-id"
 QUEUE_NAME: Final = "volcano.sh/queue-name"
 TEMPLATE_UID: Final = "volcano.sh/template-uid"
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
@@ -155,7 +156,7 @@ def _sub_groups(task: Mapping[str, Any]) -> Json:
         "subGroupSize": policy.get("partitionSize"),
         "minSubGroups": policy.get("minPartitions", 0),
         "labelSelector": {"matchLabels": {TASK: task["name"]}},
-        "matchLabelKeys": ["volcano.sh/partition-id"],
+        "matchLabelKeys": [PARTITION],
     }
 
 
@@ -252,6 +253,8 @@ def pod_object(job: Mapping[str, Any], task: Mapping[str, Any], index: int) -> J
     }
     if task.get("topologyPolicy"):
         ours["volcano.sh/numa-topology-policy"] = task["topologyPolicy"]
+    size = (task.get("partitionPolicy") or {}).get("partitionSize")
+    partition = {PARTITION: str(index // size)} if size else {}
     copied = {key: value for key in _COPIED if (value := (metadata.get("annotations") or {}).get(key))}
     return {
         "apiVersion": "v1",
@@ -260,7 +263,7 @@ def pod_object(job: Mapping[str, Any], task: Mapping[str, Any], index: int) -> J
             "name": pod_name(job, task["name"], index),
             "namespace": metadata["namespace"],
             "annotations": {**(given.get("annotations") or {}), **both, **ours, **copied},
-            "labels": {**(given.get("labels") or {}), **both, JOB_NAMESPACE: metadata["namespace"]},
+            "labels": {**(given.get("labels") or {}), **both, **partition, JOB_NAMESPACE: metadata["namespace"]},
             "ownerReferences": [owner_reference(job)],
         },
         "spec": spec,

@@ -19,6 +19,7 @@ from core.model import Container, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
 from core.placing.gang import Member, Refused, Unit, place
+from core.placing.minimums import Minimum
 from core.placing.score import node_policy
 from core.placing.shape import Shape
 from core.settings import Policy, Settings
@@ -114,7 +115,7 @@ class _Rig:
         """As many members as nodes are empty, each of them with all cards of one."""
         return Unit(
             members=tuple(self._member(f"{name}-{at}", at % self._kinds) for at in range(self._members)),
-            min_member=self._members,
+            minimum=Minimum(members=self._members),
         )
 
     def _member(self, name: str, kind: int) -> Member:

@@ -107,6 +107,22 @@ async def test_a_job_waits_for_room_in_its_queue_and_says_so(rig):
             await reaches(world, "second", "Completed")
 
 
+async def test_partitions_of_a_job_start_whole(rig):
+    async with rig(nodes=NODES[1:]) as world:
+        await volcano.install(world.client)
+        await world.controller(*NAMES)
+        async with volcano.playing(world.client):
+            await volcano.create(world.client, queue("training"))
+            made = sharing_job("j", replicas=4, seconds=0)
+            policy = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}
+            made["spec"]["tasks"][0] |= {"partitionPolicy": policy, "minAvailable": 2}
+            made["spec"]["minAvailable"] = 2
+            await volcano.create(world.client, made)
+            await reaches(world, "j", "Running {running:4}")
+            group = await group_of(world, "j")
+            assert group["spec"]["subGroupPolicy"][0]["minSubGroups"] == 1
+
+
 async def test_what_is_not_supported_is_refused_by_name(rig):
     async with rig(nodes=NODES[1:]) as world:
         await volcano.install(world.client)

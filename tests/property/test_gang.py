@@ -3,6 +3,7 @@
 The twin has arithmetic of its own: nodes as lists of free amounts, members as tuples, and every assignment tried.
 """
 
+from collections import Counter
 from itertools import permutations
 
 from hypothesis import example, given, settings
@@ -13,6 +14,7 @@ from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import try_decide
 from core.placing.gang import Member, Refused, Unit, place
+from core.placing.minimums import Minimum, of_tasks
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
 from core.settings import Policy, Settings
@@ -57,7 +59,9 @@ def member(number, what, task=""):
         amounts=(("cpu", cpu * 1000), ("pods", 1)),
         constraints=NodeConstraints(),
     )
-    return Member(pod=Pod(uid=PodUid(f"m{number}"), namespace="d", name=f"m{number}"), shape=shape, task=task)
+    return Member(
+        pod=Pod(uid=PodUid(f"m{number}"), namespace="d", name=f"m{number}"), shape=shape, parts=(task,) if task else ()
+    )
 
 
 class Twin:
@@ -100,7 +104,10 @@ class Twin:
 def settle(used, members, least, policy, minimums=None, held=None):
     ledger = ledger_of(used)
     candidates = Candidates(ledger, NodePolicy(policy, 1))
-    unit = Unit(members=tuple(members), min_member=least, task_minimums=minimums or {}, held=held or {})
+    tasks = of_tasks(minimums or {})
+    root = Minimum(members=least, parts=(tasks,), least=1)
+    held = {(task,) if task else (): many for task, many in (held or {}).items()}
+    unit = Unit(members=tuple(members), minimum=root, held=held)
     before = dict(ledger.states)
     holders = {name: list(ledger.holders(name).items()) for name in before}
     answer = place(ledger, candidates, unit)
@@ -205,10 +212,95 @@ def test_a_refusal_counts_what_fits_and_names_who_is_missing():
     _, _, answer = settle([[0, 0], [0]], members, 5, Policy.BINPACK, {"worker": 4}, {"ps": 1})
     assert isinstance(answer, Refused)
     assert answer.first is not None
-    assert (answer.fitting, answer.first.task, answer.first.members, answer.first.fitting) == (4, "worker", 4, 3)
+    assert (answer.fitting, answer.first.parts, answer.first.members, answer.first.fitting) == (4, ("worker",), 4, 3)
 
 
 def test_members_that_are_on_a_node_count():
     members = [member(0, (8, 0, 1, 0))]
     _, _, answer = settle([[0]], members, 3, Policy.BINPACK, held={"": 2})
     assert not isinstance(answer, Refused)
+
+
+def partitions(sizes, size, least, start=0):
+    """The minimum of a group of so many members in each subgroup, of which *least* must be whole."""
+    names = tuple(f"s{at}" for at in range(start, start + len(sizes)))
+    wholes = tuple(Minimum(name=name, members=size, whole=True) for name in names)
+    policy = Minimum(name=f"subgroups {start}", parts=wholes, least=least)
+    return names, Minimum(parts=(policy,), least=1)
+
+
+def settle_tree(used, members, root, held=None):
+    ledger = ledger_of(used)
+    before = dict(ledger.states)
+    unit = Unit(members=members, minimum=root, held=held or {})
+    answer = place(ledger, Candidates(ledger, NodePolicy(Policy.BINPACK, 1)), unit)
+    assert not isinstance(answer, Refused) or all(ledger.states[name] is state for name, state in before.items())
+    return unit, answer
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes, st.integers(1, 8), st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 3), st.data())
+def test_equal_subgroups_are_placed_whole_and_refused_only_where_too_few_fit(used, memory, sizes, size, data):
+    what = (memory, 0, 1, 0)
+    least = data.draw(st.integers(1, len(sizes)))
+    names, root = partitions(sizes, size, least)
+    of = [name for name, many in zip(names, sizes, strict=True) for _ in range(many)]
+    of = data.draw(st.permutations(of))
+    members = tuple(Member(pod=one.pod, shape=one.shape, parts=(name,))
+                    for one, name in ((member(at, what), name) for at, name in enumerate(of)))  # fmt: skip
+    whole = sum(many >= size for many in sizes)
+    most = min(whole, Twin(used).most([what] * (size * whole)) // size)
+    unit, answer = settle_tree(used, members, root)
+    assert unit.is_complete is (whole >= least)
+    if isinstance(answer, Refused):
+        assert most < least
+        assert answer.missing <= size * (least - most)
+        return
+    assert most >= least
+    check_placed(used, unit, answer, {one.pod.uid: what for one in members})
+    counts = Counter(of[int(one.pod[1:])] for one in answer)
+    assert all(many >= size for many in counts.values())
+    assert least <= len(counts) <= most
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    nodes, st.lists(st.tuples(alone, st.sampled_from(("s0", "s1", "s2", "t", ""))), min_size=1, max_size=6), st.data()
+)
+def test_a_tree_of_minimums_holds_whole_or_nothing(used, wanted, data):
+    size, least, task = (data.draw(st.integers(low, 2)) for low in (1, 0, 0))
+    names, root = partitions([0, 0, 0], size, least)
+    root = Minimum(
+        members=data.draw(st.integers(0, 4)), parts=(of_tasks({"t": task}), *root.parts), least=2, apart=False
+    )
+    held = {(name,): data.draw(st.integers(0, size)) for name in names}
+    members = tuple(
+        Member(pod=one.pod, shape=one.shape, parts=(part,) if part else ())
+        for one, part in ((member(at, what), part) for at, (what, part) in enumerate(wanted))
+    )
+    unit, answer = settle_tree(used, members, root, held)
+    assert unit.needed <= len(unit.wanted()) or not unit.is_complete
+    if isinstance(answer, Refused):
+        assert not unit.is_met
+        check_placed(used, unit, answer.placements, {f"m{at}": what for at, (what, _) in enumerate(wanted)})
+        return
+    check_placed(used, unit, answer, {f"m{at}": what for at, (what, _) in enumerate(wanted)})
+    placed = Counter(wanted[int(one.pod[1:])][1] for one in answer)
+    full = {name: held[name,] + placed[name] for name in names}
+    assert all(full[name] >= size or not placed[name] for name in names)
+    assert sum(many >= size for many in full.values()) >= least
+    assert placed["t"] >= task
+    assert sum(held.values()) + placed.total() >= root.members
+
+
+def test_what_a_subgroup_that_did_not_fit_took_is_left_to_others():
+    small, large = (4, 0, 1, 0), (8, 0, 1, 0)
+    whats = [large, large, small, small]
+    names, root = partitions([2, 2], 2, 1)
+    members = tuple(
+        Member(pod=one.pod, shape=one.shape, parts=(names[at // 2],))
+        for at, one in enumerate(member(at, what) for at, what in enumerate(whats))
+    )
+    _, answer = settle_tree([[0]], members, root)
+    assert not isinstance(answer, Refused)
+    assert {one.pod for one in answer} == {"m2", "m3"}

@@ -13,6 +13,7 @@ from core.cardless import request_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement
 from core.placing.gang import Member, Unit
+from core.placing.minimums import Minimum
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape
@@ -217,7 +218,7 @@ def test_for_a_gang_nobody_leaves_in_vain(cluster, allowed, wanted, many):
     ledger, crowd = ledger_of(cluster), crowd_of(cluster, allowed)
     states = dict(ledger.states)
     members = tuple(member(number, wanted) for number in range(many))
-    answer = search(ledger, Unit(members=members, min_member=many), crowd)
+    answer = search(ledger, Unit(members=members, minimum=Minimum(members=many)), crowd)
     assert all(ledger.states[name] is state for name, state in states.items())
     book = Book(cluster, allowed)
     if answer is None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Phase
+from core.groups import GroupKey, GroupKind, GroupSpec, SubGroups
+from core.model import Phase, Requirement
 from core.waiting import Cause
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 
@@ -210,3 +210,73 @@ def test_a_gang_of_more_than_may_be_in_flight_is_sent_in_turn():
     assert all(made.ledger.node_of(made.seen(f"g{at}").uid) for at in range(6))
     assert made.owner.life.in_flight == 2
     assert len(made.placed()) == 6
+
+
+def partitioned(count, size, group="g"):
+    return [member(f"{group}{at}", group, labels={"part": str(at // size)}) for at in range(count)]
+
+
+def subgroups(size, least, **fields):
+    return (SubGroups(name="w", keys=("part",), size=size, least=least, **fields),)
+
+
+def bound(made):
+    made.plan()
+    return sorted(one.name for one in made.pods.values() if made.ledger.node_of(one.uid) is not None)
+
+
+def test_of_a_group_of_subgroups_nothing_starts_until_enough_of_them_fit_whole():
+    made = world(3, 3, groups=[spec(0, sub_groups=subgroups(2, 3))])
+    ids = {"volcano.sh/vgpu-ids-new": "n0-0,NVIDIA,10000,0:"}
+    made.adds(pod("holds", memory=10_000, node_name="n0", annotations=ids))
+    made.adds(*partitioned(6, 2))
+    assert bound(made) == ["holds"]
+    assert "5 of the 6 members of its group" in made.wait("g0").text
+    assert "2 of 3 subgroups of w, 1 of 2 of subgroup w/2" in made.wait("g0").text
+    made.gone("holds")
+    made.passes(60.0)
+    assert bound(made) == ["g0", "g1", "g2", "g3", "g4", "g5"]
+
+
+def test_a_subgroup_beyond_the_minimum_is_placed_whole_or_not_at_all():
+    made = world(5, groups=[spec(2, sub_groups=subgroups(2, 1))])
+    made.adds(*partitioned(6, 2))
+    assert bound(made) == ["g0", "g1", "g2", "g3"]
+    assert bound(made) == ["g0", "g1", "g2", "g3"]
+    assert "1 of the 2 members of its subgroup" in made.wait("g4").text
+
+
+def test_a_subgroup_that_is_not_whole_says_so():
+    made = world(8, groups=[spec(2, sub_groups=subgroups(2, 1))])
+    made.adds(*partitioned(3, 2))
+    assert bound(made) == ["g0", "g1"]
+    assert made.wait("g2").text == (
+        "waits until 2 members of subgroup w/1 of PodGroup default/g can be placed together; 1 can be decided"
+    )
+    made.adds(member("g3", labels={"part": "1"}))
+    assert bound(made) == ["g0", "g1", "g2", "g3"]
+
+
+def test_until_enough_subgroups_are_whole_the_fullest_others_are_told():
+    made = world(8, groups=[spec(4, sub_groups=subgroups(2, 2))])
+    made.adds(*partitioned(3, 2))
+    assert bound(made) == []
+    assert made.wait("g0").text == (
+        "waits until 4 members of PodGroup default/g can be placed together; 3 can be decided"
+        " (1 of 2 subgroups of w, 1 of 2 of subgroup w/1)"
+    )
+
+
+def test_members_that_no_policy_selects_are_of_no_subgroup():
+    selector = (Requirement(key="part", operator="In", values=("0", "1")),)
+    made = world(5, groups=[spec(2, sub_groups=subgroups(2, 1, selector=selector))])
+    made.adds(*partitioned(5, 2))
+    assert bound(made) == ["g0", "g1", "g2", "g3", "g4"]
+
+
+def test_a_group_of_too_many_subgroups_is_told_and_not_placed(monkeypatch):
+    monkeypatch.setattr("controller.deciding.units.SUBGROUPS_MAX", 2)
+    made = world(8, groups=[spec(2, sub_groups=subgroups(1, 1))])
+    made.adds(*partitioned(3, 1))
+    assert bound(made) == []
+    assert "3 subgroups" in made.wait("g0").text

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.groups import GroupKey, GroupKind, GroupPhase
+from core.groups import GroupKey, GroupKind, GroupPhase, SubGroups
+from core.model import Requirement
 from core.wire.podgroups import UNREADABLE, decode_native_group, decode_volcano_group, salvage_group
 from core.wire.queues import decode_queue, salvage_queue
 
@@ -73,12 +74,30 @@ def test_minimums_of_tasks_hold_only_where_the_group_wants_all_of_them():
         ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, ("spec.networkTopology",)),
         ({"networkTopology": {"mode": "soft"}}, ()),
         ({"subGroupPolicy": [{"name": "w"}]}, ()),
-        ({"subGroupPolicy": [{"name": "w"}, {"name": "v", "minSubGroups": 1}]}, ("spec.subGroupPolicy[1]",)),
-        ({"subGroupPolicy": [{"networkTopology": {"mode": "hard"}}]}, ("spec.subGroupPolicy[0]",)),
+        ({"subGroupPolicy": [{"name": "w"}, {"name": "v", "minSubGroups": 1}]}, ()),
+        ({"subGroupPolicy": [{"networkTopology": {"mode": "hard"}}]}, ("spec.subGroupPolicy[0].networkTopology",)),
+        ({"subGroupPolicy": [{"name": "w"}, {"name": "w"}]}, ("spec.subGroupPolicy with one name twice",)),
+        (
+            {"subGroupPolicy": [{"name": "w", "minSubGroups": 10_001}]},
+            ("more than 10000 subgroups in spec.subGroupPolicy",),
+        ),
     ],
 )
 def test_what_is_not_honoured_is_named(spec, problems):
     assert volcano(minMember=1, **spec).problems == problems
+
+
+def test_subgroups_are_read():
+    policy = {
+        "name": "w",
+        "labelSelector": {"matchLabels": {"role": "w"}},
+        "matchLabelKeys": ["part"],
+        "subGroupSize": 4,
+        "minSubGroups": 2,
+    }
+    found = volcano(minMember=1, subGroupPolicy=[policy, {}]).sub_groups
+    selector = (Requirement(key="role", operator="In", values=("w",)),)
+    assert found == (SubGroups(name="w", selector=selector, keys=("part",), size=4, least=2), SubGroups(name="1"))
 
 
 def test_a_native_group_wants_its_minimum_count():

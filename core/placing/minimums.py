@@ -1,0 +1,169 @@
+"""How many of a group are wanted at least: one tree, over all its members, its tasks and its subgroups.
+
+A gang is a root without parts. A task is a part that needs so many members. A policy of subgroups is a part of which so
+many subgroups must be met, and each subgroup is placed whole or not at all: a gang in a gang.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from core.groups import GroupSpec, SubGroups, task_of
+from core.model import Pod
+from core.nodefit import satisfies
+
+# The parts that a member counts for, by name, besides the group itself.
+Path = tuple[str, ...]
+
+_TOLD_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimum:
+    """What a group, or a part of it, needs at least: *members* pods, and *least* of its *parts*.
+
+    name: unique in the tree; "" for the group. whole: unless it is met, none of its members is placed. apart: no member
+    counts for two of its parts.
+    """
+
+    name: str = ""
+    members: int = 0
+    parts: tuple["Minimum", ...] = ()
+    least: int = 0
+    whole: bool = False
+    apart: bool = True
+
+    def each(self) -> Iterator["Minimum"]:
+        """It and all below it."""
+        yield self
+        for part in self.parts:
+            yield from part.each()
+
+
+def of_tasks(least: Mapping[str, int]) -> Minimum:
+    """That each task, by name of its part, has so many members."""
+    parts = tuple(Minimum(name=name, members=many) for name, many in sorted(least.items()))
+    return Minimum(name="tasks", parts=parts, least=len(parts))
+
+
+def parts_of(spec: GroupSpec, pod: Pod) -> tuple[Path, SubGroups | None]:
+    """The parts that *pod* counts for, its subgroup last; and which policy that subgroup is of, None without one."""
+    task = task_of(pod)
+    path = (_of_task(task),) if task else ()
+    for policy in spec.sub_groups:
+        values = [pod.labels.get(key, "") for key in policy.keys]
+        if all(values) and all(satisfies(pod.labels, one) for one in policy.selector or ()):
+            return (*path, "/".join((f"subgroup {policy.name}", *values))), policy
+    return path, None
+
+
+def minimum_of(spec: GroupSpec, subgroups: Mapping[SubGroups, Iterable[str]]) -> Minimum:
+    """What group *spec* needs at least, of all, of each task, and of *subgroups*, by the policies that they are of."""
+    parts = [
+        Minimum(
+            name=f"subgroups of {policy.name}",
+            parts=tuple(Minimum(name=one, members=policy.size, whole=True) for one in sorted(names)),
+            least=policy.least,
+        )
+        for policy, names in subgroups.items()
+    ]
+    if spec.task_minimums:
+        parts.insert(0, of_tasks({_of_task(task): least for task, least in spec.task_minimums.items()}))
+    return Minimum(members=spec.min_member, parts=tuple(parts), least=len(parts), apart=False)
+
+
+def _of_task(task: str) -> str:
+    return f"task {task}"
+
+
+class Tally:
+    """How many members each part of a tree has, and which minimums are met; members are only added."""
+
+    def __init__(self, root: Minimum, held: Mapping[Path, int]) -> None:
+        """Begin with the members that are *held*, by the parts that they count for."""
+        self._root: Final = root
+        self._nodes: Final[dict[str, Minimum]] = {}
+        self._above: Final[dict[str, Minimum]] = {}
+        self._counts: Final = Counter[str]()
+        self._parts_met: Final = Counter[str]()
+        self._met: Final[set[str]] = set()
+        for one in root.each():
+            self._nodes[one.name] = one
+            self._above.update((part.name, one) for part in one.parts)
+        for one in root.each():
+            self._settle(one)
+        for path, many in held.items():
+            self.add(path, many)
+
+    def add(self, path: Path, many: int = 1) -> None:
+        """Count *many* members more for the parts of *path*."""
+        for name in (self._root.name, *path):
+            if name in self._nodes:
+                self._counts[name] += many
+                self._settle(self._nodes[name])
+
+    def _settle(self, one: Minimum) -> None:
+        if one.name in self._met or self._counts[one.name] < one.members or self._parts_met[one.name] < one.least:
+            return
+        self._met.add(one.name)
+        above = self._above.get(one.name)
+        if above is not None:
+            self._parts_met[above.name] += 1
+            self._settle(above)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the minimum of the whole is there."""
+        return self._root.name in self._met
+
+    @property
+    def parts_are_met(self) -> bool:
+        """Whether those of all parts are."""
+        return self._parts_met[self._root.name] >= self._root.least
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return self._counts[self._root.name]
+
+    def helps(self, path: Path) -> bool:
+        """Whether a part that is needed lacks a member of *path*."""
+        return any(
+            name in self._above and name not in self._met and self._above[name].name not in self._met for name in path
+        )
+
+    def whole(self, path: Path) -> tuple[str, int]:
+        """The part of *path* that is placed whole and is not met, and how many members it lacks; else ("", 0)."""
+        for name in path:
+            one = self._nodes.get(name)
+            if one is not None and one.whole and name not in self._met:
+                return name, one.members - self._counts[name]
+        return "", 0
+
+    def needed(self) -> int:
+        """How many more members are needed, at the least."""
+        return self._needs(self._root)
+
+    def _needs(self, one: Minimum) -> int:
+        if one.name in self._met:
+            return 0
+        missing = one.least - self._parts_met[one.name]
+        parts = sorted(self._needs(part) for part in one.parts if part.name not in self._met)[: max(missing, 0)]
+        of_parts = sum(parts) if one.apart else max(parts, default=0)
+        return max(one.members - self._counts[one.name], of_parts)
+
+    def short(self) -> list[str]:
+        """Which parts lack what, in words; of the subgroups of a policy the fullest."""
+        return list(self._short(self._root))
+
+    def _short(self, one: Minimum) -> Iterator[str]:
+        lacking = [part for part in one.parts if part.name not in self._met]
+        if one.least < len(one.parts) or any(part.whole for part in lacking):
+            lacking = sorted(lacking, key=lambda part: (part.members - self._counts[part.name], part.name))[:_TOLD_MAX]
+        for part in lacking:
+            if part.members:
+                yield f"{self._counts[part.name]} of {part.members} of {part.name}"
+            elif part.least and part.name != "tasks":
+                yield f"{self._parts_met[part.name]} of {part.least} {part.name}"
+            yield from self._short(part)
