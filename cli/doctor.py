@@ -70,7 +70,17 @@ class _Resource(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class _Waiting(msgspec.Struct, frozen=True):
+    reason: str | None = ""
+    message: str | None = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    waiting: _Waiting | None = None
+
+
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    state: _ContainerState | None = None
     allocated_resources_status: tuple[_Resource, ...] | None = None
 
 
@@ -369,9 +379,16 @@ def _pod_twice(text: bytes) -> tuple[Pod, RunningPod]:
         component=labels.get("app.kubernetes.io/component", "")
         if labels.get("app.kubernetes.io/name") == "cardshare"
         else "",
+        waits=next(filter(None, map(_why_waiting, status.container_statuses or ())), ""),
         lists_devices=any(one.allocated_resources_status for one in status.container_statuses or ()),
         refused=(accepted.message or "refused") if accepted is not None and accepted.status == "False" else "",
     )
+
+
+def _why_waiting(status: _ContainerStatus) -> str:
+    """Why kubelet has not started a container, "" if it has."""
+    waiting = status.state.waiting if status.state is not None else None
+    return ": ".join(filter(None, (waiting.reason, waiting.message))) if waiting is not None else ""
 
 
 def _webhook(entry: _Entry) -> Webhook:

@@ -150,8 +150,8 @@ class LeaseHeld:
 class RunningPod:
     """A pod of a device plugin or of cardshare itself.
 
-    component: of cardshare, "" for others. refused: why its configuration is not in force, or "". lists_devices:
-    whether its status lists devices.
+    component: of cardshare, "" for others. refused: why its configuration is not in force, or "". waits: why kubelet
+    has not started a container of it, or "". lists_devices: whether its status lists devices.
     """
 
     key: str
@@ -161,6 +161,7 @@ class RunningPod:
     ready: bool
     component: str = ""
     refused: str = ""
+    waits: str = ""
     lists_devices: bool = False
 
 
@@ -405,7 +406,9 @@ def _webhook_pods(facts: Facts) -> Iterator[Finding]:
     ready = [pod for pod in facts.own if pod.component == "webhook" and pod.ready]
     where = f"deployment {facts.namespace}/{facts.name}-webhook"
     if not ready:
-        text = "no pod of it is ready: pods that ask for cards are refused"
+        pods = (pod for pod in facts.own if pod.component == "webhook")
+        why = next((f" ({pod.image}: {pod.waits})" for pod in pods if pod.waits), "")
+        text = f"no pod of it is ready{why}: pods that ask for cards are refused"
         yield _finding("CS624", where, text, f"see kubectl -n {facts.namespace} describe pods")
     elif len(ready) == 1:
         text = "one pod of it is ready: pods that ask for cards are refused when that one goes"

@@ -118,6 +118,22 @@ async def test_each_fault_of_the_cluster_is_told_with_its_code(rig, capsys):
         assert lines[-1] == "7 to look at"
 
 
+async def test_why_no_pod_of_the_webhook_is_ready_is_said(rig, capsys):
+    async with installed(rig) as (world, kubeconfig):
+        waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+        container = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        status = {
+            "phase": "Pending",
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "containerStatuses": [{**container, "state": {"waiting": waiting}}],
+        }
+        for i in range(2):
+            await world.client.patch(f"{SYSTEM}/pods/cardshare-webhook-{i}/status", {"status": status})
+        assert await doctor(kubeconfig) != 0
+        (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("CS624")]
+        assert "ImagePullBackOff: Back-off pulling image" in line
+
+
 async def test_resources_of_another_name_and_lines_without_effect_are_read_from_the_config_maps(rig, capsys):
     device = {"device-config.yaml": "nvidia:\n  resourceCountName: example.com/gpu\n"}
     conf = {"volcano-scheduler.conf": 'actions: "enqueue, preempt"\n'}

@@ -109,6 +109,12 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             "deployment cardshare-system/cardshare-webhook",
             "no pod of it is ready",
         ),
+        (
+            facts(own=(running(ready=False, waits="ImagePullBackOff: Back-off pulling image"),)),
+            "CS624",
+            "deployment cardshare-system/cardshare-webhook",
+            "no pod of it is ready (i: ImagePullBackOff: Back-off pulling image): pods that ask for cards",
+        ),
         (facts(own=(running(), running(ready=False))), "CS629", "deployment cardshare-system/cardshare-webhook", "one"),
         (
             facts(
