@@ -45,7 +45,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str], out: TextIO = sys.stdou
     mistake = mistake_in(kubeconfig=config.kubeconfig, environ=environ)
     if mistake:
         raise ConfigError([mistake])
-    active = ActiveConfiguration(config.files, standard_catalog(), scheduler_names=config.scheduler_names)
+    active = ActiveConfiguration(
+        config.files,
+        standard_catalog(),
+        scheduler_names=config.scheduler_names,
+        hami_config=config.hami_config,
+    )
     try:
         found, nodes, pods = asyncio.run(_findings(config, active, environ))
     except (ApiError, CredentialsError, UndecodableError) as e:

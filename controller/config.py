@@ -13,7 +13,7 @@ from kube.calls import BIND_DEADLINE_S
 from kube.lease import MAX_DURATION_S, Timing
 from runtime.configuration import Files
 from runtime.listening import Address, read_address
-from runtime.options import LogFormat, add_log_format, read_log_format, read_namespaces
+from runtime.options import LogFormat, add_log_format, read_config_map, read_log_format, read_namespaces
 
 AUDIENCE: Final = "cardshare-controller"
 LEASE: Final = "cardshare-system/cardshare-controller"
@@ -50,7 +50,8 @@ class Config:
     configuration is in force; None = nowhere to say it. trusted: namespaces of others whose ConfigMaps are
     believed. last_good: directory of the settings that were in force last, for a start with settings that are refused;
     keep_in: the ConfigMap in which they are kept, which is mounted there. lease: None = no other process can run;
-    timing: of the lease. shadow: nothing is decided or written; it is told what would be.
+    timing: of the lease. hami_config: HAMi's ConfigMap,
+    NAMESPACE/NAME; "" for what the settings name. shadow: nothing is decided or written; it is told what would be.
     """
 
     listen: Address
@@ -69,6 +70,7 @@ class Config:
     timing: Timing = _TIMING
     shadow: bool = False
     log_format: LogFormat = LogFormat.JSON
+    hami_config: str = ""
 
     @property
     def files(self) -> Files:
@@ -96,6 +98,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             )
     pod = _pod(given.pod, problems)
     trusted = read_namespaces(given.trust_namespaces, _called("--trust-namespaces"), problems)
+    hami_config = read_config_map(given.hami_config, _called("--hami-config"), problems)
     keep_in = _pod(given.keep_last_good, problems, "--keep-last-good")
     lease = _lease(given.lease, problems)
     timing = _timing(given, problems)
@@ -120,6 +123,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         timing=timing,
         shadow=shadow,
         log_format=log_format,
+        hami_config=hami_config,
     )
 
 
@@ -149,6 +153,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, volcano-system, "
         "mindx-dl; none by default",
     )
+    flag("--hami-config", "", "namespace/name of the ConfigMap with HAMi's device-config.yaml; wins over the settings")
     flag("--last-good", "", "directory of the last good settings, for a start with settings that cannot be used")
     flag("--keep-last-good", "", "namespace/name of the ConfigMap to keep the settings in force in; none by default")
     flag("--identity", "", "who writes the events; the host's name by default")

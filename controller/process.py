@@ -165,7 +165,12 @@ def _load(config: Config, environ: Mapping[str, str]) -> ActiveConfiguration:
     mistake = mistake_in(kubeconfig=config.kubeconfig, environ=environ)
     problems = [mistake] if mistake else []
     try:
-        found = ActiveConfiguration(config.files, standard_catalog(), scheduler_names=config.scheduler_names)
+        found = ActiveConfiguration(
+            config.files,
+            standard_catalog(),
+            scheduler_names=config.scheduler_names,
+            hami_config=config.hami_config,
+        )
     except ConfigError as e:
         raise ConfigError([*problems, *e.problems]) from e
     if problems:

@@ -132,14 +132,26 @@ class Configuration:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
-def merge(parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = ()) -> Configuration:
-    """The configuration that *parts* make; *scheduler_names*, where there are any, win over those of all texts."""
+def merge(
+    parts: Mapping[Source, Decoded], catalog: Catalog, scheduler_names: tuple[str, ...] = (), hami_config: str = ""
+) -> Configuration:
+    """The configuration that *parts* make.
+
+    Args:
+        parts: what each text says.
+        catalog: the dialects.
+        scheduler_names: where there are any, they win over those of all texts.
+        hami_config: HAMi's ConfigMap, NAMESPACE/NAME; it wins over what the texts name, "" does not.
+    """
     own, conf = _own(parts), _scheduler(parts)
     said = own.part if own is not None else OwnSettings()
     spoken = conf.part if conf is not None else SchedulerConf()
     settings = said.over(spoken.settings)
     off = tuple((name, _switch(name, own, conf)) for name in sorted(catalog.dialects) if not settings.has_on(name))
     settings = replace(settings, scheduler_names=scheduler_names or settings.scheduler_names, switched_off=off)
+    if hami_config:
+        namespace, _, name = hami_config.partition("/")
+        settings = replace(settings, hami_config_namespace=namespace, hami_config_name=name)
     sections = _sections(parts)
     vgpu, ascend, hami = sections
     devices = DeviceConfig(

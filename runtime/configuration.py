@@ -101,6 +101,7 @@ class ActiveConfiguration:
         catalog: Catalog,
         *,
         scheduler_names: tuple[str, ...] = (),
+        hami_config: str = "",
     ) -> None:
         """Read the files.
 
@@ -108,6 +109,7 @@ class ActiveConfiguration:
             files: where they are.
             catalog: the dialects that there are.
             scheduler_names: those of the command line, which win over those of all texts.
+            hami_config: HAMi's ConfigMap, NAMESPACE/NAME, likewise; "" for what the texts name.
 
         Raises:
             ConfigError: with every problem of every file for which nothing good was kept.
@@ -115,6 +117,7 @@ class ActiveConfiguration:
         self._files: Final = files
         self._catalog: Final = catalog
         self._names: Final = scheduler_names
+        self._hami_config: Final = hami_config
         self._parts: Final[dict[Source, Decoded]] = {}
         self._from_before: Final[set[Source]] = set()
         self._problems: Final[dict[Source, tuple[str, tuple[str, ...]]]] = {}
@@ -124,7 +127,7 @@ class ActiveConfiguration:
         self.version = 0
         self._noted: frozenset[str] = frozenset()
         self._kept: Final = files.kept(catalog)
-        self.current: Configuration = merge({}, catalog, scheduler_names)
+        self.current: Configuration = merge({}, catalog, scheduler_names, hami_config)
         found = [self.decode(text) for text in files.read()]
         problems = [problem for one in found if one.text.source not in self._kept for problem in one.problems]
         if problems:
@@ -195,7 +198,7 @@ class ActiveConfiguration:
         return self._merge()
 
     def _merge(self) -> bool:
-        before, self.current = self.current, merge(self._parts, self._catalog, self._names)
+        before, self.current = self.current, merge(self._parts, self._catalog, self._names, self._hami_config)
         self._note()
         if self.current == before:
             return False

@@ -9,6 +9,7 @@ from typing import Final
 from core.errors import quoted
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _LOG_FORMAT: Final = "--log-format"
 _LOG_FORMAT_VARIABLE: Final = "CARDSHARE_LOG_FORMAT"
 
@@ -38,6 +39,15 @@ def read_log_format(flags: argparse.Namespace, environ: Mapping[str, str], probl
         f"{_LOG_FORMAT} ({_LOG_FORMAT_VARIABLE}): found {quoted(text, 256)}; write {' or '.join(LogFormat)}"
     )
     return LogFormat.JSON
+
+
+def read_config_map(text: str, flag: str, problems: list[str]) -> str:
+    """The ConfigMap that *text* names, NAMESPACE/NAME, or ""; what names none is added to *problems* of *flag*."""
+    namespace, _, name = text.partition("/")
+    if text and not (_NAMESPACE.fullmatch(namespace) and _NAME.fullmatch(name)):
+        problems.append(f"{flag}: found {quoted(text, 256)}; write NAMESPACE/NAME")
+        return ""
+    return text
 
 
 def read_namespaces(text: str, flag: str, problems: list[str]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import Final
 from core.errors import ConfigError, quoted
 from runtime.configuration import Files
 from runtime.listening import Address, read_address
-from runtime.options import LogFormat, add_log_format, read_log_format, read_namespaces
+from runtime.options import LogFormat, add_log_format, read_config_map, read_log_format, read_namespaces
 
 _LISTEN: Final = "0.0.0.0:8443"
 _METRICS_LISTEN: Final = ":8081"
@@ -29,7 +29,8 @@ class Options:
     = anybody. client_names: which of these; empty = all. cluster: of the environment, what names the API server.
     preview_url: the controller's, or "" for none; preview_ca: whom to trust there; preview_token: what to show there.
     last_good: where texts that were in force are kept, for a start with ones that cannot be used.
-    trusted: namespaces of others whose ConfigMaps are believed.
+    trusted: namespaces of others whose ConfigMaps are believed. hami_config: HAMi's, NAMESPACE/NAME; "" for what the
+    settings name.
     """
 
     listen: Address
@@ -49,6 +50,7 @@ class Options:
     last_good: Path | None = None
     trusted: frozenset[str] = frozenset()
     log_format: LogFormat = LogFormat.JSON
+    hami_config: str = ""
     cluster: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -87,6 +89,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         device_config=_path(flags, environ, "device_config", problems),
         last_good=_later(flags, environ, "last_good"),
         trusted=read_namespaces(_text(flags, environ, "trust_namespaces"), _name("trust_namespaces"), problems),
+        hami_config=read_config_map(_text(flags, environ, "hami_config"), _name("hami_config"), problems),
         kubeconfig=_text(flags, environ, "kubeconfig"),
         inventory=not (flags.no_inventory or _switch(environ, "no_inventory", problems)),
         drain_s=_seconds(flags, environ, "drain_s", _DRAIN_S, problems),
@@ -128,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
         "--trust-namespaces",
         help="namespaces, separated by commas, whose ConfigMaps are believed as configuration: kube-system, "
         "volcano-system; none by default",
+    )
+    parser.add_argument(
+        "--hami-config", help="namespace/name of the ConfigMap with HAMi's device-config.yaml; wins over the settings"
     )
     parser.add_argument("--kubeconfig", help="where the API server is: for its ConfigMaps, and an inventory of cards")
     parser.add_argument("--no-inventory", action="store_true", help="judge without knowing the cluster's cards")

@@ -153,7 +153,7 @@ class Webhook:
         problems: list[str] = []
         active, identity = None, None
         try:
-            active = ActiveConfiguration(self._options.files, self._catalog)
+            active = ActiveConfiguration(self._options.files, self._catalog, hami_config=self._options.hami_config)
         except ConfigError as e:
             problems += e.problems
         try:

@@ -60,3 +60,9 @@ def test_namespaces_to_trust_are_read_and_none_is_by_default():
     assert parse(["--trust-namespaces", "kube-system, mindx-dl"], {}).trusted == {"kube-system", "mindx-dl"}
     with pytest.raises(ConfigError, match=r"--trust-namespaces .*: found '\*'; write names of namespaces"):
         parse([], {"CARDSHARE_TRUST_NAMESPACES": "kube-system,*"})
+
+
+def test_hamis_config_map_by_flag_or_environment():
+    assert parse([], {"CARDSHARE_HAMI_CONFIG": "gpu-stack/shares"}).hami_config == "gpu-stack/shares"
+    with pytest.raises(ConfigError, match=r"--hami-config \(CARDSHARE_HAMI_CONFIG\): found 'shares'"):
+        parse(["--hami-config", "shares"], {})

@@ -4,10 +4,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from core.catalog import standard_catalog
-from core.configuration import SCHEDULER_MAP, Source, Text, decode
+from core.configuration import SCHEDULER_MAP, Source, Text, decode, hami_map
 from core.errors import ConfigError
 from core.settings import Policy
 from runtime.configuration import ActiveConfiguration, Files
+from runtime.options import read_config_map
 
 SPREAD = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.SchedulePolicy: spread}}]}]\n"
 NVIDIA = "nvidia: {gpuMemoryFactor: 10}\n"
@@ -220,3 +221,19 @@ def test_good_texts_are_what_is_kept(world):
     world.look(active)
     active.take(scheduler("tiers: 7"))
     assert active.good == {Source.OWN: "policy: binpack\n", Source.SCHEDULER_FILE: "", Source.SCHEDULER_MAP: SPREAD}
+
+
+def test_the_flag_for_hamis_config_map_wins_over_the_settings_now_and_later(world):
+    world.edit("hami_config_namespace: edited\nhami_config_name: edited\n")
+    active = ActiveConfiguration(world.files, standard_catalog(), hami_config="gpu-stack/shares-scheduler-device")
+    assert hami_map(active.settings) == "gpu-stack/shares-scheduler-device"
+    world.edit("hami_config_namespace: again\npolicy: spread\n")
+    world.look(active)
+    assert hami_map(active.settings) == "gpu-stack/shares-scheduler-device"
+
+
+@pytest.mark.parametrize("text", ["name", "/name", "space/", "a/b/c", "Space/name", "a b/c"])
+def test_a_flag_that_names_no_config_map_is_refused(text):
+    problems: list[str] = []
+    assert read_config_map(text, "--hami-config", problems) == ""
+    assert problems == [f"--hami-config: found '{text}'; write NAMESPACE/NAME"]
