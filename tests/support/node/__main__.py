@@ -6,6 +6,7 @@ import sys
 from tests.support.node import images
 from tests.support.node.availability import reason_against
 from tests.support.node.debian import BASE_PACKAGES, NODE_PACKAGES, NodeUnavailableError, make_tree, say
+from tests.support.servers import go_tools
 from tests.support.servers.realapi_binaries import RealApiUnavailable, find_or_build
 
 
@@ -20,6 +21,10 @@ def main() -> int:
     except (NodeUnavailableError, RealApiUnavailable) as e:
         say(str(e))
         return 3
+    try:
+        go_tools.build(go_tools.HELM, os.environ)
+    except go_tools.BuildFailedError as e:
+        say(f"the chart is not tried: {e}")
     # What our own Dockerfile cannot do here is a failure.
     try:
         images.build(os.environ)

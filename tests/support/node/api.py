@@ -41,6 +41,7 @@ class Api:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._told = ""
 
     def get(self, path: str) -> Json:
         """Fetch an object or a list.
@@ -64,6 +65,11 @@ class Api:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         return self.call("DELETE", path, options if grace_s is None else {**options, "gracePeriodSeconds": grace_s})
 
+    def warnings(self, path: str, body: Json) -> str:
+        """What is told of *body* when it is created in the collection *path*; it is not."""
+        self.call("POST", f"{path}?dryRun=All", body)
+        return self._told
+
     def call(self, verb: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
         """One call."""
         connection = _Connection(self._path)
@@ -72,6 +78,7 @@ class Api:
             connection.request(verb, path, text, {"Content-Type": kind} if text else {})
             answer = connection.getresponse()
             said = answer.read()
+            self._told = "\n".join(answer.headers.get_all("Warning", []))
         except http.client.HTTPException as e:
             raise OSError(str(e) or repr(e)) from e
         finally:

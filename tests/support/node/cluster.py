@@ -9,8 +9,10 @@ Nothing of it listens outside; `tests.support.node.namespaces` ends and removes 
 import base64
 import json
 import secrets
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certs.authority import issue, new_authority
 from sandbox.cluster import API_SERVER
 from tests.support.node.api import Api, RefusedError
-from tests.support.node.images import BUSYBOX, ROOT
-from tests.support.node.namespaces import CommandFailedError, Namespaces
+from tests.support.node.images import BUSYBOX
+from tests.support.node.namespaces import ROOT, CommandFailedError, Namespaces
 from tests.support.servers.realapi import admission_configuration, webhook_kubeconfig
 from tests.support.servers.realapi_binaries import Binaries
 from tests.support.worlds.processes import Child, until
@@ -78,6 +80,7 @@ class Cluster:
         }
         logs.mkdir(parents=True, exist_ok=True)
         self.there = Namespaces(tree, logs=logs, binds=binds, address=_ADDRESS)
+        self.programs = frozenset(programs or {})
         self.kubelet_gates = dict(kubelet_gates or {})
         self.took_s: dict[str, float] = {}
         self._tokens = {user: secrets.token_hex(16) for user in _USERS}
@@ -108,18 +111,32 @@ class Cluster:
         """What kubectl says, as an administrator."""
         return self.there.run("kubectl", "--kubeconfig=/share/admin.kubeconfig", *words, text=text, within_s=within_s)
 
-    def kill_kubelet(self) -> None:
-        """End the kubelet at once; containers go on."""
+    def doctor(self) -> str:
+        """What `kubectl cards doctor` of this checkout says, in the node's network."""
+        return self.there.run_in_network(
+            sys.executable, "-m", "cli", "doctor", "--kubeconfig", self.there.share / "admin.kubeconfig"
+        )
+
+    @contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """Kill the kubelet, and start it afterwards; containers go on meanwhile."""
+        self._kill_kubelet()
+        try:
+            yield
+        finally:
+            self._start_kubelet()
+
+    def _kill_kubelet(self) -> None:
         assert self._kubelet is not None, "no kubelet runs"
         self.there.children.stop(self._kubelet, grace_s=0)
         self._kubelet = None
 
-    def start_kubelet(self) -> None:
-        """Start the kubelet, and do not wait for it."""
+    def _start_kubelet(self) -> None:
         self._write_kubelet_configuration()
+        # As systemd does: a kubelet that finds containerd not ready yet ends, and is started again.
         self._kubelet = self.there.start(
             "kubelet",
-            "kubelet",
+            *("sh", "-c", 'while :; do kubelet "$@"; sleep 0.2; done', "kubelet"),
             "--config=/share/kubelet.json",
             f"--kubeconfig={_kubeconfig_path(f'system:node:{NODE}')}",
             f"--hostname-override={NODE}",
@@ -129,12 +146,13 @@ class Cluster:
 
     def reboot(self) -> None:
         """End kubelet, containerd and every container at once, as a loss of power does, and start the first two."""
-        self.kill_kubelet()
+        self._kill_kubelet()
         assert self._containerd is not None, "no containerd runs"
         self.there.children.stop(self._containerd, grace_s=0)
-        self.there.run("sh", "-c", _END_CONTAINERS)
+        self.there.kill_all("containerd-shim")
+        self.there.run("sh", "-c", _FORGET_RUNNING)
         self._start_containerd()
-        self.start_kubelet()
+        self._start_kubelet()
 
     def _start(self, begun_s: float) -> None:
         self._write_credentials()
@@ -149,7 +167,7 @@ class Cluster:
         self.there.start("kube-scheduler", "kube-scheduler", *own)
         self.there.start("kubectl-proxy", "kubectl", own[0], "proxy", "--unix-socket=/share/api.sock")
         self._start_proxy()
-        self.start_kubelet()
+        self._start_kubelet()
         until("the node", self._node_not_ready, deadline_s=READY_WITHIN_S, pause_s=0.2, children=self._running())
         self.took_s["node"] = time.monotonic() - begun_s
 
@@ -347,9 +365,8 @@ version = 2
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
 """
-# Shims keep containers alive when containerd ends; without them there is nothing left of a pod.
-_END_CONTAINERS: Final = (
-    "for one in /proc/[0-9]*; do case $(cat $one/comm 2>/dev/null) in containerd-shim*) "
-    "for child in $(cat $one/task/*/children); do kill -KILL $child; done; kill -KILL ${one#/proc/};; esac; done; "
-    "rm -rf /run/containerd/io.containerd.runtime.v2.task/k8s.io/*"
+# What is in /run does not outlive a reboot.
+_FORGET_RUNNING: Final = (
+    "for one in $(grep -oE ' /run/(containerd|netns)/[^ ]*' /proc/mounts | sort -r); do umount -l $one; done; "
+    "rm -rf /run/containerd /run/netns /run/cni"
 )

@@ -27,8 +27,9 @@ _FOLDER: Final = Path("/var/lib/kubelet/device-plugins")
 _KUBELET: Final = _FOLDER / "kubelet.sock"
 _POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# As long as those of Volcano's plugin: kubelet lists them in the status of pods.
+_ID: Final = "GPU-00000000-0000-4000-8000-000000000000"
 _LOOK_EVERY_S: Final = 0.25
-_SETTLED_WITHIN_S: Final = 60.0
 _CALL_WITHIN_S: Final = 5.0
 _log = structlog.get_logger()
 
@@ -67,12 +68,13 @@ class NodeApi(ApiClient):
 class Served:
     """One resource, as kubelet sees it."""
 
-    def __init__(self, resource: str, plugin: DevicePlugin, api: NodeApi, settling: asyncio.TaskGroup) -> None:
+    def __init__(self, resource: str, plugin: DevicePlugin, api: NodeApi, tasks: asyncio.TaskGroup) -> None:
         self.resource = resource
         self.endpoint = f"{resource.replace('/', '-')}.sock"
         self._plugin = plugin
         self._api = api
-        self._settling = settling
+        self._tasks = tasks
+        self._unsettled: dict[frozenset[str], ContainerEnv] = {}
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """The service, on bytes."""
@@ -87,7 +89,7 @@ class Served:
 
     async def _list(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         del request, context
-        name = self.resource.rpartition("/")[2]
+        name = f"{_ID}-{self.resource.rpartition('-')[2]}"
         while True:
             whole, healthy = self._api.totals[self.resource]
             health = {f"{name}-{at}": (wire.UNHEALTHY, wire.HEALTHY)[at < healthy] for at in range(whole)}
@@ -96,6 +98,8 @@ class Served:
                 await self._api.changed.wait()
 
     async def _allocate(self, request: bytes, context: Any) -> bytes:
+        # Kubelet admits one pod after the other: by now it can tell whose the devices before are.
+        await self._settle()
         envs = []
         for ids in wire.allocate_request(request):
             try:
@@ -104,22 +108,28 @@ class Served:
                 _log.warning("refused", resource=self.resource, count=len(ids), error=e.message)
                 await context.abort(grpc.StatusCode.UNKNOWN, e.message)
             _log.info("allocated", resource=self.resource, count=len(ids), env=dict(env))
-            if isinstance(self._plugin, SettlingPlugin):
-                self._settling.create_task(self._settle(self._plugin, frozenset(ids), env))
+            self._unsettled[frozenset(ids)] = env
             envs.append(env)
         return wire.allocate_response(envs)
 
-    async def _settle(self, plugin: SettlingPlugin, ids: frozenset[str], env: ContainerEnv) -> None:
-        """Ask kubelet which pod has these devices, and tell the plugin."""
-        async with asyncio.timeout(_SETTLED_WITHIN_S):
-            while True:
-                await asyncio.sleep(_LOOK_EVERY_S)
-                holders = [h for h in await _pod_resources() if h.resource == self.resource and h.device_ids == ids]
-                for holder in holders:
-                    path = calls.pod_path({"metadata": {"namespace": holder.namespace, "name": holder.pod}})
-                    with contextlib.suppress(ApiStatusError):
-                        await plugin.settle(await self._api.get(path), env)
-                        return
+    async def settle(self) -> None:
+        """Ask kubelet again and again which pods have the devices that were given out, until cancelled."""
+        while isinstance(self._plugin, SettlingPlugin):
+            await asyncio.sleep(_LOOK_EVERY_S)
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Tell the plugin of the pods that kubelet names by now."""
+        if not self._unsettled or not isinstance(self._plugin, SettlingPlugin):
+            return
+        for held in await _pod_resources():
+            if held.resource == self.resource and held.device_ids in self._unsettled:
+                env = self._unsettled.pop(held.device_ids)
+                with contextlib.suppress(ApiStatusError):
+                    path = calls.pod_path({"metadata": {"namespace": held.namespace, "name": held.pod}})
+                    self._tasks.create_task(self._plugin.settle(await self._api.get(path), env))
+        # The plugin notes what it learns at once, and reports it later.
+        await asyncio.sleep(0)
 
 
 async def serve(kind: str, options: Mapping[str, Any], node: str, api: NodeApi) -> None:
@@ -147,6 +157,7 @@ async def _serve_once(plugin: DevicePlugin, api: NodeApi, tasks: asyncio.TaskGro
         server.add_insecure_port(f"unix://{_FOLDER / served.endpoint}")
         await server.start()
         tasks.create_task(_until_cancelled(server), name=f"serve {resource}")
+        tasks.create_task(served.settle(), name=f"settle {resource}")
         await _call(_KUBELET, wire.REGISTER, wire.register_request(served.endpoint, resource))
         _log.info("registered", resource=resource, devices=api.totals.get(resource))
     tasks.create_task(_beat(plugin), name="beat")

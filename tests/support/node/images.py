@@ -23,9 +23,8 @@ from tests.support.node.debian import (
     say,
     tree_path,
 )
-from tests.support.node.namespaces import CommandFailedError, Namespaces
+from tests.support.node.namespaces import ROOT, CommandFailedError, Namespaces
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 CARDSHARE: Final = "registry.local/cardshare:0.1.0"
 PLUGIN: Final = "registry.local/device-plugin:test"
 # Of busybox: what pods run, and what holds a pod's namespaces.

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,10 @@ from typing import Final, Self
 
 from tests.support.worlds.processes import Child, Children, until
 
+ROOT: Final = Path(__file__).resolve().parents[3]
 _HOLDER: Final = Path(__file__).with_name("holder.py")
 _READY_WITHIN_S: Final = 30.0
+CGROUPS: Final = Path("/sys/fs/cgroup")
 PATH: Final = "/opt/kubernetes:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/cni"
 # Folders that no overlay can serve: containers lie there as overlays, or mounts of pods.
 BESIDE: Final = ("/var/lib/kubelet", "/var/log", "/var/lib/etcd")
@@ -147,9 +150,36 @@ class Namespaces:
             raise CommandFailedError([str(word) for word in argv], done.returncode, done.stderr or done.stdout)
         return done.stdout
 
+    def run_in_network(self, *argv: str | Path) -> str:
+        """What the command writes, which sees our files and the network inside, whatever its exit code."""
+        words = ["nsenter", "-t", str(self._pid), "-n", "--", *map(str, argv)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+        return done.stdout + done.stderr
+
     def start(self, name: str, *argv: str | Path) -> Child:
         """Start *argv* inside; its output goes to `<logs>/<name>.log`."""
         return self.children.start(name, self.entering(argv), env=environment())
+
+    def kill_all(self, program: str) -> None:
+        """Kill all in our cgroups and every process inside whose name begins with *program*; the cgroups go too."""
+        namespace = Path(f"/proc/{self._pid}/ns/pid").readlink()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_named = (process / "comm").read_text(encoding="utf-8").startswith(program[:15])
+                if is_named and (process / "ns/pid").readlink() == namespace:
+                    os.kill(int(process.name), signal.SIGKILL)
+        until("cgroups to be empty", self._clear_cgroups, deadline_s=_READY_WITHIN_S)
+
+    def _clear_cgroups(self) -> str:
+        """Kill what is in cgroups below ours, and remove them; say which are left."""
+        tops = (*CGROUPS.glob(f"*/{self.name}"), *CGROUPS.glob(self.name))
+        folders = sorted((one for top in tops for one in top.rglob("*") if one.is_dir()), reverse=True)
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
+                    os.kill(int(pid), signal.SIGKILL)
+                folder.rmdir()
+        return ", ".join(str(one) for one in folders if one.exists())
 
     def _not_ready(self) -> str:
         return "" if (self.folder / "ready").exists() else "it has not said so"

@@ -35,7 +35,7 @@ def by_overlay(cluster: Cluster) -> Iterator[None]:
     (folder / "kustomization.yaml").write_text(_OVERLAY, encoding="utf-8")
     with _nothing_left(cluster):
         cluster.kubectl("apply", "-k", "/share/overlay")
-        _until_ready(cluster)
+        until_ready(cluster)
         yield
         webhooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
         cluster.kubectl("delete", webhooks, "cardshare")
@@ -51,7 +51,7 @@ def by_chart(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
         image = ("--set", f"image.repository={_IMAGE}")
         cluster.there.run(*helm, "install", "cardshare", "/checkout/deploy/chart", *image, within_s=120)
-        _until_ready(cluster)
+        until_ready(cluster)
         yield
         cluster.there.run(*helm, "uninstall", "cardshare", "--wait", within_s=120)
         cluster.kubectl("delete", "namespace", NAMESPACE, within_s=120)
@@ -69,9 +69,40 @@ def objects(cluster: Cluster) -> set[str]:
     return set(cluster.kubectl("get", _KINDS, "-o", "name").split())
 
 
-def _until_ready(cluster: Cluster) -> None:
+def until_ready(cluster: Cluster) -> None:
+    """Wait until every pod of both Deployments is ready."""
     for name in DEPLOYMENTS:
         wait(name, partial(_unready, cluster, name), within_s=_READY_WITHIN_S)
+
+
+def pods(cluster: Cluster, component: str) -> tuple[str, ...]:
+    """The names of the pods of a component, such as `webhook`."""
+    selector = f"labelSelector=app.kubernetes.io/component={component}"
+    found = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")["items"]
+    return tuple(one["metadata"]["name"] for one in found)
+
+
+def restarts(cluster: Cluster) -> dict[str, int]:
+    """How often the first container of each pod of the product and of device plugins was started again."""
+    found = {}
+    for namespace in (NAMESPACE, "kube-system"):
+        for one in cluster.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]:
+            if one["status"].get("containerStatuses") and one["status"]["phase"] == "Running":
+                found[one["metadata"]["name"]] = one["status"]["containerStatuses"][0]["restartCount"]
+    return found
+
+
+def unstarted(cluster: Cluster, before: dict[str, int]) -> str:
+    """Those of the pods in *before* that were not started since."""
+    now = restarts(cluster)
+    return ", ".join(name for name, count in before.items() if now.get(name, 0) <= count)
+
+
+def leader(cluster: Cluster) -> str:
+    """The pod of the controller that decides."""
+    lease = cluster.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cardshare-controller")
+    holder = lease["spec"].get("holderIdentity") or ""
+    return next((name for name in pods(cluster, "controller") if name in holder), "")
 
 
 def _unready(cluster: Cluster, name: str) -> str:

@@ -17,6 +17,8 @@ from tests.support.node.plugins import daemon_set
 Json = dict[str, Any]
 
 _NODE: Final = f"/api/v1/nodes/{NODE}"
+# How what device plugins write to a node begins.
+_OF_PLUGINS: Final = ("volcano.sh/", "hami.io/", "huawei.com/", "nvidia.com/", "baseDeviceInfos")
 _WHO: Final = "CARDSHARE_TEST_CONTAINER"
 _ENVIRONMENTS: Final = (
     f"for one in $(grep -lsz '^{_WHO}=' /proc/[0-9]*/environ); do cat $one && echo; done 2>/dev/null; true"
@@ -126,6 +128,12 @@ class World:
 
         wait("pods to be gone", left, within_s=60)
 
+    def kill(self, *pods: str) -> None:
+        """Kill every process of the containers of *pods*, wherever these are; kubelet starts them again."""
+        for name in pods:
+            found = f"grep -lsz '^HOSTNAME={name}$' /proc/[0-9]*/environ"
+            self.cluster.there.run("sh", "-c", f"for one in $({found}); do kill -KILL $(echo $one | cut -d/ -f3); done")
+
     def allocatable(self) -> dict[str, int]:
         """What the node offers of extended resources."""
         status = self.cluster.api.get(_NODE)["status"]["allocatable"]
@@ -141,14 +149,24 @@ class World:
             yield
         finally:
             self.cluster.kubectl("delete", "-n", "kube-system", "daemonset", name, "--cascade=foreground", "--wait")
-            wait(kind, lambda: _left(self.allocatable(), resources), within_s=60)
-            self.cluster.api.patch(_NODE, {"metadata": {"annotations": self._written()}})
+            self._clean_node()
 
-    def _written(self) -> dict[str, None]:
-        """What plugins wrote to the node: annotations of theirs have a domain of devices."""
-        notes = self.cluster.api.get(_NODE)["metadata"].get("annotations", {})
-        ours = ("volcano.sh/", "hami.io/", "huawei.com/", "baseDeviceInfos")
-        return dict.fromkeys(key for key in notes if key.startswith(ours))
+    @contextmanager
+    def without_kubelet(self) -> Iterator[None]:
+        """As that of the cluster; the node then offers devices only once the new kubelet has listed them."""
+        with self.cluster.without_kubelet():
+            yield
+            capacity = self.cluster.api.get(_NODE)["status"]["capacity"]
+            devices = dict.fromkeys(key for key in capacity if key.startswith(_OF_PLUGINS))
+            self.cluster.api.patch(f"{_NODE}/status", {"status": {"capacity": devices, "allocatable": devices}})
+
+    def _clean_node(self) -> None:
+        """Make the node as it was before any plugin; a kubelet remembers their devices for minutes."""
+        with self.without_kubelet():
+            self.cluster.there.run("rm", "-f", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+            notes = self.cluster.api.get(_NODE)["metadata"].get("annotations", {})
+            ours = dict.fromkeys(key for key in notes if key.startswith(_OF_PLUGINS))
+            self.cluster.api.patch(_NODE, {"metadata": {"annotations": ours}})
 
 
 def wait(what: str, why_not: Callable[[], str], *, within_s: float, pause_s: float = 0.2) -> float:
@@ -211,7 +229,3 @@ def _state(one: Json | None) -> str:
 
 def _missing(allocatable: Mapping[str, int], resources: Sequence[str]) -> str:
     return ", ".join(resource for resource in resources if not allocatable.get(resource))
-
-
-def _left(allocatable: Mapping[str, int], resources: Sequence[str]) -> str:
-    return ", ".join(resource for resource in resources if allocatable.get(resource))
