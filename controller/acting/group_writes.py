@@ -16,6 +16,7 @@ import structlog
 from controller.actions import Announce, Subject
 from controller.grouping import group_status
 from controller.grouping.admitting import shown
+from controller.grouping.books import Books
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
 from controller.grouping.paths import APIS, QUEUES_PATH, VOLCANO_VERSION
@@ -58,11 +59,13 @@ class GroupWrites:
         recorder: Recorder,
         metrics: Metrics,
         *,
+        books: Books,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.wake: Final = asyncio.Event()
         self._groups: Final = groups
+        self._books: Final = books
         self._calls: Final = calls
         self._inbox: Final = inbox
         self._recorder: Final = recorder
@@ -193,7 +196,7 @@ class GroupWrites:
             return
         self._queues_s = self._clock()
         groups.queues_unreported = False
-        for name, amounts in groups.allocated().items():
+        for name, amounts in self._books.allocated().items():
             queue = groups.queue(name)
             said = {one: shown(one, amount) for one, amount in amounts.items()}
             if queue is not None and said != queue.allocated:

@@ -15,8 +15,7 @@ from core import nodefit
 from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, group_of
 from core.ledger import Ledger
-from core.model import NodeName, Pod
-from core.nodefit import NodeFacts
+from core.model import Pod
 from core.placing.shape import Shape
 from core.placing.shares import Deserved, deserved
 
@@ -41,8 +40,6 @@ class Lines:
         self._deserved = Deserved()
         self._version = -1
         self._next_s = 0.0
-        self._total: Final[dict[str, int]] = {}
-        self._facts: dict[NodeName, NodeFacts] = {}
 
     def follow(self, life: Lifecycle) -> None:
         """Order the pods of *life*, which asks for that."""
@@ -77,11 +74,11 @@ class Lines:
             return
         started_s = self._clock()
         self._version = self._groups.version
-        self._add_up_nodes()
+        total = self._books.totals.amounts()
         asked = self._books.held_by_line(self._life.lines)
         for (line, shape), (entry, count) in self._waiting(self._life).items():
             self._add(asked[line], entry, shape, count)
-        self._deserved = deserved(self._total, asked, self._groups.tree)
+        self._deserved = deserved(total, asked, self._groups.tree)
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 
     def _waiting(self, life: Lifecycle) -> dict[tuple[str, Shape], tuple[Entry, int]]:
@@ -103,23 +100,4 @@ class Lines:
         if shape.dialect is not None and shape.dialect in self._ledger.metering:
             # What it comes to is known of a placement alone: it is as much as can be had.
             for resource in self._ledger.resources_of(shape.dialect) & self._ledger.uncounted:
-                asked[resource] = self._total.get(resource, 0)
-
-    def _add_up_nodes(self) -> None:
-        """What nodes have that take pods; only what changed is counted anew."""
-        states = self._ledger.states
-        for name in [name for name in self._facts if name not in states]:
-            self._count(self._facts.pop(name), -1)
-        for name, state in states.items():
-            known = self._facts.get(name)
-            if known is state.facts:
-                continue
-            if known is not None:
-                self._count(known, -1)
-            self._facts[name] = state.facts
-            self._count(state.facts, 1)
-
-    def _count(self, facts: NodeFacts, times: int) -> None:
-        if facts.ready and not facts.unschedulable:
-            for resource, amount in facts.allocatable.items():
-                self._total[resource] = self._total.get(resource, 0) + times * amount
+                asked[resource] = self._books.totals.amounts().get(resource, 0)

@@ -56,7 +56,7 @@ class State:
     ) -> None:
         """Begin with nothing; see the attributes."""
         self.ledger: Final = Ledger(catalog, tables, settings)
-        self.books: Final = Books(groups, lambda: self.ledger.budgeted)
+        self.books: Final = Books(groups, self.ledger)
         self.lines: Final = Lines(groups, self.books, self.ledger, clock)
         self.life: Final = Lifecycle(self.lines.of, self.lines.rank, groups.standing)
         self.lines.follow(self.life)

@@ -275,13 +275,18 @@ class Units:
 
     def freed(self) -> Iterator[Ask]:
         """Those that wait for an account that may have more left, and have room there now."""
+        self._books.hear()
         if not self._books.freed:
             return
         freed = frozenset(self._books.freed)
         self._books.freed.clear()
         for ask in self._life.refused_asks():
             refusal = self._refusals.get(ask) if not isinstance(ask, Shape) else None
-            if refusal is not None and any(one.account in freed for one in refusal.over) and self.has_room(ask):
+            if (
+                refusal is not None
+                and any(one.account.freed_with in freed for one in refusal.over)
+                and self.has_room(ask)
+            ):
                 yield ask
 
     def begun(self) -> Entry | None:

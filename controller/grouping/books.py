@@ -4,19 +4,24 @@ Kept change by change: an account is asked for every decision on one of its pods
 no sums are kept.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.grouping.admitting import shown
 from controller.grouping.groups import Groups
 from controller.grouping.quotas import Quotas
-from core.groups import DEFAULT_QUEUE, GroupKey, QueueSpec, group_of
+from controller.grouping.totals import Totals
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
+from core.ledger import Ledger
 from core.model import Pod, PodUid
-from core.placing.fairness import QUEUE, QUOTA, Account, Budget, Limited, Over, budget
+from core.placing.fairness import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, Over, budget
 from core.waiting import Cause, Wait
 
-# What is held by pods of no queue that is there is added up under this name.
+# What is held by pods of no queue that is there is added up under this name, and all that is held under the other.
 _LOOSE: Final = ""
+_ALL: Final = "*"
+# What may be left once nodes have more, or less is guaranteed, whoever asks.
+_UNRESERVED: Final = Account(GUARANTEED, "")
 _KEPT_MAX: Final = 4096
 _NOTHING: Final[Mapping[str, int]] = {}
 
@@ -34,14 +39,16 @@ class Books:
 
     Attributes:
         quotas: what limits namespaces.
+        totals: what nodes have.
         freed: accounts that may have more left than before; the reader takes them out.
     """
 
-    def __init__(self, groups: Groups, budgeted: Callable[[], Set[str]]) -> None:
-        """Begin with nothing; *budgeted*: the resources that a quota limits here."""
+    def __init__(self, groups: Groups, ledger: Ledger) -> None:
+        """Begin with nothing."""
         self.quotas: Final = Quotas(self._quota_changed)
+        self.totals: Final = Totals(ledger, self._held_by)
         self._groups: Final = groups
-        self._budgeted: Final = budgeted
+        self._ledger: Final = ledger
         self._held: Final[dict[PodUid, tuple[Spender, Mapping[str, int]]]] = {}
         self._by_spender: Final[dict[Spender, dict[str, int]]] = {}
         # What each namespace holds that has a quota, from when it was first asked.
@@ -52,6 +59,10 @@ class Books:
         self._sums: dict[str, dict[str, int]] = {}
         # The same without those below it.
         self._own: dict[str, dict[str, int]] = {}
+        # What is guaranteed to each queue with those below it and not held by them, and the sums by parent.
+        self._unused: dict[str, Mapping[str, int]] = {}
+        self._unused_below: dict[str, dict[str, int]] = {}
+        self._tree = groups.tree
         self._version = -1
         self.freed: Final[dict[Account, None]] = {}
 
@@ -72,7 +83,7 @@ class Books:
         known = self._held.pop(uid, None)
         if known is not None:
             self._add(*known, -1)
-            self.freed.update(dict.fromkeys(self.limits(known[0])))
+            self.freed.update((one.freed_with, None) for one in self.limits(known[0]))
 
     def held(self, line: str) -> Mapping[str, int]:
         """What pods of queue *line* hold, promised and bound; of `default`, those of no queue too."""
@@ -95,14 +106,31 @@ class Books:
             _sum(found.setdefault(name if name != _LOOSE else DEFAULT_QUEUE, {}), amounts, 1)
         return found
 
+    def allocated(self) -> dict[str, dict[str, int]]:
+        """What pods of every queue hold, those of queues below it too, by resource; cards in their own units."""
+        if self._version != self._groups.version:
+            self._add_up()
+        sums = {name: self._sums.get(name, _NOTHING) for name in self._groups.queues}
+        return {name: {one: amount for one, amount in held.items() if amount} for name, held in sums.items()}
+
+    def hear(self) -> None:
+        """Take in whether nodes have more than before, or other guarantees are in force."""
+        tree = self._groups.tree
+        if self._tree is not tree or (tree.guaranteed and self.totals.has_grown()):
+            self._tree = tree
+            self.freed[_UNRESERVED] = None
+
     def free_all(self) -> None:
         """Any account that limits somebody may have more left, whatever was missed."""
+        self.freed[_UNRESERVED] = None
         self.freed.update((Account(QUEUE, name), None) for name in self._groups.queues)
         self.freed.update((Account(QUOTA, *one), None) for one in self.quotas.names())
 
     def limits(self, spender: Spender) -> tuple[Account, ...]:
         """The accounts that limit what pods of *spender* may take."""
         queues = tuple(Account(QUEUE, one.name) for one in self._above(spender) if one.capability)
+        if self._groups.tree.guaranteed:
+            queues = (*queues, Account(GUARANTEED, self._line(spender)))
         namespace = _namespace(spender)
         quotas = self.quotas.of(namespace)
         return (*queues, *(Account(QUOTA, name, namespace) for name in quotas)) if quotas else queues
@@ -111,11 +139,12 @@ class Books:
         """What pods of *spender* may still take, once those *without* have left; None where nothing limits them."""
         if not self.limits(spender):
             return None
+        left_already = [self._held[uid] for uid in without if uid in self._held]
+        for other, amounts in left_already:
+            self._add(other, amounts, -1)
         left = budget(self._limited(spender))
-        if left is not None:
-            for other, amounts in (self._held[uid] for uid in without if uid in self._held):
-                for account in self.limits(other):
-                    left.free(account, amounts)
+        for other, amounts in left_already:
+            self._add(other, amounts, 1)
         return left
 
     def _limited(self, spender: Spender) -> Iterable[Limited]:
@@ -123,10 +152,38 @@ class Books:
             self._add_up()
         for queue in self._above(spender):
             yield Limited(Account(QUEUE, queue.name), queue.capability, self._sums.get(queue.name, _NOTHING))
+        if self._groups.tree.guaranteed:
+            yield self._unreserved(spender)
         namespace = _namespace(spender)
         for name, limits in self.quotas.of(namespace).items():
-            counted = {one: limit for one, limit in limits.items() if one in self._budgeted()}
+            counted = {one: limit for one, limit in limits.items() if one in self._ledger.budgeted}
             yield Limited(Account(QUOTA, name, namespace), counted, self._held_in(namespace))
+
+    def _unreserved(self, spender: Spender) -> Limited:
+        """What pods of *spender* may hold where nothing is taken that is guaranteed to other queues.
+
+        At each level of the tree what is guaranteed to the others, and not held by them, is left to them.
+        """
+        tree, total, held = self._groups.tree, self.totals.amounts(), self._sums.get(_ALL, _NOTHING)
+        limits = {one: total[one] for one in tree.sums[ROOT_QUEUE] if one in total}
+        left = {one: limit - held.get(one, 0) for one, limit in limits.items()}
+        parent = ROOT_QUEUE
+        for name in (*tree.path(self._line(spender)), ""):
+            own, all_of_them = self._unused.get(name, _NOTHING), self._unused_below.get(parent, _NOTHING)
+            for one, free in left.items():
+                mine = own.get(one, 0)
+                left[one] = max(free - all_of_them.get(one, 0) + mine, mine)
+            parent = name
+        account = Account(GUARANTEED, self._line(spender))
+        return Limited(account, limits, {one: limits[one] - free for one, free in left.items()})
+
+    def _line(self, spender: Spender) -> str:
+        above = self._above(spender)
+        return above[0].name if above else DEFAULT_QUEUE
+
+    def _held_by(self, uid: PodUid) -> Mapping[str, int]:
+        known = self._held.get(uid)
+        return known[1] if known is not None else _NOTHING
 
     def _held_in(self, namespace: str) -> Mapping[str, int]:
         """What pods of *namespace* hold, added up when that is first asked."""
@@ -147,6 +204,8 @@ class Books:
         _sum(self._by_spender.setdefault(spender, {}), amounts, times)
         if not any(self._by_spender[spender].values()):
             del self._by_spender[spender]
+        if isinstance(spender, GroupKey):
+            self._groups.queues_unreported = True
         if self._version == self._groups.version:
             self._count(spender, amounts, times)
         in_namespace = self._of_namespace.get(_namespace(spender))
@@ -156,6 +215,10 @@ class Books:
     def _add_up(self) -> None:
         self._version = self._groups.version
         self._sums, self._own = {}, {}
+        self._unused, self._unused_below = {}, {}
+        tree = self._groups.tree
+        for name in sorted(tree.guaranteed, key=lambda one: -len(tree.path(one))):
+            self._note_unused(name)
         for spender, amounts in self._by_spender.items():
             self._count(spender, amounts, 1)
 
@@ -163,8 +226,22 @@ class Books:
         """Add to its queue, and to those above it, what pods of *spender* hold."""
         names = [queue.name for queue in self._above(spender)] or [_LOOSE]
         _sum(self._own.setdefault(names[0], {}), amounts, times)
-        for name in names:
+        for name in (*names, _ALL):
             _sum(self._sums.setdefault(name, {}), amounts, times)
+        tree = self._groups.tree
+        if tree.guaranteed:
+            for name in reversed(tree.path(self._line(spender))):
+                self._note_unused(name)
+
+    def _note_unused(self, name: str) -> None:
+        """Add up what is guaranteed to queue *name* and not held, once that is known of those below it."""
+        held, below = self.held(name), self._unused_below.get(name, _NOTHING)
+        guaranteed = self._groups.tree.guaranteed.get(name, _NOTHING)
+        now = {one: max(amount - held.get(one, 0), below.get(one, 0), 0) for one, amount in guaranteed.items()}
+        sums = self._unused_below.setdefault(self._groups.tree.parent(name), {})
+        _sum(sums, self._unused.get(name, _NOTHING), -1)
+        _sum(sums, now, 1)
+        self._unused[name] = now
 
     def _above(self, spender: Spender) -> list[QueueSpec]:
         """The queue of *spender*, and those above it; each once, whatever their parents say."""
@@ -186,11 +263,17 @@ def over_wait(over: tuple[Over, ...]) -> Wait:
         for one in over
         if one.account == first
     ]
-    whose = f" of namespace {first.namespace}" if first.namespace else ""
-    text = (
-        f"waits because {first.kind} {first.name}{whose} has no room for it: {'; '.join(told)}; "
-        "ask for less, or wait until its pods end"
-    )
+    if first.kind == GUARANTEED:
+        text = (
+            f"waits because what is free is guaranteed to other queues: {'; '.join(told)}; ask for less, wait until "
+            "pods end, or lower the spec.guarantee of a queue"
+        )
+    else:
+        whose = f" of namespace {first.namespace}" if first.namespace else ""
+        text = (
+            f"waits because {first.kind} {first.name}{whose} has no room for it: {'; '.join(told)}; "
+            "ask for less, or wait until its pods end"
+        )
     return Wait(Cause.WAITING_FOR_QUOTA if first.kind == QUOTA else Cause.WAITING_FOR_QUEUE, text)
 
 

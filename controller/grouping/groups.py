@@ -433,7 +433,6 @@ class Groups:
             members.tally.add(state, times)
             if state in _HOLDING and pod.node_name:
                 admitting.add(members.held, dict(_amounts(pod)), times)
-                self.queues_unreported = True
 
     def _note(self, key: GroupKey) -> None:
         if key in self._specs:
@@ -537,17 +536,6 @@ class Groups:
             return None
         members = self._members.get(key)
         return spec, members.tally if members is not None else Tally(), self._verdict(spec)
-
-    def allocated(self) -> dict[str, dict[str, int]]:
-        """What the pods of every queue's groups take of their nodes, by resource; those of its children too."""
-        found: dict[str, dict[str, int]] = {name: {} for name in self.queues}
-        for key, members in self._members.items():
-            spec = self._specs.get(key)
-            if spec is None or key.kind is not GroupKind.VOLCANO:
-                continue
-            for name in self._ancestry(spec.queue):
-                admitting.add(found[name], members.held)
-        return {name: {one: amount for one, amount in sums.items() if amount} for name, sums in found.items()}
 
     def _ancestry(self, name: str) -> Iterable[str]:
         """A queue and those above it; each once, whatever its parents say."""

@@ -1,7 +1,8 @@
 """What queues and namespaces hold and may hold, as a hard limit, cards in their own units. Pure.
 
-A queue is limited by its capability, on every resource; a namespace by its ResourceQuotas, on what HAMi's scheduler
-holds by them (hami 5.4): memory and cores of cards under ``limits.``, which no API server counts.
+A queue is limited by its capability, on every resource, and by what is guaranteed to others; a namespace by its
+ResourceQuotas, on what HAMi's scheduler holds by them (hami 5.4): memory and cores of cards under ``limits.``, which no
+API server counts.
 
 Volcano counts what pods write; of a card's memory and cores a container writes what it wants on each of its cards. Here
 it counts as often as there are cards, and a percentage as what it comes to on the card it lands on.
@@ -44,16 +45,24 @@ def also_taken(ledger: Ledger, dialect: DialectName | None, assignment: object, 
 class Account(NamedTuple):
     """Of whom no more may be taken than a limit says: a queue, or a namespace by one of its ResourceQuotas.
 
-    kind, name: of the object that says it. namespace: the quota's; "" of a queue.
+    kind, name: of the object that says it, or of the queue to which the rest is not guaranteed. namespace: the quota's;
+    "" of a queue.
     """
 
     kind: str
     name: str
     namespace: str = ""
 
+    @property
+    def freed_with(self) -> "Account":
+        """The account that is told of when there may be more left: of what is not guaranteed, one for all queues."""
+        return self if self.kind != GUARANTEED else Account(GUARANTEED, "")
+
 
 QUEUE: Final = "queue"
 QUOTA: Final = "ResourceQuota"
+# What is free and not guaranteed to other queues.
+GUARANTEED: Final = "guarantee"
 
 
 class Limited(NamedTuple):
@@ -101,13 +110,6 @@ class Budget:
             for (account, resource), (left, limit) in self.left.items()
             if amounts.get(resource, 0) > max(left, 0)
         )
-
-    def free(self, account: Account, amounts: Mapping[str, int]) -> None:
-        """*amounts* are held of *account* no more."""
-        for resource, amount in amounts.items():
-            if (account, resource) in self.left:
-                left, limit = self.left[account, resource]
-                self.left[account, resource] = left + amount, limit
 
     def copy(self) -> "Budget":
         """The same, to be spent apart."""

@@ -32,8 +32,15 @@ def turns(total, queues, counts):
     asked = {one.name: {"cpu": counts[one.name] * 1000} for one in queues}
     due = deserved({"cpu": total * 1000}, asked, QueueTree(queues))
     held, left, order = Counter[str](), Counter(counts), []
-    for _ in range(min(total, sum(counts.values()))):
-        waiting = [one for one in queues if left[one.name]]
+
+    def unused(one):
+        return max(one.guarantee.get("cpu", 0) // 1000 - held[one.name], 0)
+
+    def may(one):
+        """Whether it takes nothing that is guaranteed to others, or what is guaranteed to it."""
+        return total - held.total() > sum(unused(other) for other in queues if other is not one) or unused(one)
+
+    while held.total() < total and (waiting := [one for one in queues if left[one.name] and may(one)]):
         least = min(
             waiting, key=lambda one: (-one.priority, due.share(one.name, {"cpu": held[one.name] * 1000}), one.name)
         )

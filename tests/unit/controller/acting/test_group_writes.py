@@ -74,6 +74,7 @@ class Rig:
             self.inbox,
             self.recorder,
             Metrics(),
+            books=world.owner.planner.state.books,
             clock=clock,
             wall=lambda: START_UNIX_S + clock(),
         )

@@ -1,6 +1,7 @@
 """A queue's capability is a hard limit, in cards' own units, whoever is in the queue and however it was filled."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -159,3 +160,125 @@ def test_who_is_beyond_its_queue_lets_the_next_of_its_shape_have_what_it_was_wok
     made.gone("holds")
     made.passes(1.0)
     assert held(made, "first", "second") == ["second"]
+
+
+def reserved(*queues):
+    """A world of 88 cards, 84 of which are guaranteed to queue a."""
+    nodes = [node(f"n{at}", cards=8, slots=1, memory=1000) for at in range(11)]
+    guaranteed = QueueSpec(name="a", resource_version="1", guarantee={NUMBER: 84})
+    return world(*nodes, groups=[spec("g-a", "a"), spec("g-b", "b"), spec("g-c", "c")], queues=[guaranteed, *queues])
+
+
+B = QueueSpec(name="b", resource_version="1")
+C = QueueSpec(name="c", resource_version="1")
+
+
+def names_of(made):
+    return Counter(one.name[0] for one in made.pods.values() if made.ledger.node_of(one.uid))
+
+
+def test_what_is_guaranteed_to_a_queue_is_kept_for_it_although_nobody_of_it_asks():
+    made = reserved(B, C)
+    made.adds(*(member(f"b{at}", "g-b") for at in range(8)))
+    made.adds(*(member(f"c{at}", "g-c") for at in range(8)))
+    made.plan()
+    # All others together have the 4 that are left.
+    assert sum(names_of(made).values()) == 4
+    wait = next(made.wait(f"b{at}") for at in range(8) if not held(made, f"b{at}"))
+    assert wait.cause is Cause.WAITING_FOR_QUEUE
+    assert wait.text == (
+        f"waits because what is free is guaranteed to other queues: 1 {NUMBER} asked, 0 of 88 left; ask for less, "
+        "wait until pods end, or lower the spec.guarantee of a queue"
+    )
+    made.adds(*(member(f"a{at}", "g-a") for at in range(100)))
+    made.plan()
+    assert names_of(made)["a"] == 84
+
+
+def test_a_gang_of_another_queue_does_not_take_what_is_guaranteed():
+    made = world(
+        *[node(f"n{at}", cards=8, slots=1) for at in range(11)],
+        groups=[spec("gang", "b", least=8), spec("small", "b", least=4)],
+        queues=[QueueSpec(name="a", guarantee={NUMBER: 84}), B],
+    )
+    made.adds(*(member(f"g{at}", "gang") for at in range(8)))
+    made.plan()
+    assert not names_of(made)
+    assert made.wait("g0").cause is Cause.WAITING_FOR_QUEUE
+    made.adds(*(member(f"s{at}", "small") for at in range(4)))
+    made.plan()
+    assert names_of(made) == {"s": 4}
+
+
+def test_pods_of_no_queue_do_not_take_it_either():
+    made = reserved(B)
+    made.adds(*(pod(f"x{at}") for at in range(8)))
+    made.plan()
+    assert names_of(made) == {"x": 4}
+
+
+def free_again_by_a_node(made):
+    made.owner.nodes.changed(node("more", cards=2, slots=1))
+
+
+def free_again_by_the_queue(made):
+    made.owner.groups.queue_changed(QueueSpec(name="a", resource_version="2", guarantee={NUMBER: 82}))
+
+
+def free_again_by_an_end(made):
+    placed = sorted(name for name in ("b0", "b1", "b2", "b3", "b4", "b5") if held(made, name))
+    made.gone(placed[0])
+    made.gone(placed[1])
+
+
+@pytest.mark.parametrize("helps", [free_again_by_a_node, free_again_by_the_queue, free_again_by_an_end])
+@pytest.mark.parametrize("group", ["g-b", None])
+def test_who_waits_for_that_goes_on_once_more_is_left(helps, group):
+    made = reserved(B)
+    made.adds(*(member(f"b{at}", group) if group else pod(f"b{at}") for at in range(6)))
+    made.plan()
+    assert names_of(made) == {"b": 4}
+    helps(made)
+    made.passes(1.0)
+    left = len([one for one in made.pods.values() if not made.ledger.node_of(one.uid)])
+    assert left == 0
+
+
+def test_what_a_queue_below_is_guaranteed_is_kept_from_others_of_its_parent_and_of_the_cluster():
+    queues = [
+        QueueSpec(name="top"),
+        QueueSpec(name="a", parent="top", guarantee={NUMBER: 3}),
+        QueueSpec(name="b", parent="top"),
+        QueueSpec(name="c"),
+    ]
+    made = world(
+        node("n1", cards=8, slots=1),
+        groups=[spec("g-a", "a"), spec("g-b", "b"), spec("g-c", "c"), spec("g-t", "top")],
+        queues=queues,
+    )
+    for name in "tbc":
+        made.adds(*(member(f"{name}{at}", f"g-{name}") for at in range(8)))
+    made.plan()
+    assert sum(names_of(made).values()) == 5
+    made.adds(*(member(f"a{at}", "g-a") for at in range(8)))
+    made.plan()
+    assert names_of(made)["a"] == 3
+
+
+def test_cordoned_nodes_have_nothing_free_and_hold_nobody_up():
+    made = reserved(B)
+    made.adds(*(member(f"a{at}", "g-a") for at in range(84)))
+    assert len(made.placed()) == 84
+    for at in [at for at in range(11) if len(made.holders(f"n{at}")) == 8]:
+        made.owner.nodes.changed(node(f"n{at}", cards=8, slots=1, memory=1000, version="2", unschedulable=True))
+    made.adds(*(member(f"b{at}", "g-b") for at in range(8)))
+    made.plan()
+    assert names_of(made) == {"a": 84, "b": 4}
+
+
+def test_a_queue_says_what_it_holds_in_the_units_in_which_it_is_limited():
+    made = world(node("n1", cards=4), groups=[spec("g", "q")], queues=[queue("q")])
+    made.adds(member("a", "g", limits={NUMBER: "2", MEMORY: "1000", CORES: "10"}))
+    made.placed()
+    allocated = made.owner.planner.state.books.allocated()["q"]
+    assert (allocated[NUMBER], allocated[MEMORY], allocated[CORES]) == (2, 2000, 20)

@@ -222,13 +222,13 @@ def test_members_are_counted_where_they_stand_and_those_on_nodes_hold_what_they_
     world.groups_are(group(min_member=3), queues=[DEFAULT])
     world.adds(member("w"), member("r", node_name="n1", phase=Phase.RUNNING), member("s", phase=Phase.SUCCEEDED))
     assert status(world)[2] == {"waiting": 1, "running": 1, "succeeded": 1}
-    held = world.owner.groups.allocated()["default"]
+    held = world.owner.planner.state.books.allocated()["default"]
     assert held["pods"] == 1
     assert held["volcano.sh/vgpu-number"] == 1
     world.gone("r")
     world.gone("s")
     assert status(world)[2] == {"waiting": 1}
-    assert world.owner.groups.allocated()["default"] == {}
+    assert world.owner.planner.state.books.allocated()["default"] == {}
 
 
 def test_a_queue_holds_what_its_children_do():
@@ -236,7 +236,7 @@ def test_a_queue_holds_what_its_children_do():
     queues = [QueueSpec(name="root"), QueueSpec(name="team", parent="root"), QueueSpec(name="a", parent="team")]
     world.groups_are(group(queue="a"), queues=queues)
     world.adds(member("r", node_name="n1", phase=Phase.RUNNING))
-    assert {name: held.get("pods") for name, held in world.owner.groups.allocated().items()} == {
+    assert {name: held.get("pods") for name, held in world.owner.planner.state.books.allocated().items()} == {
         "root": 1,
         "team": 1,
         "a": 1,
@@ -248,7 +248,7 @@ def test_queues_that_are_each_others_parents_end():
     queues = [QueueSpec(name="a", parent="b"), QueueSpec(name="b", parent="a")]
     world.groups_are(group(queue="a"), queues=queues)
     world.adds(member("r", node_name="n1"))
-    assert world.owner.groups.allocated()["b"]["pods"] == 1
+    assert world.owner.planner.state.books.allocated()["b"]["pods"] == 1
 
 
 def test_a_members_group_can_be_named_later():
