@@ -1,4 +1,4 @@
-"""``kubectl cards get``, ``explain POD``, ``doctor`` and ``shadow``."""
+"""``kubectl cards get``, ``explain POD``, ``check``, ``doctor``, ``shadow`` and ``version``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import yaml
 
 from cli import cluster, controller, doctor, shadow, text, view, watching
 from cli.doctor_checks import Level
-from cli.options import Controller, Doctor, Explain, Get, Output, Shadow, parse
+from cli.options import TOLD_VERSION, Controller, Doctor, Explain, Get, Options, Output, Shadow, Version, parse
 from core.errors import InvalidRequestError, escaped
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
 from kube.transport import Transport
+from runtime.check import Check, check
 
 _OK, _NOT_TOLD, _WRONG, _AT_RISK, _FAULTY = 0, 1, 2, 3, 4
 # What a shell shows of a process that SIGPIPE or SIGINT ended.
@@ -30,13 +31,18 @@ _INTERRUPTED: Final = 128 + 2
 _USER_AGENT: Final = "kubectl-cards"
 
 
-async def run(options: Get | Explain | Doctor | Shadow, environ: Mapping[str, str]) -> int:
+async def run(options: Options, environ: Mapping[str, str]) -> int:
     """Do what is asked.
 
     Returns:
         0 if it could be answered, 1 if there is no such thing or a server does not tell, 2 for a wrong kubeconfig; of
-        ``doctor`` 3 if something is at risk or not known, 4 if something does not work.
+        ``doctor`` 3 if something is at risk or not known, 4 if something does not work; of ``check`` its own.
     """
+    if isinstance(options, Version):
+        print(TOLD_VERSION)
+        return _OK
+    if isinstance(options, Check):
+        return check(options, sys.stdin)
     if isinstance(options, Shadow):
         return await _shadow(options)
     kubeconfig = options.kubeconfig or _kubectls(environ)
@@ -60,10 +66,10 @@ async def run(options: Get | Explain | Doctor | Shadow, environ: Mapping[str, st
 
 
 async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> Sequence[str]:
-    """The names of all "nodes", or of the "pods" of one namespace, for completion.
+    """The names of all "nodes" or "namespaces", or of the "pods" of one namespace, for completion.
 
     Args:
-        kind: "nodes" or "pods".
+        kind: "nodes", "namespaces" or "pods".
         flags: those that were named, by their long names.
         environ: the environment.
 
@@ -73,8 +79,8 @@ async def fetch_names(kind: str, flags: Mapping[str, str], environ: Mapping[str,
     kubeconfig = flags.get("--kubeconfig", "") or _kubectls(environ)
     source = choose_source(kubeconfig=kubeconfig, context=flags.get("--context", ""), environ=environ)
     async with Transport(source, user_agent=_USER_AGENT) as transport:
-        if kind == "nodes":
-            return await cluster.fetch_names(transport, cluster.NODES)
+        if kind in ("nodes", "namespaces"):
+            return await cluster.fetch_names(transport, f"/api/v1/{kind}")
         namespace = flags.get("--namespace", "") or transport.namespace or "default"
         return await cluster.fetch_names(transport, f"{namespace_path(namespace)}/pods")
 
@@ -90,7 +96,7 @@ def _kubectls(environ: Mapping[str, str]) -> str:
 
 async def _get(transport: Transport, options: Get) -> int:
     holdings = await cluster.fetch_holdings(transport, options.selector)
-    found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
+    found = view.cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
     print(_shown(found, options))
     return _NOT_TOLD if found.missing else _OK
 
@@ -102,30 +108,56 @@ async def _watch(transport: Transport, options: Get) -> int:
     async for names in watching.changes(transport, holdings.ledger, options.selector, _note):
         changed = [name for name in names if not options.nodes or name in options.nodes]
         if first:
-            found = view.cards_of(holdings.ledger, options.nodes, holdings.notes)
+            found = view.cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
             print(_shown(found, options), flush=True)
         elif changed:
-            print(_shown(view.cards_of(holdings.ledger, changed), options, more=True), flush=True)
+            print(
+                _shown(view.cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True
+            )
         first = False
     return _OK
 
 
 async def _explain(transport: Transport, options: Explain, namespace: str) -> int:
+    if not options.kind and not options.all_namespaces:
+        names: Sequence[tuple[str, str]] = [(namespace, options.name)]
+    else:
+        names = await cluster.fetch_pods_of(
+            transport, "" if options.all_namespaces else namespace, options.kind, options.name
+        )
+    where = "any namespace" if options.all_namespaces else f"namespace {namespace}"
+    if not names:
+        what = f"pod of {options.kind} {options.name}" if options.kind else f"pod {options.name}"
+        return _failed(f"there is no {what} in {where}", _NOT_TOLD)
+    found = [one for each in names if (one := await _explain_one(transport, options, *each)) is not None]
+    if options.output is Output.TEXT:
+        print("\n\n".join(map(str, found)), end="\n" if found else "")
+    elif found:
+        alone = not options.kind and not options.all_namespaces
+        answer = (
+            found[0] if alone else view.ExplainedPods(pods=tuple(o for o in found if isinstance(o, view.Explained)))
+        )
+        print(_for_scripts(answer, options.output))
+    return _OK if found else _failed(f"there is no pod {options.name} in {where}", _NOT_TOLD)
+
+
+async def _explain_one(
+    transport: Transport, options: Explain, namespace: str, name: str
+) -> view.Explained | str | None:
+    """What is said of one pod, as text if that is asked for; None if it is gone."""
     try:
-        pod = await cluster.fetch_pod(Calls(transport), namespace, options.pod)
+        pod = await cluster.fetch_pod(Calls(transport), namespace, name)
     except ApiNotFoundError:
-        return _failed(f"there is no pod {options.pod} in namespace {namespace}", _NOT_TOLD)
-    told = await _ask_controller(options.controller, namespace, options.pod)
+        return None
+    told = await _ask_controller(options.controller, namespace, name)
     if told is not None and options.output is Output.TEXT:
-        print(text.answer(pod.key, told))
-        return _OK
+        return text.answer(pod.key, told)
     holdings = await cluster.fetch_holding(transport, pod) if pod.node_name else None
     events = await cluster.fetch_events(transport, pod)
     for note in (*(holdings.notes if holdings is not None else ()), *filter(None, (events.unread,))):
         _note(note)
     found = view.explained(pod, events.items, holdings, told)
-    print(text.explanation(found) if options.output is Output.TEXT else _for_scripts(found, options.output))
-    return _OK
+    return text.explanation(found) if options.output is Output.TEXT else found
 
 
 async def _diagnose(transport: Transport, options: Doctor) -> int:
@@ -162,6 +194,7 @@ def _shown(found: view.Cards, options: Get, *, more: bool = False) -> str:
     return text.cards_table(
         found,
         all_nodes=not options.nodes and not options.selector,
+        namespace=options.namespace,
         wide=options.output is Output.WIDE,
         headers=options.headers and not more,
     )

@@ -19,7 +19,7 @@ from core.model import NodeName, Pod
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import Calls
+from kube.calls import Calls, namespace_path
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError
 from kube.listing import list_all
 from kube.objects import page_decoder
@@ -90,6 +90,24 @@ class Events(NamedTuple):
     unread: str = ""
 
 
+class _OwnerObject(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _OwnedMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    owner_references: tuple[_OwnerObject, ...] | None = None
+
+
+class _OwnedObject(msgspec.Struct, frozen=True):
+    metadata: _OwnedMeta = _OwnedMeta()
+
+
+_OWNED: Final = page_decoder(msgspec.json.Decoder(_OwnedObject).decode)
 _EVENTS: Final = page_decoder(msgspec.json.Decoder(EventObject).decode)
 _NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
@@ -185,6 +203,36 @@ async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:
         ApiError: they cannot be had.
     """
     return tuple(one.metadata.name for one in (await list_all(transport, path, _NAMES)).items)
+
+
+async def fetch_pods_of(transport: Transport, namespace: str, kind: str, name: str) -> tuple[tuple[str, str], ...]:
+    """Namespace and name of the pods that workload *name* of *kind* made, or of those of that name if *kind* is "".
+
+    A Deployment's pods are known by their ReplicaSet's name, so that no workload has to be read.
+
+    Args:
+        transport: to the API server.
+        namespace: where, "" for all.
+        kind: ``Deployment``, ``Job`` and others, or "".
+        name: of the workload, or of the pod.
+
+    Raises:
+        ApiError: pods may not be listed, or nobody answers.
+    """
+    path = f"{namespace_path(namespace)}/pods" if namespace else PODS
+    selectors = {} if kind else {"fieldSelector": f"metadata.name={name}"}
+    found = (one.metadata for one in (await list_all(transport, path, _OWNED, selectors=selectors)).items)
+    return tuple(sorted((one.namespace, one.name) for one in found if not kind or _is_of(one, kind, name)))
+
+
+def _is_of(pod: _OwnedMeta, kind: str, name: str) -> bool:
+    owner = next((one for one in pod.owner_references or () if one.controller), None)
+    if owner is None:
+        return False
+    if kind == "Deployment":
+        template = (pod.labels or {}).get("pod-template-hash", "")
+        return owner.kind == "ReplicaSet" and bool(template) and owner.name == f"{name}-{template}"
+    return (owner.kind, owner.name) == (kind, name)
 
 
 async def _fetch_configuration(calls: Calls, catalog: Catalog) -> tuple[Configuration, tuple[str, ...]]:

@@ -28,7 +28,7 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
 
     Args:
         words: those behind ``kubectl cards``, the last one as far as it is typed.
-        fetch_names: the names of the cluster's "nodes" or "pods", given the flags that were named so far.
+        fetch_names: the names of the cluster's "nodes", "namespaces" or "pods", given the flags that were named so far.
     """
     *before, begun = words or [""]
     flags, plain = _read(before)
@@ -37,6 +37,8 @@ async def candidates(words: Sequence[str], fetch_names: Names) -> list[str]:
     valued = next((flag for flag in known if before and before[-1] in flag.names and flag.metavar), None)
     if valued is not None:
         found: Sequence[str] = [str(one) for one in OUTPUTS[command]] if "--output" in valued.names else ()
+        if "--namespace" in valued.names:
+            found = await fetch_names("namespaces", flags)
     elif begun.startswith("-"):
         found = [name for flag in known for name in flag.names if name.startswith("--")]
     elif not command:

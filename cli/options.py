@@ -7,17 +7,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
-from core.errors import quoted
+from core.errors import escaped, quoted
 from core.names import VERSION
+from runtime.check import DEVICES, SETTINGS, Check
 
 _URL: Final = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,253}", re.ASCII)
-# What stands before a pod's name where kubectl has printed it: ``pod/NAME``.
-_PREFIXES: Final = frozenset({"pod", "pods", "po"})
+# What may stand before a name, as kubectl prints and takes it: ``pod/NAME``, ``deployment/NAME``.
+_PODS: Final = frozenset({"pod", "pods", "po"})
+_WORKLOADS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("deployment", "deployments", "deploy", "deployment.apps"), "Deployment"),
+    **dict.fromkeys(("replicaset", "replicasets", "rs", "replicaset.apps"), "ReplicaSet"),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts", "statefulset.apps"), "StatefulSet"),
+    **dict.fromkeys(("daemonset", "daemonsets", "ds", "daemonset.apps"), "DaemonSet"),
+    **dict.fromkeys(("job", "jobs", "job.batch", "job.batch.volcano.sh", "vcjob", "vj"), "Job"),
+}
 _EXIT_STATUS: Final = (
     "Exit status: 0 answered; 1 there is no such pod or node, or the API server does not tell; "
     "2 the command or the kubeconfig is wrong. "
+    "Of check: 1 something is denied; 2 files cannot be used. "
     "Of doctor: 3 something is at risk, or not known; 4 something does not work."
 )
 _VARIABLES: Final = (
@@ -26,12 +35,18 @@ _VARIABLES: Final = (
 )
 _NAMESPACE: Final = "cardshare-system"
 _NAME: Final = "cardshare"
+TOLD_VERSION: Final = f"kubectl-cards {VERSION}"
 _EXAMPLES: Final = {
-    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a\nkubectl cards doctor",
+    "": "kubectl cards get\nkubectl cards explain pod/train -n team-a\nkubectl cards check -f pod.yaml\n"
+    "kubectl cards doctor",
     "get": "kubectl cards get\nkubectl cards get gpu-3 -o wide\nkubectl cards get -l pool=a100 --watch\n"
-    "kubectl cards get -o json",
-    "explain": "kubectl cards explain train\nkubectl cards explain pod/train -n team-a\n"
+    "kubectl cards get -n team-a\nkubectl cards get -o json",
+    "explain": "kubectl cards explain train\nkubectl cards explain team-a/train\n"
+    "kubectl cards explain deployment/serve -n team-a\nkubectl cards explain job/train -A\n"
     "kubectl cards explain train --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
+    "check": "kubectl cards check -f pod.yaml\nkubectl cards check -f jobs.yaml other.yaml -n team-a\n"
+    "helm template . | kubectl cards check -f -",
+    "version": "kubectl cards version",
     "doctor": "kubectl cards doctor\nkubectl cards doctor -o json",
     "shadow": "kubectl cards shadow --controller https://localhost:8444 --token-file token --controller-ca ca.crt",
 }
@@ -50,7 +65,8 @@ class Output(StrEnum):
 class Get:
     """Show the cards of *nodes* (all, if none is named) and who holds what.
 
-    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted.
+    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted. namespace:
+    only cards of which pods there hold some; "" for all.
     """
 
     nodes: tuple[str, ...]
@@ -60,6 +76,7 @@ class Get:
     selector: str = ""
     headers: bool = True
     watch: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +94,25 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain:
-    """Say where a pod stands; namespace "" is that of the kubeconfig; controller None = only what the API tells."""
+    """Say where a pod, or each pod of a workload, stands; controller None = only what the API tells.
 
-    pod: str
+    kind: of the workload that *name* is of, "" for a pod. namespace: "" is that of the kubeconfig; all_namespaces:
+    wherever there is one of that name.
+    """
+
+    name: str
     namespace: str
     controller: Controller | None
     kubeconfig: str
     context: str
     output: Output = Output.TEXT
+    kind: str = ""
+    all_namespaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Say which version this is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +137,9 @@ class Shadow:
     output: Output = Output.TEXT
 
 
+Options = Get | Explain | Doctor | Shadow | Check | Version
+
+
 class Flag(NamedTuple):
     """A flag; metavar "" for one that takes no value."""
 
@@ -129,9 +160,12 @@ _ASKING: Final = (
     Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
     Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
 )
+_ALL: Final = Flag(("-A", "--all-namespaces"), "", "in all namespaces")
 FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "get": (
         Flag(("-o", "--output"), "FORMAT", "wide: also protocol, mode and health; json, yaml: for scripts"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "only cards of which its pods hold some; default all"),
+        _ALL,
         Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
         Flag(("-w", "--watch"), "", "go on and print nodes as they change"),
         Flag(("--no-headers",), "", "no line of headings and no totals"),
@@ -139,6 +173,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "explain": (
         Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
         Flag(("-n", "--namespace"), "NAMESPACE", "its namespace; default that of the kubeconfig"),
+        _ALL,
         *_ASKING,
     ),
     "doctor": (
@@ -147,16 +182,24 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("--name",), "NAME", f"with which the names of its objects begin; default {_NAME}"),
     ),
     "shadow": (Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"), *_ASKING),
+    "check": (
+        Flag(("-f", "--file"), "FILE", "YAML or JSON; - is stdin; several may follow, and it may be repeated"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "of objects that name none; default 'default'"),
+        *(Flag((flag,), "FILE", f"{told} [{variable}]") for flag, variable, told in (SETTINGS, DEVICES)),
+    ),
+    "version": (),
 }
 OUTPUTS: Final[Mapping[str, tuple[Output, ...]]] = {
     "get": tuple(Output),
     "explain": (Output.TEXT, Output.JSON, Output.YAML),
     "doctor": (Output.TEXT, Output.JSON, Output.YAML),
     "shadow": (Output.TEXT, Output.JSON, Output.YAML),
+    "check": (),
+    "version": (),
 }
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Doctor | Shadow:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Read the command line.
 
     Raises:
@@ -165,6 +208,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Do
     found = _parser().parse_args(argv)
     command: argparse.ArgumentParser = found.parser
     reach = {"kubeconfig": found.kubeconfig, "context": found.context}
+    if found.command == "version":
+        return Version()
+    if found.command == "check":
+        return _check(command, found, environ)
+    if getattr(found, "all_namespaces", False) and found.namespace:
+        command.error(f"-A: found beside -n {quoted(found.namespace, 256)}; leave one of them out")
     if found.command == "get":
         if "" in found.nodes:
             command.error("NODE: found ''; write the name of a node, or none for all nodes")
@@ -174,6 +223,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Do
             selector=found.selector,
             headers=not found.no_headers,
             watch=found.watch,
+            namespace=found.namespace,
             **reach,
         )
     if found.command == "doctor":
@@ -185,23 +235,47 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Get | Explain | Do
         if controller is None:
             command.error("--controller: missing; name the https://host:port of the controller that runs with --shadow")
         return Shadow(controller=controller, output=Output(found.output))
+    kind, namespace, name = _asked(command, found.pod)
+    if namespace and (found.all_namespaces or found.namespace not in ("", namespace)):
+        command.error(f"POD: found {quoted(found.pod, 256)}, which names a namespace; leave -n and -A out")
     return Explain(
-        pod=_pod(command, found.pod),
-        namespace=found.namespace,
+        name=name,
+        kind=kind,
+        namespace=namespace or found.namespace,
+        all_namespaces=found.all_namespaces,
         controller=_controller(command, found, environ),
         output=Output(found.output),
         **reach,
     )
 
 
-def _pod(command: argparse.ArgumentParser, word: str) -> str:
-    """The name in *word*, which may be written as kubectl prints it: ``pod/NAME``."""
-    kind, slash, name = word.rpartition("/")
-    if slash and kind not in _PREFIXES:
-        command.error(f"POD: found {quoted(word, 256)}; write the name of a pod, or pod/NAME; its namespace goes to -n")
-    if not name:
-        command.error(f"POD: found {quoted(word, 256)}; write the name of a pod")
-    return name
+def _asked(command: argparse.ArgumentParser, word: str) -> tuple[str, str, str]:
+    """(the kind of a workload or "", a namespace or "", the name) in ``NAME``, ``KIND/NAME`` or ``NAMESPACE/POD``."""
+    before, slash, name = word.rpartition("/")
+    if not name or "/" in before or (slash and not before):
+        command.error(f"POD: found {quoted(word, 256)}; write NAME, NAMESPACE/NAME, or KIND/NAME such as job/train")
+    kind = before.lower()
+    if kind in _WORKLOADS:
+        return _WORKLOADS[kind], "", name
+    return "", "" if kind in _PODS else before, name
+
+
+def _check(command: argparse.ArgumentParser, found: argparse.Namespace, environ: Mapping[str, str]) -> Check:
+    if not found.file:
+        command.error("--file: missing; name the files to judge, - is stdin")
+    return Check(
+        files=tuple(found.file),
+        namespace=found.namespace or "default",
+        settings=found.settings or environ.get(SETTINGS[1], ""),
+        device_config=found.device_config or environ.get(DEVICES[1], ""),
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {escaped(message)}; see {self.prog} --help\n")
 
 
 def _controller(
@@ -228,13 +302,13 @@ def _controller(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kubectl cards",
         description="The GPUs and NPUs of the cluster, who holds them, and why a pod waits.",
         epilog=f"Examples:\n{_EXAMPLES['']}\n\n{_EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"kubectl-cards {VERSION}")
+    parser.add_argument("--version", action="version", version=TOLD_VERSION)
     _add(parser, COMMON, default="")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     get = _command(commands, "get", "cards, how much of each is in use, and by whom")
@@ -245,9 +319,15 @@ def _parser() -> argparse.ArgumentParser:
         "where a pod was put, or why it waits",
         _VARIABLES,
     )
-    explain.add_argument("pod", metavar="POD", help="name of the pod, or pod/NAME")
+    explain.add_argument(
+        "pod",
+        metavar="POD",
+        help="NAME, NAMESPACE/NAME, or pod/, deployment/, replicaset/, statefulset/, daemonset/, job/NAME",
+    )
+    _command(commands, "check", "what admission would say of manifests, without a cluster")
     _command(commands, "doctor", "what in this cluster would not work, or is at risk")
     _command(commands, "shadow", "what a controller with --shadow would do with another scheduler's pods", _VARIABLES)
+    _command(commands, "version", "which version this is")
     return parser
 
 
@@ -269,6 +349,8 @@ def _add(
     for flag in flags:
         if not flag.metavar:
             parser.add_argument(*flag.names, action="store_true", help=flag.help)
+        elif "--file" in flag.names:
+            parser.add_argument(*flag.names, action="extend", nargs="+", metavar=flag.metavar, help=flag.help)
         elif "--output" in flag.names:
             parser.add_argument(*flag.names, choices=[str(one) for one in outputs], default="text", help=flag.help)
         else:

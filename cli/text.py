@@ -32,7 +32,7 @@ _HEADER: Final = _Row("NODE", "STATUS", "CARD", "TYPE", "USED", "CORES", "PROTOC
 _WIDE: Final = frozenset(map(_Row._fields.index, ("protocol", "mode", "health")))
 
 
-def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: bool = True) -> str:
+def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: bool = True, namespace: str = "") -> str:
     """One line for each card: what is used of its total, percent of its cores, and who holds how much.
 
     Whoever else holds a card stands on a line of their own below it. A node of several cards, and the cluster, have
@@ -43,6 +43,7 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
         all_nodes: no nodes were chosen.
         wide: with protocol, mode and health.
         headers: with the headings and the totals.
+        namespace: the one whose pods' cards alone are *found*, "" for all.
     """
     rows = [row for node in found.nodes for row in _rows(node, totals=headers)]
     if headers and len(found.nodes) > 1:
@@ -52,6 +53,8 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
     warnings = [f"{node.name}: {warning}" for node in found.nodes for warning in (*_taints(node), *node.warnings)]
     warnings += [f"node {name}: there is none of that name" for name in found.missing]
     lines += map(escaped, warnings)
+    if not lines and namespace:
+        lines = [escaped(f"no pod of namespace {namespace} holds a card there")]
     lines = lines or [escaped(_no_cards(() if all_nodes else found.nodes, all_nodes=all_nodes))]
     return "\n".join([*lines, *(escaped(f"note: {note}") for note in found.notes)])
 

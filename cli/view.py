@@ -6,7 +6,7 @@ Fields are added, never renamed or given another meaning without another *versio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cli.cluster import EventObject, Holdings
@@ -142,11 +142,24 @@ class Explained:
     controller: Mapping[str, Any] | None = field(default=None)
 
 
-def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str] = ()) -> Cards:
-    """The cards of the cluster, counted; of *node_names* alone, if there are any."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedPods:
+    """The answer of ``explain`` about a workload, or about pods of one name in all namespaces."""
+
+    version: int = VERSION
+    pods: tuple[Explained, ...]
+
+
+def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str] = (), namespace: str = "") -> Cards:
+    """The cards of the cluster, counted; of *node_names* alone, if there are any.
+
+    With a *namespace* only those of which its pods hold some, and of who holds them only its pods.
+    """
     names = set(node_names) or ledger.states.keys()
     states = sorted((ledger.states[name] for name in ledger.states if name in names), key=lambda one: one.facts.name)
-    nodes = tuple(_node(ledger, state) for state in states)
+    nodes = tuple(_node(ledger, state, namespace) for state in states)
+    if namespace:
+        nodes = tuple(node for node in nodes if node.cards)
     return Cards(
         nodes=nodes,
         totals=_totals([card for node in nodes for card in node.cards]),
@@ -181,8 +194,11 @@ def explained(
     )
 
 
-def _node(ledger: Ledger, state: NodeState) -> Node:
+def _node(ledger: Ledger, state: NodeState, namespace: str) -> Node:
     cards, facts = tuple(_cards(ledger, state)), state.facts
+    if namespace:
+        own = {card.id: tuple(one for one in card.held_by if one.pod.startswith(f"{namespace}/")) for card in cards}
+        cards = tuple(replace(card, held_by=own[card.id]) for card in cards if own[card.id])
     return Node(
         name=facts.name,
         ready=facts.ready,

@@ -11,7 +11,7 @@ from core.errors import ConfigError, quoted
 from core.settings import SCHEDULER_NAME_REMEDY, is_scheduler_name
 from kube.calls import BIND_DEADLINE_S
 from kube.lease import MAX_DURATION_S, Timing
-from runtime.configuration import Files
+from runtime.files import Files
 from runtime.listening import Address, read_address
 from runtime.options import LogFormat, add_log_format, read_config_map, read_log_format, read_namespaces
 

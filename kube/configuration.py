@@ -13,7 +13,8 @@ from kube.calls import namespace_path
 from kube.objects import EventKind
 from kube.reflector import Reflector
 from kube.reflector import Source as ApiSource
-from runtime.configuration import ActiveConfiguration, Files
+from runtime.configuration import ActiveConfiguration
+from runtime.files import Files
 
 _log: Final = structlog.get_logger()
 

@@ -6,17 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from core.errors import ConfigError
+from runtime import check
 from runtime.process import configure_log, fast_loop
-from webhook.check import check
 from webhook.options import parse
 from webhook.run import Webhook
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `check` for that."""
+    """Run until told to stop; 0 after a clean end, 2 for a configuration that cannot be used. See `runtime.check`."""
     if argv[:1] == ["check"]:
-        configure_log()
-        return check(argv[1:], environ, sys.stdin)
+        return check.check(check.parse(argv[1:], environ, "python -m webhook check"), sys.stdin)
     try:
         options = parse(argv, environ)
         configure_log(options.log_format)

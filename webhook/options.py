@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import ConfigError, quoted
-from runtime.configuration import Files
+from runtime.files import Files
 from runtime.listening import Address, read_address
 from runtime.options import LogFormat, add_log_format, read_config_map, read_log_format, read_namespaces
 

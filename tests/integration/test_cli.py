@@ -175,6 +175,61 @@ async def test_explain_needs_no_rights_outside_of_the_pods_namespace(rig, capsys
         assert "nodes is forbidden" in capsys.readouterr().err
 
 
+async def add_owned(world: Rig, namespace: str, name: str, kind: str, owner: str, **labels: str) -> None:
+    owned = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "u", "controller": True}
+    pod = {
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owned]},
+        "spec": {"schedulerName": "cardshare", "containers": [{"name": "c", "image": "i"}]},
+    }
+    await world.client.create(f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+
+
+async def test_explain_of_a_workload_tells_of_each_of_its_pods_and_of_no_other(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await world.client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        for name in ("web-1f-x", "web-1f-y"):
+            await add_owned(world, "default", name, "ReplicaSet", "web-1f", **{"pod-template-hash": "1f"})
+        await add_owned(world, "default", "web-b-2a-z", "ReplicaSet", "web-b-2a", **{"pod-template-hash": "2a"})
+        await add_owned(world, "team", "train-0", "Job", "train")
+
+        async def told(*words: str) -> list[str]:
+            assert await cards(kubeconfig, "explain", *words, "-o", "json") == 0
+            return [one["pod"] for one in json.loads(capsys.readouterr().out)["pods"]]
+
+        assert await told("deployment/web") == ["default/web-1f-x", "default/web-1f-y"]
+        assert await told("rs/web-b-2a") == ["default/web-b-2a-z"]
+        assert await told("job/train", "-A") == await told("job/train", "-n", "team") == ["team/train-0"]
+        assert await told("train-0", "-A") == ["team/train-0"]
+        assert await cards(kubeconfig, "explain", "team/train-0") == 0
+        assert capsys.readouterr().out.startswith("team/train-0 waits")
+        assert await cards(kubeconfig, "explain", "deploy/web") == 0
+        assert re.findall(r"^default/(\S+) waits", capsys.readouterr().out, re.MULTILINE) == ["web-1f-x", "web-1f-y"]
+        assert await cards(kubeconfig, "explain", "sts/web", "-A") == 1
+        assert capsys.readouterr().err == "kubectl cards: there is no pod of StatefulSet web in any namespace\n"
+
+
+async def test_get_of_a_namespace_shows_the_cards_of_its_pods_and_of_who_holds_them_no_others(rig, capsys):
+    async with cluster(rig) as (world, kubeconfig):
+        await add_pod(world, "b", {"volcano.sh/gpu-memory": "1024"}, {"volcano.sh/gpu-index": "0"}, "share-a")
+        assert await cards(kubeconfig, "get", "-n", "default", "-o", "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [(n["name"], [h["pod"] for c in n["cards"] for h in c["held_by"]]) for n in found["nodes"]] == [
+            ("share-a", ["default/b"])
+        ]
+        assert await cards(kubeconfig, "get", "-n", "nobody") == 0
+        assert capsys.readouterr().out == "no pod of namespace nobody holds a card there\n"
+        assert await cards(kubeconfig, "get", "-A") == 0
+        assert "t4-a" in capsys.readouterr().out
+
+
+async def test_check_and_version_ask_no_cluster(capsys, tmp_path):
+    (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: []}}")
+    assert await run(parse(["check", "-f", str(tmp_path / "pod.yaml")], {}), {}) == 0
+    assert capsys.readouterr().out == "1 object, 0 denied\n"
+    assert await run(parse(["version"], {}), {}) == 0
+    assert capsys.readouterr().out.startswith("kubectl-cards ")
+
+
 async def test_events_of_a_pod_that_had_the_same_name_are_not_shown(rig, capsys):
     async with cluster(rig) as (world, kubeconfig):
         await add_pod(world, "a", {}, {}, "")

@@ -16,7 +16,8 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings
 from core.tables import Tables
-from runtime.configuration import ActiveConfiguration, Files
+from runtime.configuration import ActiveConfiguration
+from runtime.files import Files
 from runtime.listening import Address
 from runtime.serving import HttpListener
 from webhook.calls import ReviewCalls

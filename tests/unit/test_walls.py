@@ -43,7 +43,7 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
                 "core.admission.rules",
                 "core.placing.candidates",
                 "controller.cards",
-                "webhook.check",
+                "webhook.reviews",
                 "cli.view",
             )
         ],

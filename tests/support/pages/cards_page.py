@@ -64,7 +64,7 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 def schema() -> str:
     """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain`` and ``doctor``."""
     answers, components = msgspec.json.schema_components(
-        (view.Cards, view.Explained, doctor_checks.Report), ref_template="#/$defs/{name}"
+        (view.Cards, view.Explained, view.ExplainedPods, doctor_checks.Report), ref_template="#/$defs/{name}"
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}

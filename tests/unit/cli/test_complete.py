@@ -6,7 +6,7 @@ import pytest
 
 from cli.complete import candidates
 
-NAMES = {"nodes": ("gpu-1", "gpu-2", "cpu-1"), "pods": ("train", "eval")}
+NAMES = {"nodes": ("gpu-1", "gpu-2", "cpu-1"), "namespaces": ("default", "team"), "pods": ("train", "eval")}
 
 
 async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
@@ -16,7 +16,12 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([""], ["doctor", "explain", "get", "shadow"]),
+        ([""], ["check", "doctor", "explain", "get", "shadow", "version"]),
+        (["explain", "-n", "t"], ["team"]),
+        (["get", "--al"], ["--all-namespaces"]),
+        (["check", "--f"], ["--file"]),
+        (["check", "-f", ""], []),
+        (["version", ""], []),
         (["e"], ["explain"]),
         (["get", ""], ["cpu-1", "gpu-1", "gpu-2"]),
         (["get", "gpu-1", "g"], ["gpu-2"]),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.options import Controller, Explain, Get, Output, parse
+from cli.options import Controller, Explain, Get, Output, Version, parse
+from runtime.check import Check
 
 
 def test_get_takes_nodes_and_a_kubeconfig():
@@ -16,7 +17,7 @@ def test_get_takes_nodes_and_a_kubeconfig():
 def test_what_leads_to_the_controller_comes_from_the_flags_before_the_environment():
     environ = {"CARDSHARE_CONTROLLER": "https://env:8444/", "CARDSHARE_TOKEN_FILE": "t", "CARDSHARE_CONTROLLER_CA": "c"}
     assert parse(["explain", "p", "-n", "ns"], environ) == Explain(
-        pod="p",
+        name="p",
         namespace="ns",
         controller=Controller(url="https://env:8444", token_file="t", ca_file="c"),
         kubeconfig="",
@@ -46,9 +47,16 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
     ("words", "says"),
     [
         (["explain", "p", "--token-file", "f"], "--token-file: of no use without --controller"),
-        (["explain", ""], "POD: found ''; write the name of a pod"),
+        (["explain", ""], "POD: found ''; write NAME"),
         (["get", ""], "NODE: found ''; write the name of a node"),
-        (["explain", "p", "--controller", "foo"], "usage: kubectl cards explain"),
+        (["explain", "p", "--controller", "foo"], "kubectl cards explain: --controller: found 'foo'"),
+        (["explain", "a/b/c"], "POD: found 'a/b/c'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
+        (["explain", "/p"], "POD: found '/p'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
+        (["explain", "job/"], "POD: found 'job/'; write NAME, NAMESPACE/NAME, or KIND/NAME"),
+        (["explain", "a/b", "-n", "c"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
+        (["explain", "a/b", "-A"], "POD: found 'a/b', which names a namespace; leave -n and -A out"),
+        (["get", "-A", "-n", "c"], "-A: found beside -n 'c'; leave one of them out"),
+        (["check"], "kubectl cards check: --file: missing"),
     ],
 )
 def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
@@ -61,11 +69,43 @@ def test_what_makes_no_sense_is_told_by_the_command_itself(words, says, capsys):
 @pytest.mark.parametrize(
     "words", [[], ["explain"], ["drop", "p"], ["get", "-o", "table"], ["explain", "p", "-o", "wide"]]
 )
-def test_what_is_not_understood_ends_with_usage(words, capsys):
+def test_what_is_not_understood_ends_with_a_line_that_leads_to_help(words, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words, {})
     assert ended.value.code == 2
-    assert "usage: kubectl cards" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kubectl cards")
+    assert line.endswith(" --help")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["team/p"], ("", "team", "p", False)),
+        (["deploy/d", "-n", "team"], ("Deployment", "team", "d", False)),
+        (["deployment.apps/d"], ("Deployment", "", "d", False)),
+        (["statefulset/s"], ("StatefulSet", "", "s", False)),
+        (["daemonset/s"], ("DaemonSet", "", "s", False)),
+        (["replicaset/s"], ("ReplicaSet", "", "s", False)),
+        (["Job/j", "-A"], ("Job", "", "j", True)),
+        (["p", "--all-namespaces"], ("", "", "p", True)),
+    ],
+)
+def test_what_is_explained_is_named_as_kubectl_names_it(words, expected):
+    found = parse(["explain", *words], {})
+    assert isinstance(found, Explain)
+    assert (found.kind, found.namespace, found.name, found.all_namespaces) == expected
+
+
+def test_check_takes_files_and_what_configures_it():
+    environ = {"CARDSHARE_SETTINGS": "s", "CARDSHARE_DEVICE_CONFIG": "d"}
+    words = ["check", "-f", "a", "b", "-f", "-", "-n", "team", "--settings", "t"]
+    assert parse(words, environ) == Check(files=("a", "b", "-"), namespace="team", settings="t", device_config="d")
+    assert parse(["check", "-f", "a"], {}) == Check(files=("a",))
+
+
+def test_version_needs_nothing():
+    assert parse(["version"], {}) == Version()
 
 
 def test_the_context_may_stand_in_front_of_the_command_as_with_kubectl():
@@ -78,14 +118,7 @@ def test_the_context_may_stand_in_front_of_the_command_as_with_kubectl():
 def test_a_pod_may_be_named_as_kubectl_prints_it(word):
     found = parse(["explain", word], {})
     assert isinstance(found, Explain)
-    assert found.pod == "p"
-
-
-@pytest.mark.parametrize("word", ["node/p", "default/p", "pod/", "a/b/c"])
-def test_what_is_no_pod_is_told_with_what_to_write(word, capsys):
-    with pytest.raises(SystemExit):
-        parse(["explain", word], {})
-    assert f"POD: found '{word}'; write the name of a pod" in capsys.readouterr().err
+    assert (found.kind, found.namespace, found.name) == ("", "", "p")
 
 
 def test_get_takes_kubectls_flags():

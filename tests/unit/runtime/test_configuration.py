@@ -7,7 +7,8 @@ from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, Source, Text, decode, hami_map
 from core.errors import ConfigError
 from core.settings import Policy
-from runtime.configuration import ActiveConfiguration, Files
+from runtime.configuration import ActiveConfiguration
+from runtime.files import Files
 from runtime.options import read_config_map
 
 SPREAD = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.SchedulePolicy: spread}}]}]\n"

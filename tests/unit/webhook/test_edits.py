@@ -8,7 +8,8 @@ from structlog.testing import capture_logs
 
 from core.catalog import Catalog, standard_catalog
 from core.errors import InvalidRequestError
-from runtime.configuration import ActiveConfiguration, Files
+from runtime.configuration import ActiveConfiguration
+from runtime.files import Files
 from webhook.edits import Edits
 from webhook.metrics import Metrics
 

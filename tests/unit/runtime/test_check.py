@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.check import check
+from runtime.check import check, parse
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -45,13 +45,17 @@ spec:
 """
 
 
+def judged(words, stdin):
+    return check(parse(words, {}, "check"), stdin)
+
+
 @pytest.fixture
 def run(capsys, tmp_path):
     def judge(text, *flags, stdin=False):
         file = tmp_path / "pods.yaml"
         if not stdin:
             file.write_text(text)
-        code = check(["-f", "-" if stdin else str(file), *flags], {}, io.StringIO(text))
+        code = judged(["-f", "-" if stdin else str(file), *flags], io.StringIO(text))
         return code, capsys.readouterr().out.replace(str(tmp_path) + "/", "").splitlines()
 
     return judge
@@ -164,7 +168,7 @@ def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsy
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(GOOD)
     files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml", "none.yaml", ".")]
-    assert check(["-f", *files], {}, io.StringIO()) == 2
+    assert judged(["-f", *files], io.StringIO()) == 2
     out, err = capsys.readouterr()
     assert out == "2 objects, 0 denied\n"
     assert "none.yaml: there is no such file" in err
@@ -172,10 +176,10 @@ def test_one_flag_takes_several_files_and_each_that_cannot_be_read_is_told(capsy
 
 
 def test_flags_that_name_no_file_are_named_and_notes_are_told(capsys, tmp_path):
-    assert check(["-f", "-", "--settings", "/nope"], {}, io.StringIO(GOOD)) == 2
+    assert judged(["-f", "-", "--settings", "/nope"], io.StringIO(GOOD)) == 2
     assert "--settings (CARDSHARE_SETTINGS): found '/nope'; there is no such file" in capsys.readouterr().err
     (tmp_path / "volcano-scheduler.conf").write_text("actoins: x")
-    assert check(["-f", "-", "--settings", str(tmp_path)], {}, io.StringIO(GOOD)) == 0
+    assert judged(["-f", "-", "--settings", str(tmp_path)], io.StringIO(GOOD)) == 0
     assert "volcano-scheduler.conf: actoins: unknown" in capsys.readouterr().err
 
 
@@ -185,10 +189,10 @@ def test_what_is_mended_is_told_and_not_denied(run):
 
 
 def test_files_and_settings_that_cannot_be_used_end_with_2(capsys, tmp_path):
-    assert check(["-f", str(tmp_path / "none.yaml")], {}, io.StringIO()) == 2
+    assert judged(["-f", str(tmp_path / "none.yaml")], io.StringIO()) == 2
     settings = tmp_path / "settings.yaml"
     settings.write_text("polcy: 1\n")
-    assert check(["-f", "-", "--settings", str(settings)], {}, io.StringIO(GOOD)) == 2
+    assert judged(["-f", "-", "--settings", str(settings)], io.StringIO(GOOD)) == 2
     assert "check: " in capsys.readouterr().err
 
 
@@ -196,5 +200,5 @@ def test_files_and_settings_that_cannot_be_used_end_with_2(capsys, tmp_path):
 def test_the_examples_are_denied_exactly_where_their_outcomes_say_so(capsys, file):
     outcome = file.with_suffix(".outcome.yaml")
     expected = "denied" in outcome.read_text() if outcome.exists() else False
-    code = check(["-f", str(file)], {}, io.StringIO())
+    code = judged(["-f", str(file)], io.StringIO())
     assert (code == 1) <= expected, capsys.readouterr().out

@@ -1,0 +1,144 @@
+"""The rules of admission on files of manifests, offline: `core.admission.manifests`, told to people who write them."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from core.admission.manifests import is_judged, judge
+from core.admission.rulebook import rulebook
+from core.catalog import standard_catalog
+from core.configuration import Configuration
+from core.errors import ConfigError, quoted
+from core.units import counted
+from core.wire.manifests import Unreadable, read_manifests
+from runtime.files import Files, read_once
+
+_OK, _DENIED, _UNUSABLE = 0, 1, 2
+_STDIN: Final = "-"
+EXIT_STATUS: Final = "0 all is admitted, 1 something is denied, 2 files or flags cannot be used"
+# Flag, its variable, and what it names.
+SETTINGS: Final = (
+    "--settings",
+    "CARDSHARE_SETTINGS",
+    "cardshare.yaml, or a directory with it and volcano-scheduler.conf",
+)
+DEVICES: Final = ("--device-config", "CARDSHARE_DEVICE_CONFIG", "device-config.yaml, as device plugins have it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Judge *files* by the configuration in two others, "" for the defaults.
+
+    namespace: of objects that name none.
+    """
+
+    files: tuple[str, ...]
+    namespace: str = "default"
+    settings: str = ""
+    device_config: str = ""
+
+
+def check(options: Check, stdin: TextIO) -> int:
+    """Judge files; findings go to stdout, what keeps us from judging to stderr.
+
+    Returns:
+        0 where everything is admitted, 1 where something is denied, 2 where files or flags cannot be used.
+    """
+    try:
+        found = _configuration(options)
+    except ConfigError as e:
+        for problem in e.problems:
+            print(f"check: {problem}", file=sys.stderr)
+        return _UNUSABLE
+    book = rulebook(found.settings, found.tables, standard_catalog())
+    for note in found.notes:
+        print(f"check: note: {note}", file=sys.stderr)
+    code, count, judged, denied = _OK, 0, 0, 0
+    for name in options.files:
+        try:
+            text = stdin.read() if name == _STDIN else Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            print(f"check: {name}: {_why_unread(e)}", file=sys.stderr)
+            code = _UNUSABLE
+            continue
+        judged_before = judged
+        for one in read_manifests(text):
+            if isinstance(one, Unreadable):
+                print(f"check: {name}:{one.line}: {one.problem}", file=sys.stderr)
+                code = _UNUSABLE
+                continue
+            count += 1
+            if not is_judged(one):
+                continue
+            judged += 1
+            findings = tuple(judge(one, f"{name}:{one.line}", book, options.namespace))
+            for finding in findings:
+                print(f"{finding.where}: {finding.text}")
+            denied += any(finding.denied for finding in findings)
+        if judged == judged_before:
+            print(f"{name}: nothing in it was judged: it holds no pod and no workload with a spec")
+    print(
+        f"{counted(count, 'objects')}, {denied} denied" + (f", {count - judged} not judged" if count > judged else "")
+    )
+    return code or (_DENIED if denied else _OK)
+
+
+def _why_unread(error: OSError | UnicodeDecodeError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "there is no such file"
+        case IsADirectoryError():
+            return "it is a directory; name the files in it"
+        case OSError():
+            return f"it cannot be read: {(error.strerror or str(error)).lower()}"
+        case _:
+            return "it is not UTF-8 text"
+
+
+def _configuration(options: Check) -> Configuration:
+    named = ((*SETTINGS[:2], options.settings), (*DEVICES[:2], options.device_config))
+    missing = [
+        f"{flag} ({variable}): found {quoted(path, 256)}; there is no such file"
+        for flag, variable, path in named
+        if path and not Path(path).exists()
+    ]
+    if missing:
+        raise ConfigError(missing)
+    settings, devices = (Path(path) if path else None for _, _, path in named)
+    return read_once(Files(settings=settings, devices=devices), standard_catalog())
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str], prog: str) -> Check:
+    """Read the command line of *prog*.
+
+    Raises:
+        SystemExit: ``--help``, or what cannot be understood.
+    """
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Judges manifests of pods and of workloads by the rules of admission, without a cluster. What the "
+        "cluster's cards could never hold is not known here.",
+        epilog=f"Exit status: {EXIT_STATUS}.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        *("-f", "--file"),
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON; - is stdin; may be repeated",
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="of objects that name none (default 'default')")
+    for flag, variable, told in (SETTINGS, DEVICES):
+        parser.add_argument(flag, default=environ.get(variable) or "", help=told)
+    found = parser.parse_args(argv)
+    return Check(
+        files=tuple(found.file),
+        namespace=found.namespace,
+        settings=found.settings,
+        device_config=found.device_config,
+    )

@@ -1,0 +1,95 @@
+"""The files of the configuration, and a configuration that is read from them once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from core.catalog import Catalog
+from core.configuration import (
+    DEVICE_KEY,
+    OWN_MAP,
+    SCHEDULER_KEY,
+    SETTINGS_KEY,
+    Configuration,
+    Decoded,
+    Source,
+    Text,
+    decode,
+    merge,
+)
+from core.errors import ConfigError
+
+# A ConfigMap holds no more than 1 MiB altogether.
+_MAX_FILE_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where files are read from; a directory stands for the keys of a mounted ConfigMap.
+
+    settings: cardshare.yaml, or a directory with it and volcano-scheduler.conf. devices: device-config.yaml, or a
+    directory with it. last_good: directory of what was in force last, for a start with texts that are refused.
+    """
+
+    settings: Path | None = None
+    devices: Path | None = None
+    last_good: Path | None = None
+
+    def read(self) -> tuple[Text, ...]:
+        """Every text that may be there, with the problems of those that cannot be read."""
+        found: list[Text] = []
+        own = self.settings
+        if own is not None and own.is_dir():
+            found.append(_text(Source.OWN, own / SETTINGS_KEY, OWN_MAP, optional=True))
+            found.append(_text(Source.SCHEDULER_FILE, own / SCHEDULER_KEY, OWN_MAP, optional=True))
+        elif own is not None:
+            found.append(_text(Source.OWN, own))
+        devices = self.devices
+        if devices is not None:
+            mounted = devices.is_dir()
+            found.append(_text(Source.DEVICE_FILE, devices / DEVICE_KEY if mounted else devices, optional=mounted))
+        return tuple(found)
+
+    def kept(self, catalog: Catalog) -> dict[Source, Decoded]:
+        """What each source said when it was last good, as far as that was kept and can be used still."""
+        folder = self.last_good
+        paths = {source: folder / source for source in Source} if folder is not None else {}
+        found = [decode(_text(source, path), catalog) for source, path in paths.items() if path.exists()]
+        return {one.text.source: one for one in found if not one.problems}
+
+    @property
+    def lacks_settings(self) -> bool:
+        """Whether the settings are a directory in which there is no cardshare.yaml."""
+        own = self.settings
+        return own is not None and own.is_dir() and not (own / SETTINGS_KEY).exists()
+
+
+def read_once(files: Files, catalog: Catalog) -> Configuration:
+    """What *files* say, and nothing else.
+
+    Raises:
+        ConfigError: with every problem of every file.
+    """
+    found = [decode(text, catalog) for text in files.read()]
+    if problems := [problem for one in found for problem in one.problems]:
+        raise ConfigError(problems)
+    return merge({one.text.source: one for one in found}, catalog)
+
+
+def _text(source: Source, path: Path, config_map: str = "", *, optional: bool = False) -> Text:
+    """The file at *path*, which may be missing where it is *optional*."""
+    content, problem = "", ""
+    try:
+        with path.open("rb") as file:
+            found = file.read(_MAX_FILE_BYTES + 1)
+        content = found.decode()
+        if len(found) > _MAX_FILE_BYTES:
+            problem = f"it is longer than {_MAX_FILE_BYTES} bytes"
+    except FileNotFoundError:
+        problem = "" if optional else "there is no such file"
+    except OSError as e:
+        problem = f"it cannot be read: {e.strerror or e}"
+    except UnicodeDecodeError:
+        problem = "it is not UTF-8 text"
+    problems = (problem,) if problem else ()
+    return Text(source=source, config_map=config_map, path=str(path), content=content, problems=problems)
