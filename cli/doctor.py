@@ -15,17 +15,16 @@ from cli.configuration import fetch_parts
 from cli.doctor_checks import HAMI_PLUGIN, Facts, LeaseHeld, Report, RunningPod, Webhook, examine
 from cli.options import Doctor
 from core.catalog import standard_catalog
-from core.configuration import (
-    merge,
-)
+from core.configuration import Decoded, Source, merge
 from core.device_lists import device_count
 from core.ledger import Ledger
 from core.model import Phase, Pod, Requirement
 from core.names import CONFIGURATION_ACCEPTED
+from core.settings import Settings
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import Calls
+from kube.calls import Access, Calls, Identity
 from kube.errors import ApiForbiddenError, ApiNotFoundError
 from kube.listing import list_all
 from kube.objects import page_decoder
@@ -247,6 +246,7 @@ class _Reader:
             if pod.node_name:
                 ledger.count(pod)
         running = tuple(one for _, one in pods)
+        unbinding, unasked = await self._unbinding(parts, merged.settings)
         return Facts(
             name=name,
             namespace=namespace,
@@ -269,8 +269,28 @@ class _Reader:
             classes=await self._classes(),
             swapping=await self._swapping(running),
             unlisting=_unlisting(pods, self._catalog.resources(merged.tables)),
+            unbinding=unbinding,
+            unasked=unasked,
             unread=tuple(self._unread),
         )
+
+    async def _unbinding(self, parts: Mapping[Source, Decoded], settings: Settings) -> tuple[str, str]:
+        """The account of HAMi's scheduler if its ConfigMap is there and it may not bind; and why that is not known.
+
+        What may bind is what the conditions of the webhook ask, by the name that HAMi's chart gives both.
+        """
+        found = parts.get(Source.CHIPS_MAP)
+        if found is None or not found.text.content:
+            return "", ""
+        namespace, name = settings.hami_config_namespace, settings.hami_config_name.removesuffix("-device")
+        account = f"system:serviceaccount:{namespace}:{name}"
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        asks = Access(verb="create", resource="pods", subresource="binding")
+        identity = Identity(authenticated=True, username=account, groups=groups)
+        try:
+            return ("" if await self._calls.subject_access_review(identity, asks) else account), ""
+        except ApiForbiddenError as e:
+            return "", f"whether {account} may bind pods is not known: {e.message}"
 
     def _is_plugin(self, account: str) -> bool:
         known = self._catalog.plugin_accounts

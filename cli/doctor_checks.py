@@ -15,9 +15,11 @@ from core.device_lists import DEVICES_MAX, amount_or_zero, device_count, listed_
 from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import Node, NodeName, Phase, Pod, Requirement
+from core.port.optional import Metering
 from core.port.refusals import Violation
-from core.settings import Settings
+from core.settings import DialectName, Settings
 from core.tables import Tables
+from core.units import counted
 
 VERSION: Final = 1
 _DAY_S: Final = 86_400
@@ -30,6 +32,19 @@ _HAMI: Final = ".hami.io"
 _FEWER_DEVICES: Final = (
     "set gpuMemoryFactor in the device plugin's configuration, or switch the kubelet's gates ResourceHealthStatus and "
     "ResourceHealthStatusMessage off"
+)
+_AS_MUCH: Final = (
+    "restart the device plugin there; if it advertises as little then, give it the gpuMemoryFactor of the others, "
+    "upgrade it, or see its log for a failed card"
+)
+_ONE_PLUGIN: Final = (
+    "look again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
+    "kubectl label node {0} gpu- && kubectl annotate node {0} hami.io/node-nvidia-register-"
+)
+_HAMI_DIALECT: Final = DialectName("hami")
+_MAY_BIND: Final = (
+    "let it create pods/binding in all namespaces; or name HAMi's ConfigMap by the chart's value hamiConfig; or delete "
+    "that ConfigMap if HAMi is gone"
 )
 _VOLCANO_LEASE: Final = "volcano-system/volcano"
 _VOLCANO: Final = "volcano"
@@ -62,6 +77,7 @@ CODES: Final[Mapping[str, Level]] = {
     "CS617": Level.RISK,
     "CS618": Level.RISK,
     "CS619": Level.PROBLEM,
+    "CS620": Level.RISK,
     "CS621": Level.PROBLEM,
     "CS622": Level.PROBLEM,
     "CS623": Level.RISK,
@@ -74,6 +90,9 @@ CODES: Final[Mapping[str, Level]] = {
     "CS631": Level.PROBLEM,
     "CS632": Level.PROBLEM,
     "CS633": Level.RISK,
+    "CS634": Level.RISK,
+    "CS635": Level.NOTE,
+    "CS636": Level.RISK,
     "CS641": Level.RISK,
     "CS642": Level.RISK,
     "CS643": Level.PROBLEM,
@@ -175,6 +194,8 @@ class Facts:
     DeviceClasses by the resource that each claims. swapping: nodes on which HAMi's plugin lets kubelet choose cards,
     each with the ConfigMap that says so. unlisting: nodes whose kubelets list no devices in the status of pods. now_s:
     Unix seconds.
+    unbinding: the account of HAMi's scheduler if it may not bind pods while HAMi's ConfigMap is there, or "". unasked:
+    why that is not known, or "".
     """
 
     name: str
@@ -198,6 +219,8 @@ class Facts:
     classes: Mapping[str, str] = field(default_factory=dict)
     swapping: Mapping[str, str] = field(default_factory=dict)
     unlisting: frozenset[str] = frozenset()
+    unbinding: str = ""
+    unasked: str = ""
     unread: tuple[tuple[str, str], ...] = ()
 
 
@@ -244,7 +267,7 @@ def _cards(facts: Facts) -> Iterator[Finding]:
     for name, state in states.items():
         node = f"node {name}"
         for complaint in state.complaints:
-            remedy = "see the device plugin's log on that node, and restart it"
+            remedy = complaint.remedy or "see the device plugin's log on that node, and restart it"
             yield _finding("CS612", node, f"{complaint.field}: {complaint.problem}", remedy)
         for over in facts.ledger.overcommitted(name):
             remedy = "delete pods that kubectl cards get shows on it, until it holds no more than it has"
@@ -256,6 +279,41 @@ def _cards(facts: Facts) -> Iterator[Finding]:
         if not pod.ready:
             text = f"the device plugin {pod.account} ({pod.image}) is not ready"
             yield _finding("CS615", f"node {pod.node}", text, f"see kubectl describe pod {pod.key}")
+
+
+def _accounts_of_kubelet(facts: Facts) -> Iterator[Finding]:
+    """CS620: resources of which a device plugin advertises less than the cards have that it registers."""
+    for name, state in facts.ledger.states.items():
+        for which, cards in state.offers.items():
+            dialect = facts.catalog.dialects[which]
+            sold = dialect.sold(cards, facts.tables) if isinstance(dialect, Metering) else {}
+            for resource, amount in sorted(sold.items()):
+                there = state.facts.allocatable.get(resource, 0)
+                # Of each card a part of a unit may be left over.
+                if 0 < there < amount - len(cards):
+                    text = (
+                        f"its device plugin advertises {there} {resource}, and the cards that it registers have "
+                        f"{amount}: kubelet turns pods away that the cards would take"
+                    )
+                    yield _finding("CS620", f"node {name}", text, _AS_MUCH)
+
+
+def _hami_alone(facts: Facts) -> Iterator[Finding]:
+    """CS634, CS635, CS636: whether HAMi is what pods with GPUs mean, and serves the nodes that it has registered."""
+    if facts.unbinding:
+        text = "it may not bind, though HAMi's ConfigMap is there: pods with nvidia.com/gpu alone are not reviewed"
+        yield _finding("CS634", facts.unbinding, text, _MAY_BIND)
+    if facts.unasked:
+        remedy = "ask with an account that may create subjectaccessreviews"
+        yield _finding("CS635", "subjectaccessreviews", facts.unasked, remedy)
+    serving = {pod.node for pod in facts.plugins if pod.account.endswith(HAMI_PLUGIN)}
+    for name, state in facts.ledger.states.items() if serving else ():
+        if state.offers.get(_HAMI_DIALECT) and name not in serving:
+            text = (
+                f"it has HAMi's register and no pod of HAMi's plugin, which runs on {counted(len(serving), 'nodes')}: "
+                "NVIDIA's plugin may answer there, and give whole cards without limits"
+            )
+            yield _finding("CS636", f"node {name}", text, _ONE_PLUGIN.format(name))
 
 
 def _hami(facts: Facts) -> Iterator[Finding]:
@@ -496,7 +554,9 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _reading,
     _configuration,
     _cards,
+    _accounts_of_kubelet,
     _hami,
+    _hami_alone,
     _device_lists,
     _registrations,
     _policies,

@@ -83,8 +83,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """A node whose device data cannot be used: the node is set aside for this dialect, the others go on."""
+    """A node whose device data cannot be used: the node is set aside for this dialect, the others go on.
+
+    remedy: what to do, if it is something else than to look after the device plugin; the problem says it too.
+    """
 
     dialect: DialectName
     field: str
     problem: str
+    remedy: str = ""

@@ -209,3 +209,35 @@ async def test_another_name_and_namespace_are_looked_for(rig, capsys):
 async def test_nothing_is_found_in_the_demo_while_everything_works(staged, capsys):
     async with staged() as stage:
         assert await found(str(stage.kubeconfig), capsys) == (set(), 0)
+
+
+async def test_hamis_config_map_without_a_scheduler_that_may_bind_is_told_to_who_may_ask(rig, capsys):
+    metadata = {"name": "hami-scheduler-device", "namespace": "kube-system"}
+    there = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"device-config.yaml": "nvidia: {}"},
+    }
+    account = "system:serviceaccount:kube-system:hami-scheduler"
+    async with installed(rig, beside=[there]) as (world, kubeconfig):
+
+        async def codes():
+            await doctor(kubeconfig, "-o", "json")
+            told = json.loads(capsys.readouterr().out)["findings"]
+            return {(one["code"], one["subject"]) for one in told if one["code"] in ("CS634", "CS635")}
+
+        async def may(name, group, resource, namespace, subject):
+            rules = [{"apiGroups": [group], "resources": [resource], "verbs": ["create"]}]
+            api = "/apis/rbac.authorization.k8s.io/v1"
+            await world.client.create(f"{api}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+            subjects = [{"kind": "ServiceAccount", "name": subject, "namespace": namespace}]
+            body = {"metadata": {"name": name}, "roleRef": role, "subjects": subjects}
+            await world.client.create(f"{api}/clusterrolebindings", body)
+
+        assert await codes() == {("CS635", "subjectaccessreviews")}
+        await may("asks", "authorization.k8s.io", "subjectaccessreviews", "default", "viewer")
+        assert await codes() == {("CS634", account)}
+        await may("binds", "", "pods/binding", "kube-system", "hami-scheduler")
+        assert await codes() == set()

@@ -75,6 +75,14 @@ def _problem(node: Node, told: str) -> str:
     )
 
 
+def remedy(node: Node) -> str:
+    """What to do where another plugin answers: let one of the two serve the node."""
+    unlabelled = f"kubectl label node {node.name} {_LABEL[0]}-" if is_labelled(node) else ""
+    unregistered = f"kubectl annotate node {node.name} {keys.REGISTER}-"
+    commands = " && ".join(filter(None, (unlabelled, unregistered)))
+    return f"leave the node to NVIDIA's plugin ({commands}), or remove that one from it and restart HAMi's there"
+
+
 def _figure(node: Node, label: str) -> int:
     try:
         return parse_count(node.labels.get(label, ""), label, _MOST)

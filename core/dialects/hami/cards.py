@@ -99,7 +99,8 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"
         return Complaint(dialect=NAME, field=f"allocatable {resource}", problem=problem)
     if problem := another.answers(node, records, resource, allocatable):
-        return Offer(cards=(), complaints=(Complaint(dialect=NAME, field=field, problem=problem),))
+        complaint = Complaint(dialect=NAME, field=field, problem=problem, remedy=another.remedy(node))
+        return Offer(cards=(), complaints=(complaint,))
     cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
     complaints = tuple(

@@ -38,7 +38,7 @@ NARROWED = replace(
 )
 
 
-LARGE = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "65536", "volcano.sh/vgpu-cores": "100"}
+LARGE = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "65536", "volcano.sh/vgpu-cores": "400"}
 LISTING = replace(node(), kubelet_version="v1.36.1", capacity=LARGE, allocatable=LARGE)
 MANY = pod(limits={**T4, "volcano.sh/vgpu-memory": "30000"}, node_name=NodeName("t4-a"))
 
@@ -84,6 +84,14 @@ def test_a_pod_whose_devices_are_too_many_to_be_listed_is_a_problem_while_it_is_
             "containers init, c have cards, and registry:5000/projecthami/hami:v2.8.3 on t4-a takes them all",
         ),
         (facts(nodes=(LISTING,)), "CS618", "node t4-a", "v1.36.1 lists each device"),
+        (
+            facts(nodes=(replace(node(), allocatable={**node().allocatable, "volcano.sh/vgpu-memory": "1536"}),)),
+            "CS620",
+            "node t4-a",
+            "advertises 1536 volcano.sh/vgpu-memory, and the cards that it registers have 15360",
+        ),
+        (facts(unbinding="system:serviceaccount:a:b"), "CS634", "system:serviceaccount:a:b", "it may not bind"),
+        (facts(unasked="forbidden"), "CS635", "subjectaccessreviews", "forbidden"),
         (facts(mutating={}), "CS621", "mutatingwebhookconfiguration cardshare", "does not exist"),
         (
             facts(validating={"cardshare": (ENTRY, replace(ENTRY, name="other", ends_s=()))}),
