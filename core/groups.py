@@ -104,8 +104,11 @@ class GroupSpec:
 
     min_member: so many members are placed together, or none; 0 and 1 are no gang. min_task_member: of these tasks at
     least so many. sub_groups: gangs inside of it; a member is of the first that takes it. min_resources: None where it
-    is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. problems: what it asks that
-    is not honoured, by the names of its fields.
+    is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. priority: as the API server
+    found it; None where only priority_class says it. preempts: whether others may be evicted for its members.
+    leaves_whole: whether all members leave if one does; None where that is not said: those of a gang do. topology_key:
+    of the label whose value all members' nodes share; "": none. problems: what it asks that is not honoured, by the
+    names of its fields.
     """
 
     key: GroupKey
@@ -117,6 +120,10 @@ class GroupSpec:
     min_resources: Mapping[str, int] | None = None
     queue: str = DEFAULT_QUEUE
     priority_class: str = ""
+    priority: int | None = None
+    preempts: bool = True
+    leaves_whole: bool | None = None
+    topology_key: str = ""
     created_s: int = 0
     owner: str = ""
     deleting: bool = False

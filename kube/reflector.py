@@ -129,6 +129,7 @@ class Reflector(Generic[_T]):
 
     Attributes:
         state: why the picture may be old, for readiness ("forbidden: list nodes: ..."), or "".
+        path: where they are, as the last list found it.
         synced: set once a full list was handed over; stays set.
         last_seen_monotonic: when the server last said anything, by the clock handed in; 0.0 before.
         version: the resourceVersion up to which everything was handed over, or "".
@@ -148,6 +149,7 @@ class Reflector(Generic[_T]):
         selectors: Mapping[str, str] | None = None,
         pace: Pace | None = None,
         absent_is_empty: bool = False,
+        older: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -162,6 +164,7 @@ class Reflector(Generic[_T]):
             selectors: `labelSelector`, `fieldSelector`.
             pace: limits and waits.
             absent_is_empty: a 404 of the list means that the kind is not installed, so that there are no objects.
+            older: where the same objects may be where *path* is not served, the first that is served counts.
             clock: monotonic seconds.
             sleep: waits.
             jitter: a number from 0 to 1.
@@ -173,7 +176,8 @@ class Reflector(Generic[_T]):
         self.current_s = 0.0
         self.counters = Counters()
         self._source = source
-        self._path = path
+        self.path = path
+        self._paths = (path, *older)
         self._kind = path.rsplit("/", 1)[-1]
         self._decode_list = page_decoder(decode)
         self._decode_event = event_decoder(decode)
@@ -210,7 +214,7 @@ class Reflector(Generic[_T]):
         while True:
             await self._rest_before_list()
             try:
-                objects, version = await self._fetch()
+                objects, version = await self._find()
             except (ApiError, UndecodableError, ValueError) as e:
                 if isinstance(e, ApiNotFoundError) and self._absent_is_empty:
                     await self._without_kind()
@@ -225,6 +229,17 @@ class Reflector(Generic[_T]):
             self.synced.set()
             return version
 
+    async def _find(self) -> tuple[list[_T], str]:
+        """A full list from the first path that is served."""
+        *newer, last = self._paths
+        for self.path in newer:
+            try:
+                return await self._fetch()
+            except ApiNotFoundError:
+                continue
+        self.path = last
+        return await self._fetch()
+
     async def _fetch(self) -> tuple[list[_T], str]:
         self._listed_at_s = self._clock()
         self.counters.lists += 1
@@ -233,7 +248,7 @@ class Reflector(Generic[_T]):
         while True:
             answer = await self._source.request(
                 "GET",
-                self._path,
+                self.path,
                 params=params,
                 deadline_s=self._pace.list_deadline_s,
                 purpose=Purpose.WATCHES,
@@ -316,7 +331,7 @@ class Reflector(Generic[_T]):
 
     async def _read_lines(self, progress: _Progress) -> None:
         async with self._source.stream(
-            self._path, self._watch_params(progress.version), silence_s=self._pace.silence_s
+            self.path, self._watch_params(progress.version), silence_s=self._pace.silence_s
         ) as lines:
             progress.opened = True
             self.last_seen_monotonic = self._clock()
@@ -345,7 +360,7 @@ class Reflector(Generic[_T]):
             case Bookmark(resource_version=version):
                 return version
             case WatchFailed(code=code, reason=reason, message=message):
-                raise from_event("GET", self._path, code, reason, message)
+                raise from_event("GET", self.path, code, reason, message)
             case _:
                 assert_never(event)
 

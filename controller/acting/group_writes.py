@@ -19,7 +19,7 @@ from controller.grouping.admitting import shown
 from controller.grouping.books import Books
 from controller.grouping.group_status import GroupVerdict, Tally
 from controller.grouping.groups import Groups
-from controller.grouping.paths import APIS, QUEUES_PATH, VOLCANO_VERSION
+from controller.grouping.paths import PODGROUPS, QUEUES_PATH, VOLCANO_VERSION
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -111,13 +111,14 @@ class GroupWrites:
                         tasks.create_task(self._write_group(*judged), name=f"write {key}")
 
     async def _write_group(self, spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> None:
-        status = _wanted(spec, tally, verdict)
+        api = self._groups.apis[spec.key.kind]
+        status = _wanted(spec, tally, verdict, api)
         if status is None or status == spec.status:
             return
         if not group_status.is_news(spec, status) and self._is_fresh(spec):
             self._due[spec.key] = self._clock() + _WORDS_S
             return
-        path = _path(spec.key)
+        path = _path(api, spec.key)
         patch = group_status.rendered(spec, status, time_text(self._wall()), spec.uid)
         self._due[spec.key] = self._clock() + _PAUSE_S
         try:
@@ -225,18 +226,18 @@ class GroupWrites:
             _log.warning("what is known of groups cannot be written", doing=doing, what=what, error=str(error))
 
 
-def _path(key: GroupKey) -> str:
+def _path(api: str, key: GroupKey) -> str:
     """Where the status of a group is written; Volcano's has no subresource for it (groups 1.1)."""
     name, namespace = quote(key.name, safe=""), quote(key.namespace, safe="")
-    path = f"{APIS[key.kind]}/namespaces/{namespace}/podgroups/{name}"
+    path = f"{api}/namespaces/{namespace}/{PODGROUPS}/{name}"
     return path if key.kind is GroupKind.VOLCANO else f"{path}/status"
 
 
-def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupStatus | None:
+def _wanted(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupStatus | None:
     """What *spec* should say; None if nothing is to be said."""
     if spec.key.kind is GroupKind.VOLCANO:
         return group_status.status_of(spec, tally, verdict)
-    condition = group_status.native_condition(spec, tally, verdict)
+    condition = group_status.native_condition(spec, tally, verdict, api)
     if condition is None:
         return None
     others = tuple(one for one in spec.status.conditions if one.type != condition.type)

@@ -91,9 +91,11 @@ class Occupants:
         return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.is_gang(key)}
 
     def is_gang(self, key: GroupKey) -> bool:
-        """Whether members of group *key* are placed together."""
+        """Whether members of group *key* leave together: as it says, or because they are placed together."""
         spec = self._groups.spec(key)
-        return spec is not None and spec.is_gang
+        if spec is None:
+            return False
+        return spec.is_gang if spec.leaves_whole is None else spec.leaves_whole
 
     def _all_budgets(self) -> Sequence[DisruptionBudget]:
         return tuple(self.budgets.values()) if self.budgets else ()

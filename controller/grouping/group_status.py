@@ -10,12 +10,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from controller.grouping.paths import FIRST_NATIVE
 from core.groups import GroupCondition, GroupKind, GroupPhase, GroupSpec, GroupStatus, is_leaving
 from core.model import Phase, Pod
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
-NATIVE_SCHEDULED: Final = "PodGroupScheduled"
+# Of Kubernetes' own groups: the name that 1.36 had for it, and the later one.
+FIRST_NATIVE_SCHEDULED: Final = "PodGroupScheduled"
+NATIVE_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+NATIVE_ERROR: Final = "SchedulerError"
 # Why a condition is what it is. The job controller reads the types, people the rest.
 READY: Final = "tasks in gang are ready to be scheduled"
 NOT_SUPPORTED: Final = "NotSupported"
@@ -147,15 +151,18 @@ def _dated(condition: GroupCondition, known: GroupCondition | None) -> GroupCond
     return replace(condition, changed_at="")
 
 
-def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict) -> GroupCondition | None:
-    """PodGroupScheduled as a native group should have it; it never goes back from True. None: nothing to say."""
-    known = next((one for one in spec.status.conditions if one.type == NATIVE_SCHEDULED), None)
+def native_condition(spec: GroupSpec, tally: Tally, verdict: GroupVerdict, api: str) -> GroupCondition | None:
+    """Whether a native group was placed, as one of *api* says it; never back from True. None: nothing to say."""
+    name = FIRST_NATIVE_SCHEDULED if api == FIRST_NATIVE else NATIVE_SCHEDULED
+    known = next((one for one in spec.status.conditions if one.type == name), None)
     if known is not None and known.status:
         return None
     if tally.placed and tally.placed >= spec.min_member:
-        found = GroupCondition(type=NATIVE_SCHEDULED, status=True, reason=SCHEDULED)
+        found = GroupCondition(type=name, status=True, reason=SCHEDULED)
     elif verdict.why:
-        found = GroupCondition(type=NATIVE_SCHEDULED, status=False, reason=UNSCHEDULABLE, message=verdict.why)
+        # No node that may come helps a group that asks for what is not honoured.
+        reason = NATIVE_ERROR if verdict.reason == NOT_SUPPORTED else UNSCHEDULABLE
+        found = GroupCondition(type=name, status=False, reason=reason, message=verdict.why)
     else:
         return None
     dated = _dated(found, known)

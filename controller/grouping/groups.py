@@ -17,6 +17,7 @@ from controller.grouping.group_status import (
     Tally,
     state_of,
 )
+from controller.grouping.paths import APIS
 from core import names
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
@@ -39,6 +40,8 @@ from core.waiting import Cause, Wait
 from core.wire.priority_classes import PriorityClass
 from kube.versions import is_newer
 
+# What raised a pod whose group says its priority itself: no class can have such a name.
+PRIORITY_FIELD: Final = "spec.priority of its PodGroup"
 # Members that hold what they ask of their node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})
 _NOTHING: Final[Mapping[PodUid, Pod]] = {}
@@ -74,7 +77,8 @@ class _Judged:
 class Standing(NamedTuple):
     """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
 
-    raised_by: the PriorityClass of its group that raised it above its own priority, "" if none did. surplus: its group
+    raised_by: the PriorityClass of its group that raised it above its own priority, PRIORITY_FIELD if the group names
+    none, "" if it was not raised. surplus: its group
     has its minimum without it; groups of the same priority that lack members come first (Volcano, plugins/gang).
     """
 
@@ -92,6 +96,7 @@ class Groups:
         tree: how they stand below each other.
         classes: PriorityClasses by name; groups name them, and often the pods of these groups name none.
         served: whether each kind is installed; None while that is not known.
+        apis: where each kind is served, if it is.
         governs: whether PodGroups of Volcano are admitted and written here: only while its scheduler's name is ours.
         unreported: groups whose status may be another one now.
         queues_unreported: whether what queues hold may be another amount now.
@@ -113,6 +118,7 @@ class Groups:
         self.tree = QueueTree()
         self.classes: Final[dict[str, PriorityClass]] = {}
         self.served: Final[dict[GroupKind, bool | None]] = dict.fromkeys(GroupKind)
+        self.apis: Final[dict[GroupKind, str]] = {kind: apis[0] for kind, apis in APIS.items()}
         self.queues_served: bool | None = None
         self.governs = False
         self.settings = settings
@@ -159,10 +165,16 @@ class Groups:
         key = group_of(pod)
         spec = self._specs.get(key) if key is not None else None
         surplus = key is not None and not pod.node_name and self._is_met(key)
-        found = self.classes.get(spec.priority_class) if spec is not None and spec.priority_class else None
-        if found is None or found.value <= pod.priority:
+        if spec is None:
             return Standing(pod.priority, pod.preempts, surplus=surplus)
-        return Standing(found.value, found.preempts and pod.preempts, found.name, surplus)
+        preempts = pod.preempts and spec.preempts
+        found = self.classes.get(spec.priority_class) if spec.priority_class else None
+        priority = spec.priority if spec.priority is not None else found.value if found is not None else pod.priority
+        if priority <= pod.priority:
+            return Standing(pod.priority, preempts, surplus=surplus)
+        if found is not None:
+            preempts = preempts and found.preempts
+        return Standing(priority, preempts, spec.priority_class or PRIORITY_FIELD, surplus)
 
     def _is_met(self, key: GroupKey) -> bool:
         """Whether as many members of *key* have their places, or ended well, as are wanted at least."""
@@ -274,8 +286,9 @@ class Groups:
             self._look_at(key)
         self.queues_unreported = True
 
-    def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool) -> Iterator[None]:
-        """These groups of *kind*, and no others, exist. Yields where others may have their turn."""
+    def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool, api: str = "") -> Iterator[None]:
+        """These groups of *kind*, and no others, exist; *api*: where. Yields where others may have their turn."""
+        self.apis[kind] = api or self.apis[kind]
         was_known = self.served[kind] is not None
         changes = self.served[kind] is not served
         self.served[kind] = served
@@ -581,6 +594,10 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
         spec.problems,
         spec.status.phase,
         spec.priority_class,
+        spec.priority,
+        spec.preempts,
+        spec.leaves_whole,
+        spec.topology_key,
     )
 
 

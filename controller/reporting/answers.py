@@ -8,6 +8,7 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
 from controller.deciding.pending import RETRIED
 from controller.deciding.plan import turn_wait
+from controller.grouping.groups import PRIORITY_FIELD
 from controller.inbox import Inbox
 from controller.reporting.evictions import would_leave
 from core.errors import quoted
@@ -118,7 +119,9 @@ async def _pending(
         found["text"] += f"\n{text}" if text else ""
     if entry.standing.raised_by:
         found["priority"] = entry.standing.priority
-        whose = f"the PriorityClass {quoted(entry.standing.raised_by)} of its group"
+        whose = entry.standing.raised_by
+        if whose != PRIORITY_FIELD:
+            whose = f"the PriorityClass {quoted(whose)} of its group"
         found["text"] += f"\nIt has priority {entry.standing.priority} by {whose}."
     avoided = sorted(owner.handoff.rests.avoided(entry.pod))
     if avoided:

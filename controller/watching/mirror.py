@@ -11,7 +11,7 @@ import structlog
 
 from controller.actions import Announce, Subject, about_pod
 from controller.deciding.owner import Owner
-from controller.grouping.paths import APIS, QUEUES_PATH
+from controller.grouping.paths import APIS, PODGROUPS, QUEUES_PATH
 from controller.inbox import Inbox
 from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
@@ -277,17 +277,17 @@ def nodes_reflector(source: Source, owner: Owner, inbox: Inbox, decode: Forgivin
 
 
 def groups_reflector(source: Source, kind: GroupKind, owner: Owner, inbox: Inbox) -> Reflector[GroupSpec]:
-    """Keeps the owner told of PodGroups of *kind*, which need not be installed."""
+    """Keeps the owner told of PodGroups of *kind*, which need not be installed, wherever they are served."""
     groups = owner.groups
-    sink = Told(
-        inbox,
-        replaced=lambda objects, served: groups.replaced(kind, objects, served=served),
-        changed=groups.changed,
-        gone=lambda spec: groups.gone(spec.key),
-    )
+
+    def replaced(objects: Sequence[GroupSpec], served: bool) -> Iterator[None]:
+        return groups.replaced(kind, objects, served=served, api=reflector.path.removesuffix(f"/{PODGROUPS}"))
+
+    sink = Told(inbox, replaced=replaced, changed=groups.changed, gone=lambda spec: groups.gone(spec.key))
     decode = _forgiving_groups(kind, owner)
-    path = f"{APIS[kind]}/podgroups"
-    return Reflector(source, path, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True)
+    newest, *older = (f"{api}/{PODGROUPS}" for api in APIS[kind])
+    reflector = Reflector(source, newest, decode=decode, sink=sink, pace=_OPTIONAL, absent_is_empty=True, older=older)
+    return reflector
 
 
 def queues_reflector(source: Source, owner: Owner, inbox: Inbox) -> Reflector[QueueSpec]:

@@ -94,15 +94,35 @@ class _Policy(msgspec.Struct, frozen=True, gc=False):
     gang: _Gang | None = None
 
 
+class _TopologyConstraint(msgspec.Struct, frozen=True, gc=False):
+    key: str
+
+
+class _Constraints(msgspec.Struct, frozen=True, gc=False):
+    topology: tuple[_TopologyConstraint, ...] | None = None
+
+
+class _Disruption(msgspec.Struct, frozen=True, gc=False):
+    single: Presence | None = None
+    all: Presence | None = None
+
+
 class _NativeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_policy: _Policy | None = None
-    scheduling_constraints: Presence | None = None
+    scheduling_constraints: _Constraints | None = None
     resource_claims: tuple[Presence, ...] | None = None
     priority_class_name: str | None = ""
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    preemption_policy: str | None = None
+    disruption_mode: _Disruption | str | None = None
+    parent_composite_pod_group_name: str | None = ""
 
 
 class NativeGroupObject(msgspec.Struct, frozen=True, gc=False):
-    """Kubernetes' own PodGroup. Source: kubernetes/api v0.36.1, scheduling/v1alpha2 (groups 7)."""
+    """Kubernetes' own PodGroup, of any version.
+
+    Source: kubernetes/api v0.36.3, scheduling/v1alpha2; v0.37.2, scheduling/v1alpha3 and v1beta1 (groups 7).
+    """
 
     metadata: _Meta = _Meta()
     spec: _NativeSpec | None = None
@@ -187,6 +207,10 @@ def native_group_of(found: NativeGroupObject) -> GroupSpec:
         min_member=policy.gang.min_count if policy.gang is not None else 0,
         queue="",
         priority_class=sys.intern(spec.priority_class_name or ""),
+        priority=spec.priority,
+        preempts=spec.preemption_policy != "Never",
+        leaves_whole=_leaves_whole(spec.disruption_mode),
+        topology_key=sys.intern(_topology_key(spec.scheduling_constraints)),
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         owner=_owner(meta.owner_references),
         deleting=meta.deletion_timestamp is not None,
@@ -202,6 +226,26 @@ def _native_problems(spec: _NativeSpec, policy: _Policy) -> Iterator[str]:
         yield "spec.schedulingConstraints"
     if spec.resource_claims:
         yield "spec.resourceClaims"
+    if spec.parent_composite_pod_group_name:
+        yield "spec.parentCompositePodGroupName"
+    if spec.disruption_mode is not None and _leaves_whole(spec.disruption_mode) is None:
+        yield "spec.disruptionMode"
+
+
+def _leaves_whole(mode: _Disruption | str | None) -> bool | None:
+    """Whether all members leave together; None if it says neither. v1alpha2 has words, later versions a union."""
+    match mode:
+        case "PodGroup" | _Disruption(single=None, all=Presence()):
+            return True
+        case "Pod" | _Disruption(single=Presence(), all=None):
+            return False
+        case _:
+            return None
+
+
+def _topology_key(constraints: _Constraints | None) -> str:
+    """The key of the only constraint that there can be."""
+    return constraints.topology[0].key if constraints is not None and constraints.topology else ""
 
 
 def _key(kind: GroupKind, meta: _Meta) -> GroupKey:

@@ -66,7 +66,9 @@ _POD_SPEC: Final[Mapping[str, Type]] = {
         ),
         "bool",
     ),
-    **dict.fromkeys(("securityContext", "affinity", "dnsConfig", "overhead", "os", "workloadRef"), "object"),
+    **dict.fromkeys(
+        ("securityContext", "affinity", "dnsConfig", "overhead", "os", "workloadRef", "schedulingGroup"), "object"
+    ),
     **dict.fromkeys(
         (
             *("volumes", "imagePullSecrets", "tolerations", "hostAliases", "readinessGates"),

@@ -1,4 +1,6 @@
-"""Groups of Kubernetes' own, on an API server that serves them (1.36, behind feature gates; groups 7)."""
+"""Groups of Kubernetes' own, on an API server that serves them, behind feature gates, in its version (groups 7)."""
+
+import subprocess
 
 import pytest
 
@@ -9,16 +11,20 @@ from tests.support.servers.request_log import write_policy
 from tests.support.worlds.controller_rig import NODES, PODS, share
 from tests.support.worlds.rig_realapi import real_rig
 
-GATES = (
-    "--feature-gates=GenericWorkload=true,GangScheduling=true",
-    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
-)
-GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+# Where the groups are and the condition is, by whether Kubernetes is 1.36 or later.
+FIRST, LATER = ("v1alpha2", "PodGroupScheduled"), ("v1beta1", "PodGroupInitiallyScheduled")
 
 
-def group(name):
+def version_of(server):
+    """The version of groups that *server* serves, and their condition."""
+    said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True, timeout=30.0).stdout
+    return FIRST if said.startswith("Kubernetes v1.36.") else LATER
+
+
+def group(name, version):
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-    return {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
 
 
 def member(name, of):
@@ -31,8 +37,10 @@ def member(name, of):
 async def world(tmp_path, tmp_path_factory):
     logs = logs_folder("native-groups", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
-    arguments = (*write_policy(logs), *GATES)
-    async with RealApi(binaries_or_skip(), logs=logs, apiserver_args=arguments) as api:
+    binaries = binaries_or_skip()
+    version, _ = version_of(binaries.kube_apiserver)
+    arguments = (*write_policy(logs), GATES, f"--runtime-config=scheduling.k8s.io/{version}=true")
+    async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         async with real_rig(prepared, tmp_path, "native-groups", NODES[:1]) as found:
             await found.controller()
@@ -40,18 +48,20 @@ async def world(tmp_path, tmp_path_factory):
 
 
 async def test_members_wait_for_their_group_and_it_is_told_that_they_have_their_places(world):
+    version, condition = version_of(binaries_or_skip().kube_apiserver)
+    groups = f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups"
     await world.add(member("a", "g"), member("b", "g"))
     assert (await world.get("a"))["spec"]["schedulingGroup"] == {"podGroupName": "g"}
     told = await world.waits("a", "PodGroup (scheduling.k8s.io) default/g', which does not exist")
     assert told["reason"] == "GroupNotFound"
-    await world.client.create(GROUPS, group("g"))
+    await world.client.create(groups, group("g", version))
     for name in "ab":
         await world.phase(name)
 
     async def scheduled():
-        found = await world.client.get(f"{GROUPS}/g")
+        found = await world.client.get(f"{groups}/g")
         conditions = (found.get("status") or {}).get("conditions") or ()
-        return [one["status"] for one in conditions if one["type"] == "PodGroupScheduled"]
+        return [one["status"] for one in conditions if one["type"] == condition]
 
     assert await world.until(scheduled) == ["True"]
     for name in "ab":

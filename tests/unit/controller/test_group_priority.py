@@ -1,5 +1,6 @@
 """The PriorityClass of a PodGroup counts for its pods, which may name none themselves."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,54 @@ def test_members_of_a_group_of_a_higher_class_do_not_leave_for_a_pod_of_a_lower_
     assert evicted(found) == []
     found.owner.groups.class_changed(PriorityClass("high", 10))
     assert evicted(found, after_s=600.0) == ["member"]
+
+
+NATIVE = GroupKey(GroupKind.NATIVE, "default", "g")
+
+
+def native(*more, **fields):
+    """A world in which a group of Kubernetes' own says *fields* of itself."""
+    found = World(node("n1"), *more, preemption=True, preemption_delay_s=30.0)
+    spec = GroupSpec(key=NATIVE, uid="u", resource_version="1", queue="", **fields)
+    found.groups_are(spec, kind=GroupKind.NATIVE)
+    found.owner.occupants.budgets_replaced(())
+    return found, spec
+
+
+@pytest.mark.parametrize(("preempts", "leave"), [(True, ["low"]), (False, [])])
+def test_the_priority_that_a_group_of_kubernetes_own_says_counts_without_its_class(preempts, leave):
+    found, _ = native(min_member=1, priority=100, preempts=preempts, priority_class="unknown")
+    found.adds(pod("low", memory=MIB, priority=5))
+    found.placed()
+    found.adds(pod("member", memory=MIB, scheduling_group="g"))
+    assert evicted(found) == leave
+
+
+@pytest.mark.parametrize(
+    ("least", "whole", "leave"), [(2, None, 2), (2, False, 1), (2, True, 2), (0, None, 1), (0, True, 2)]
+)
+def test_a_group_leaves_whole_if_it_says_so_or_is_a_gang_that_says_nothing(least, whole, leave):
+    found, _ = native(node("n2"), min_member=least, leaves_whole=whole)
+    found.adds(*(pod(name, memory=MIB, scheduling_group="g") for name in "ab"))
+    assert len(found.placed()) == 2
+    found.adds(pod("high", memory=MIB, priority=5))
+    assert len(evicted(found)) == leave
+
+
+def test_a_minimum_that_is_lowered_later_counts_at_once():
+    found, spec = native(min_member=2)
+    found.adds(pod("a", memory=MIB, scheduling_group="g"))
+    assert not found.placed()
+    found.owner.groups.changed(replace(spec, min_member=1, resource_version="2"))
+    found.passes(1.0)
+    assert list(found.placed()) == ["a"]
+
+
+async def test_an_explanation_names_the_field_that_raised_the_priority():
+    found, _ = native(min_member=2, priority=100)
+    found.adds(pod("member", memory=MIB, scheduling_group="g"))
+    said = await answer(found.owner, Inbox(float), unasked, "default/member")
+    assert "priority 100 by spec.priority of its PodGroup" in said["text"]
 
 
 async def unasked(shape):

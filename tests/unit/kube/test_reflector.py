@@ -335,6 +335,37 @@ async def test_a_kind_that_is_not_installed_can_count_as_empty():
     assert picture.steps == [("replace", (), ""), ("replace", ("a",), "10")]
 
 
+async def test_the_first_path_that_is_served_counts_and_is_looked_for_at_each_list():
+    class Upgraded(Server):
+        served = "/api/v0/pods"
+
+        async def request(self, verb, path, **rest):
+            if path != self.served:
+                raise error(ApiNotFoundError, 404)
+            return await super().request(verb, PATH, **rest)
+
+        def stream(self, path, params, **rest):
+            assert path == self.served
+            return super().stream(path, params, **rest)
+
+    server = Upgraded([page("a"), page("b")], [[5, error(ApiNotFoundError, 404)], [GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture, absent_is_empty=True, older=("/api/v0/pods",))
+    task = asyncio.create_task(reflector.run(), name="reflector")
+    await asyncio.sleep(1)
+    assert reflector.path == "/api/v0/pods"
+    server.served = PATH
+    await asyncio.sleep(100)
+    assert reflector.path == PATH
+    assert picture.steps == [("replace", ("a",), "10"), ("replace", ("b",), "10")]
+    server.served = ""
+    reflector.list_again()
+    await asyncio.sleep(100)
+    assert picture.steps[-1] == ("replace", (), "")
+    task.cancel()
+    await asyncio.wait([task])
+
+
 @pytest.mark.parametrize(
     ("lists", "watch"),
     [

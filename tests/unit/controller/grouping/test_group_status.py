@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from controller.grouping.group_status import (
+    NOT_SUPPORTED,
     GroupVerdict,
     MemberState,
     Tally,
@@ -154,14 +155,25 @@ def test_what_is_written_names_the_version_that_was_judged():
     }
 
 
-def test_a_native_group_that_was_scheduled_stays_so():
+@pytest.mark.parametrize(
+    ("api", "name"),
+    [
+        ("/apis/scheduling.k8s.io/v1alpha2", "PodGroupScheduled"),
+        ("/apis/scheduling.k8s.io/v1alpha3", "PodGroupInitiallyScheduled"),
+        ("/apis/scheduling.k8s.io/v1beta1", "PodGroupInitiallyScheduled"),
+    ],
+)
+def test_a_native_group_that_was_scheduled_stays_so(api, name):
     native = replace(spec(), key=GroupKey(GroupKind.NATIVE, "ml", "g"))
-    assert native_condition(native, tally(waiting=2), ADMITTED) is None
-    waits = native_condition(native, tally(waiting=2), REFUSED)
+    assert native_condition(native, tally(waiting=2), ADMITTED, api) is None
+    waits = native_condition(native, tally(waiting=2), REFUSED, api)
     assert waits is not None
-    assert (waits.type, waits.status, waits.reason) == ("PodGroupScheduled", False, "Unschedulable")
-    done = native_condition(native, tally(bound=2), ADMITTED)
+    assert (waits.type, waits.status, waits.reason) == (name, False, "Unschedulable")
+    done = native_condition(native, tally(bound=2), ADMITTED, api)
     assert done is not None
     assert (done.status, done.reason) == (True, "Scheduled")
     known = replace(native, status=GroupStatus(conditions=(done,)))
-    assert native_condition(known, tally(waiting=2), REFUSED) is None
+    assert native_condition(known, tally(waiting=2), REFUSED, api) is None
+    odd = native_condition(native, tally(waiting=2), GroupVerdict(admitted=False, why="w", reason=NOT_SUPPORTED), api)
+    assert odd is not None
+    assert odd.reason == "SchedulerError"

@@ -116,10 +116,37 @@ def test_a_native_group_wants_its_minimum_count():
             ("spec.schedulingConstraints",),
         ),
         ({"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}, ("spec.resourceClaims",)),
+        (
+            {"schedulingPolicy": {"basic": {}}, "parentCompositePodGroupName": "c"},
+            ("spec.parentCompositePodGroupName",),
+        ),
+        ({"schedulingPolicy": {"basic": {}}, "disruptionMode": {"half": {}}}, ("spec.disruptionMode",)),
+        ({"schedulingPolicy": {"basic": {}}, "disruptionMode": "Half"}, ("spec.disruptionMode",)),
     ],
 )
 def test_what_a_native_group_asks_beyond_its_count_is_named(spec, problems):
     assert native(**spec).problems == problems
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole"),
+    [(None, None), ("Pod", False), ("PodGroup", True), ({"single": {}}, False), ({"all": {}}, True)],
+)
+def test_a_native_group_says_in_words_or_as_a_union_whether_it_leaves_whole(mode, whole):
+    found = native(schedulingPolicy={"basic": {}}, disruptionMode=mode)
+    assert (found.leaves_whole, found.problems) == (whole, ())
+
+
+def test_the_importance_of_a_native_group_is_read():
+    found = native(schedulingPolicy={"basic": {}}, priorityClassName="high", priority=7, preemptionPolicy="Never")
+    assert (found.priority_class, found.priority, found.preempts) == ("high", 7, False)
+    plain = native(schedulingPolicy={"basic": {}})
+    assert (plain.priority, plain.preempts) == (None, True)
+
+
+def test_the_topology_key_of_a_native_group_is_read():
+    constraints = {"topology": [{"key": "example.com/rack"}]}
+    assert native(schedulingPolicy={"basic": {}}, schedulingConstraints=constraints).topology_key == "example.com/rack"
 
 
 @pytest.mark.parametrize("spec", [{"minMember": -1}, {"minMember": 2**31}, {"minResources": {"cpu": "lots"}}])
