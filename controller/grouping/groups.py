@@ -288,7 +288,7 @@ class Groups:
 
     def replaced(self, kind: GroupKind, specs: Sequence[GroupSpec], *, served: bool, api: str = "") -> Iterator[None]:
         """These groups of *kind*, and no others, exist; *api*: where. Yields where others may have their turn."""
-        self.apis[kind] = api or self.apis[kind]
+        moved, self.apis[kind] = api not in ("", self.apis[kind]), api or self.apis[kind]
         was_known = self.served[kind] is not None
         changes = self.served[kind] is not served
         self.served[kind] = served
@@ -296,6 +296,8 @@ class Groups:
         gone = [key for key in self._specs if key.kind is kind and key not in there]
         for at, spec in enumerate(specs):
             self.changed(spec)
+            if moved:
+                self.unreported[spec.key] = None  # another version has another condition
             if at % _SLICE == 0:
                 yield
         for key in gone:

@@ -307,6 +307,16 @@ def test_a_native_group_needs_no_admission_and_is_not_written_as_volcanos():
     assert world.owner.groups.judged(NATIVE) is not None
 
 
+def test_groups_are_told_of_again_once_their_kind_is_served_in_another_version():
+    world = World(node("n1"))
+    groups, spec = world.owner.groups, group(NATIVE, queue="")
+    for api, told in (("/apis/a/v1", True), ("/apis/a/v1", False), ("/apis/a/v2", True), ("", False)):
+        list(groups.replaced(GroupKind.NATIVE, [spec], served=bool(api), api=api))
+        assert (NATIVE in groups.unreported) is told
+        groups.unreported.clear()
+    assert groups.apis[GroupKind.NATIVE] == "/apis/a/v2"
+
+
 def test_a_refusal_is_told_until_the_members_have_their_places():
     world = ours()
     world.groups_are(group(phase="Inqueue"), queues=[DEFAULT])
