@@ -94,8 +94,8 @@ class Proc:
 class Machine:
     """One node.
 
-    cards: id to MiB. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods that the plugin,
-    being well, did not find. swapped: of pods that were served for another.
+    cards: id to MiB. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods on this node that
+    the plugin, being well, did not find. swapped: of pods that were served for another.
     """
 
     def __init__(
@@ -390,12 +390,14 @@ class Machine:
                 meant, shares = yield from self._allocate(asked)
                 self._world.counts["operations: containers served"] += 1
                 if meant != uid:
+                    self._world.dirty.add(self.name)
                     self.swapped.append(f"{self.name}: {key} ({uid}) was served what was meant for {meant}: {shares}")
                 proc.shares += shares
         except AllocateError as e:
             self._gone(uid)
             self._world.counts["pods refused by kubelet or plugin"] += 1
-            if e.blames:
+            if e.blames and self._is_there(key, uid):
+                self._world.dirty.add(self.name)
                 self.refused.append((key, f"{self.name}: {key} ({uid}) was refused: {e}"))
             failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": str(e)}
             self._world.spawn(self._tell(key, uid, failed))
@@ -404,6 +406,11 @@ class Machine:
             self._world.spawn(self._run(proc))
         else:
             self.procs.pop(uid, None)
+
+    def _is_there(self, key: str, uid: str) -> bool:
+        """Whether an object says that the pod is on this node; one that was removed meanwhile has lost nothing."""
+        pod = self._api.objects["pods"].get(key)
+        return pod is not None and pod["metadata"]["uid"] == uid and pod["spec"].get("nodeName") == self.name
 
     def _check_account(self, asked: int) -> None:
         if not self.plugin_up:
