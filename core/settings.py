@@ -214,10 +214,11 @@ class Settings:
     nodes in use before an idle one is opened for it, under a policy that packs; handoff_timeout_s is when a silent
     plugin closes its node; keep_free_after_s is how long a pod or group is refused before nodes are kept free for it,
     for keep_free_for_s at most (0 = never); preemption: who was refused for preemption_delay_s has pods of a lower
-    priority evicted, and their room kept for it for preemption_wait_s at most; volume_wait_max_s is how long a pod that
-    has its place waits for its volume claims to be bound there; new_node_s is how long a node without cards counts as
-    one whose device plugin has yet to register them; removed_pod_hold_s is how long a started pod that is removed by
-    force keeps its cards; dialects are those switched on, None: every one.
+    priority evicted, and their room kept for it for preemption_wait_s at most; reclaim: likewise pods of queues that
+    hold more than they deserve, where its own holds less; volume_wait_max_s is how long a pod that has its place waits
+    for its volume claims to be bound there; new_node_s is how long a node without cards counts as one whose device
+    plugin has yet to register them; removed_pod_hold_s is how long a started pod that is removed by force keeps its
+    cards; dialects are those switched on, None: every one.
     switched_off: of the others, what switches each off and where that stands.
     """
 
@@ -233,6 +234,7 @@ class Settings:
     keep_free_after_s: float = 300.0
     keep_free_for_s: float = 600.0
     preemption: bool = False
+    reclaim: bool = False
     preemption_delay_s: float = 300.0
     preemption_wait_s: float = 600.0
     volume_wait_max_s: float = 600.0

@@ -5,7 +5,7 @@ the queue `default`. What queues deserve (`core.placing.shares`) is added up ane
 after a while, and only while pods of several wait; what they hold is always as of now.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from controller.deciding.lifecycle import Entry, Lifecycle
@@ -29,10 +29,14 @@ Rank = tuple[tuple[int, float, int, str], ...]
 
 
 class Lines:
-    """The order of queues; a chore of the planner."""
+    """The order of queues; a chore of the planner.
+
+    Attributes:
+        groups: groups and queues.
+    """
 
     def __init__(self, groups: Groups, books: Books, ledger: Ledger, clock: Callable[[], float]) -> None:
-        self._groups: Final = groups
+        self.groups: Final = groups
         self._books: Final = books
         self._ledger: Final = ledger
         self._clock: Final = clock
@@ -48,37 +52,46 @@ class Lines:
     def of(self, pod: Pod) -> str:
         """The queue that *pod* stands in line with."""
         key = group_of(pod)
-        spec = self._groups.spec(key) if key is not None else None
+        spec = self.groups.spec(key) if key is not None else None
         return spec.queue if spec is not None and spec.queue else DEFAULT_QUEUE
 
     def rank(self, line: str) -> Rank:
         """Whose turn is before whose: the lower one's."""
-        return tuple(self._step(name) for name in self._groups.tree.path(line) or [line])
+        return tuple(self._step(name) for name in self.groups.tree.path(line) or [line])
 
     def _step(self, name: str) -> tuple[int, float, int, str]:
-        queue = self._groups.queue(name)
+        queue = self.groups.queue(name)
         share = self._deserved.share(name, self._books.held(name))
         return (0, share, 0, name) if queue is None else (-queue.priority, share, queue.created_s, name)
 
+    def deserved(self, name: str) -> Mapping[str, float]:
+        """How much queue *name* deserved when that was last added up; nothing of resources that it does not want."""
+        return self._deserved.amounts.get(name, {})
+
     # ------------------------------------------------------------------ in time
+
+    def bring_up_to_date(self, now_s: float) -> None:
+        """Add up what queues deserve unless that was done lately, though pods of one alone wait."""
+        if now_s >= self._next_s or self._version != self.groups.version:
+            self.look(now_s)
 
     def next_s(self) -> float:
         """When to add up what queues deserve, monotonic."""
         if self._life is None or len(self._life.lines) < 2:
             return _NEVER
-        return self._next_s if self._version == self._groups.version else 0.0
+        return self._next_s if self._version == self.groups.version else 0.0
 
     def look(self, now_s: float) -> None:
         """Add up what queues deserve now."""
         if self._life is None:
             return
         started_s = self._clock()
-        self._version = self._groups.version
+        self._version = self.groups.version
         total = self._books.totals.amounts()
         asked = self._books.held_by_line(self._life.lines)
         for (line, shape), (entry, count) in self._waiting(self._life).items():
             self._add(asked[line], entry, shape, count)
-        self._deserved = deserved(total, asked, self._groups.tree)
+        self._deserved = deserved(total, asked, self.groups.tree)
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 
     def _waiting(self, life: Lifecycle) -> dict[tuple[str, Shape], tuple[Entry, int]]:

@@ -16,7 +16,8 @@ class Nomination(Room):
     """Nodes on which room is made.
 
     victims: who was asked to leave. nominated: the pods of which their status says so. until_s: when it ends at the
-    latest; quiet_s: since when nobody there is leaving, both monotonic. asking: not all were asked to leave yet.
+    latest; quiet_s: since when nobody there is leaving, both monotonic. asking: not all were asked to leave yet. whose:
+    which pods *victims* are, in words.
     """
 
     victims: tuple[PodUid, ...]
@@ -24,6 +25,7 @@ class Nomination(Room):
     until_s: float
     asking: bool
     quiet_s: float = inf
+    whose: str = "of a lower priority"
 
 
 class Nominations:

@@ -11,6 +11,9 @@ from core.wire.disruptions import DisruptionBudget
 
 # Its pods keep the cluster going, whatever their priority.
 _SYSTEM: Final = "kube-system"
+# Whether other queues may take back what it holds. Source: Volcano, scheduling/v1beta1 (groups 4.9).
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
+_PREEMPTABLE_NO: Final = "false"
 # The API server's object of a pod that a kubelet has from a file: to delete it ends nothing.
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -42,6 +45,7 @@ class Occupants:
             start_s=pod.start_s or pod.created_s,
             block=group_of(pod),
             leaving=pod.deleting,
+            kept=_PREEMPTABLE_NO in (pod.annotations.get(_PREEMPTABLE), pod.labels.get(_PREEMPTABLE)),
             stays=priority >= SYSTEM_CRITICAL or pod.namespace == _SYSTEM or _MIRROR in pod.annotations,
         )
 

@@ -46,8 +46,9 @@ class Pending:
         self._heed_nomination(pod)
         self._take(pod)
         entry = self._planner.life.get(pod.uid)
-        if pod.nominated_node and entry is not None and self._planner.settings.preemption:
-            self._planner.barring.nominations.restore(entry, self._clock(), self._planner.settings.preemption_wait_s)
+        settings = self._planner.settings
+        if pod.nominated_node and entry is not None and (settings.preemption or settings.reclaim):
+            self._planner.barring.nominations.restore(entry, self._clock(), settings.preemption_wait_s)
 
     def _take(self, pod: Pod) -> None:
         entry = self._planner.life.get(pod.uid)

@@ -1,12 +1,14 @@
 """Has pods of a lower priority leave for who finds no room, and keeps what becomes free for it until it is placed.
 
-Off by default (`preemption`). Who was refused for `preemption_delay_s` is searched victims for, one at a time and in
+Off by default (`preemption`; `reclaim`: pods of queues that hold more than they deserve, for those of queues that hold
+less). Who was refused for `preemption_delay_s` is searched victims for, one at a time and in
 slices (`core.placing.preemption`), on a copy of the ledger; what is found is searched once more on the nodes that it is
 about before anybody is asked to leave. It ends when the pod is placed, when somebody does not let a victim go, when all
 have left and it still does not fit, or after `preemption_wait_s`.
 """
 
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -18,16 +20,24 @@ from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.nominations import Nomination
 from controller.deciding.occupants import Occupants
 from controller.deciding.planner import Planner
+from controller.deciding.reclaiming import reclaim_for
 from controller.grouping.books import Spender, spender_of
 from controller.metrics import Metrics
 from core.groups import group_of
 from core.model import NodeName, PodUid
 from core.placing.fairness import taken
 from core.placing.gang import Together, Unit
-from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, victims_for
+from core.placing.preemption import LOOKED_AT_MAX, SYSTEM_CRITICAL, Crowd, Eviction, victims_for
+from core.placing.reclaim import Reclaim
 from core.waiting import Cause, Wait
 
 _NEVER: Final = float("inf")
+# No pod has a lower one.
+_NO_PRIORITY: Final = -(1 << 63)
+# Where room is kept that a queue took back: those who left for it come after it, whatever their priority.
+_BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, False, 0, 0)
+LOWER: Final = "of a lower priority"
+OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0
 _SLICE_S: Final = 0.003
 # Searching takes no more than a twentieth of the time.
@@ -54,10 +64,14 @@ class End(StrEnum):
 
 
 class Question(NamedTuple):
-    """Who would have to leave: the search, to be taken further step by step, and who is there, as it was then."""
+    """Who would have to leave: the search, to be taken further step by step, and who is there, as it was then.
+
+    takes_back: who of them would leave only because the unit's queue takes back what it deserves.
+    """
 
     steps: Generator[None, None, Eviction | None]
     crowd: Crowd
+    takes_back: Set[PodUid] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,14 +100,15 @@ class Preempting:
         self._search: _Search | None = None
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
-        # What is not searched for again before a time, for pods of a priority.
-        self._rests: dict[tuple[Ask, int], float] = {}
+        # What is not searched for again before a time, for pods of a priority and queue.
+        self._rests: dict[tuple[Ask, int, str], float] = {}
         self._skipped = 0
 
     @property
     def is_on(self) -> bool:
         """Whether pods are to be evicted for others."""
-        return self._planner.settings.preemption
+        settings = self._planner.settings
+        return settings.preemption or settings.reclaim
 
     # ------------------------------------------------------------------ in time
 
@@ -143,7 +158,7 @@ class Preempting:
         since_s = now_s - self._planner.settings.preemption_delay_s
         if not entry.standing.preempts or entry.refused_s is None or entry.refused_s > since_s:
             return False
-        return (ask, entry.standing.priority) not in self._rests and self._nominations.of(entry) is None
+        return (ask, entry.standing.priority, entry.line) not in self._rests and self._nominations.of(entry) is None
 
     # ------------------------------------------------------------------ searching
 
@@ -154,20 +169,26 @@ class Preempting:
         out = planner.barring.to(entry) | planner.handoff.closed_nodes(self._clock()).keys()
         if only is not None:
             out |= planner.ledger.states.keys() - only
-        crowd = self._occupants.crowd()
-        fork = planner.ledger.fork()
-        own = group_of(entry.pod)
+        crowd, settings = self._occupants.crowd(), planner.settings
+        reclaim = reclaim_for(planner.state, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
+        # What is told while nothing is on is about priorities.
+        by_priority = settings.preemption or not settings.reclaim
+        priority = self._lowest(unit, entry) if by_priority else _NO_PRIORITY
         steps = victims_for(
-            fork,
+            planner.ledger.fork(),
             planner.search.policy,
             unit,
             crowd,
-            priority=self._lowest(unit, entry),
-            own=own,
+            priority=priority,
+            own=group_of(entry.pod),
+            reclaim=reclaim,
             passed_over=out,
             skipped=self._skipped,
         )
-        return Question(self._within_limits(unit, spender_of(entry.pod), steps), crowd)
+        takes_back = frozenset(
+            uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
+        )
+        return Question(self._within_limits(unit, spender_of(entry.pod), steps, reclaim, takes_back), crowd, takes_back)
 
     def _lowest(self, unit: Unit, entry: Entry) -> int:
         """The lowest priority among the members of *unit*, of which *entry* is one."""
@@ -175,18 +196,31 @@ class Preempting:
         return min((one.standing.priority for one in entries if one is not None), default=entry.standing.priority)
 
     def _within_limits(
-        self, unit: Unit, spender: Spender, steps: Generator[None, None, Eviction | None]
+        self,
+        unit: Unit,
+        spender: Spender,
+        steps: Generator[None, None, Eviction | None],
+        reclaim: Reclaim | None,
+        takes_back: Set[PodUid],
     ) -> Generator[None, None, Eviction | None]:
-        """What *steps* find, unless queue or namespace of *unit*, *spender*'s, then has too little left for it."""
+        """What *steps* find, unless *unit*, *spender*'s, then holds more than it may.
+
+        That is so where queue or namespace has too little left for it, and where its queue holds more than it deserves
+        although pods of *takes_back* leave for it.
+        """
         found = yield from steps
         if found is None or not found.victims:
             return found
-        left = self._planner.state.books.budget(spender, without=found.victims)
-        if left is None:
-            return found
         pods = {one.pod.uid: one.pod for one in unit.members}
-        takes = (taken(self._planner.ledger, pods[at.pod], at.dialect, at.assignment) for at in found.placements)
-        return None if any(left.spend(amounts) for amounts in takes) else found
+        takes = [taken(self._planner.ledger, pods[at.pod], at.dialect, at.assignment) for at in found.placements]
+        if reclaim is not None and not takes_back.isdisjoint(found.victims):
+            asked = Counter[str]()
+            for amounts in takes:
+                asked.update(amounts)
+            if not reclaim.is_due(asked):
+                return None
+        left = self._planner.state.books.budget(spender, without=found.victims)
+        return None if left is not None and any(left.spend(amounts) for amounts in takes) else found
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._clock()
@@ -210,23 +244,25 @@ class Preempting:
         now_s, entry = self._clock(), self._planner.life.get(search.uid)
         if entry is None or entry.stage is not Stage.REFUSED or entry.parked != search.ask:
             return
-        who = search.ask, entry.standing.priority
+        who = search.ask, entry.standing.priority, entry.line
         if answer is None:
-            self._rests[who] = now_s + _NOBODY_S
+            # Nodes on which room is made for others are left out, for a while.
+            self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             if len(self._planner.ledger.states) > LOOKED_AT_MAX:
                 self._skipped += LOOKED_AT_MAX
             return
         # Meanwhile others may have come and gone.
         nodes = frozenset(placement.node for placement in answer.placements)
-        again = ended(self.question(entry, only=nodes).steps) if answer.victims else None
+        question = self.question(entry, only=nodes)
+        again = ended(question.steps) if answer.victims else None
         if again is None or not again.victims or again.violations > answer.violations:
             self._rests[who] = now_s + _NO_NEED_S
             return
-        self._nominate(entry, again, now_s)
+        self._nominate(entry, again, question.takes_back, now_s)
 
     # ------------------------------------------------------------------ claiming
 
-    def _nominate(self, entry: Entry, found: Eviction, now_s: float) -> None:
+    def _nominate(self, entry: Entry, found: Eviction, takes_back: Set[PodUid], now_s: float) -> None:
         """Have all victims asked to leave, and keep their room for *entry* or its gang."""
         planner = self._planner
         victims = tuple(target for uid in found.victims if (target := self._target(uid)) is not None)
@@ -235,20 +271,22 @@ class Preempting:
             for placement in found.placements
             if (one := planner.life.get(placement.pod)) is not None
         )
+        by_priority = takes_back.isdisjoint(found.victims)
         nomination = Nomination(
             uid=entry.pod.uid,
             key=group_of(entry.pod) if isinstance(entry.parked, Together) else None,
-            order=entry.order,
+            order=entry.order if by_priority else _BEFORE_ALL,
             nodes=frozenset(placement.node for placement in found.placements),
             victims=found.victims,
             nominated=tuple(pod for pod, _ in nominated),
             until_s=now_s + planner.settings.preemption_wait_s,
             asking=True,
+            whose=LOWER if by_priority else OF_QUEUES,
         )
         self._nominations.put(nomination)
         planner.actions.append(Preempt(nomination=nomination.uid, nominated=nominated, victims=victims))
         message = (
-            f"{_pods(len(victims))} of a lower priority {_are(len(victims))} asked to leave {_on(nomination.nodes)}"
+            f"{_pods(len(victims))} {nomination.whose} {_are(len(victims))} asked to leave {_on(nomination.nodes)}"
         )
         planner.actions.append(
             Announce(about=about_pod(entry.pod), reason="Preempting", message=message, warning=False)
@@ -270,9 +308,9 @@ class Preempting:
 
     def _tell(self, nomination: Nomination) -> None:
         many = len(nomination.victims)
-        text = "pods of a lower priority were asked to leave"
+        text = f"pods {nomination.whose} were asked to leave"
         if many:
-            text = f"{_pods(many)} of a lower priority {'was' if many == 1 else 'were'} asked to leave"
+            text = f"{_pods(many)} {nomination.whose} {'was' if many == 1 else 'were'} asked to leave"
         wait_s = self._planner.settings.preemption_wait_s
         whose = "it" if nomination.key is None else "its group"
         wait = Wait(

@@ -46,7 +46,7 @@ class Books:
     def __init__(self, groups: Groups, ledger: Ledger) -> None:
         """Begin with nothing."""
         self.quotas: Final = Quotas(self._quota_changed)
-        self.totals: Final = Totals(ledger, self._held_by)
+        self.totals: Final = Totals(ledger, self.held_by)
         self._groups: Final = groups
         self._ledger: Final = ledger
         self._held: Final[dict[PodUid, tuple[Spender, Mapping[str, int]]]] = {}
@@ -181,7 +181,14 @@ class Books:
         above = self._above(spender)
         return above[0].name if above else DEFAULT_QUEUE
 
-    def _held_by(self, uid: PodUid) -> Mapping[str, int]:
+    def queue_of(self, uid: PodUid) -> str | None:
+        """The queue on which is counted what *uid* holds; None of a pod of no queue, or that holds nothing."""
+        known = self._held.get(uid)
+        above = self._above(known[0]) if known is not None else ()
+        return above[0].name if above else None
+
+    def held_by(self, uid: PodUid) -> Mapping[str, int]:
+        """What *uid* holds, promised or bound."""
         known = self._held.get(uid)
         return known[1] if known is not None else _NOTHING
 

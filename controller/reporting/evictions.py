@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.owner import Owner
+from controller.deciding.preempting import LOWER, OF_QUEUES
 from controller.reporting.work import Work
 from core.placing.preemption import Eviction
 
@@ -29,7 +30,8 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     refusal = owner.planner.units.refusal(ask) if ask is not None else None
     if ask is None or ask in owner.planner.wakes.silent or (refusal is not None and refusal.over):
         return {}
-    found = await Work(time.monotonic).result(owner.preempting.question(entry).steps)
+    question = owner.preempting.question(entry)
+    found = await Work(time.monotonic).result(question.steps)
     if found is None or not found.victims or entry.wait is not wait:
         return {}
     holdings = [owner.ledger.holding(uid) for uid in found.victims]
@@ -40,16 +42,17 @@ async def would_leave(owner: Owner, entry: Entry) -> dict[str, Any]:
     settings = owner.planner.settings
     nodes = sorted({one.node for one in found.placements})
     told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
+    whose = LOWER if question.takes_back.isdisjoint(found.victims) else OF_QUEUES
     state, when = "off", "preemption is off"
     if not entry.standing.preempts:
         state, when = "never", "its preemptionPolicy is Never"
-    elif settings.preemption:
+    elif owner.preempting.is_on:
         state = "on"
         when = f"they are asked to leave once it was refused for {settings.preemption_delay_s:g} s"
-    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found)}; {when}."}
+    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found, whose)}; {when}."}
 
 
-def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction) -> str:
+def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction, whose: str) -> str:
     many = len(keys) + others
     named = list(keys[:_NAMED])
     if len(keys) > _NAMED:
@@ -57,7 +60,7 @@ def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Evi
     if others:
         named.append(f"{others} of other namespaces")
     listed = " and ".join((*filter(None, [", ".join(named[:-1])]), named[-1]))
-    pods = "1 pod of a lower priority holds" if many == 1 else f"{many} pods of a lower priority hold"
+    pods = f"1 pod {whose} holds" if many == 1 else f"{many} pods {whose} hold"
     text = f"{pods} its room on {', '.join(nodes[:_NAMED])}: {listed}"
     if found.violations:
         text += f" ({found.violations} of them against a disruption budget, which may forbid it)"

@@ -1,7 +1,8 @@
 """Who would have to leave so that a unit fits for which there is no room: of all who may, those who cost least.
 
-Pods of a lower priority leave; a gang's only all together. On each node all of them are thought away, and then one
-after the other is let stay as long as the pod still fits, the most important first. Of the nodes the one is chosen
+Pods of a lower priority leave, and pods of queues from which the unit's queue may take back room; a gang's only all
+together. On each node all of them are thought away, and then one after the other is let stay as long as the pod still
+fits, the most important first. Of the nodes the one is chosen
 where the fewest disruption budgets are broken, then the one whose highest victim is lowest, with the smallest sum of
 priorities, with the fewest victims, whose highest victims began last; then by name. Source: Kubernetes documentation,
 "Pod Priority and Preemption"; where that is silent, kube-scheduler (pkg/scheduler/framework/preemption).
@@ -20,6 +21,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
 from core.placing.decide import placed_on
 from core.placing.gang import Member, Unit
+from core.placing.reclaim import Reclaim, Spent
 from core.placing.score import NodePolicy
 from core.placing.shape import Shape, has_room
 from core.wire.disruptions import DisruptionBudget
@@ -40,7 +42,7 @@ class Occupant(NamedTuple):
     """A pod on a node, as far as it decides for whom it leaves.
 
     start_s: when it was started, Unix seconds. block: those of the same leave only together, if `Crowd.blocks` has it.
-    leaving: it leaves anyway. stays: it leaves for nobody.
+    leaving: it leaves anyway. stays: it leaves for nobody. kept: it leaves for no other queue.
     """
 
     priority: int
@@ -48,6 +50,7 @@ class Occupant(NamedTuple):
     block: Hashable = None
     leaving: bool = False
     stays: bool = False
+    kept: bool = False
 
 
 class Crowd(NamedTuple):
@@ -121,6 +124,7 @@ def victims_for(
     *,
     priority: int,
     own: Hashable = None,
+    reclaim: Reclaim | None = None,
     passed_over: Set[NodeName] = frozenset(),
     skipped: int = 0,
     looked_at_max: int = LOOKED_AT_MAX,
@@ -136,6 +140,7 @@ def victims_for(
         crowd: who is on the nodes.
         priority: of *unit*; only pods of a lower one leave.
         own: the block of *unit* itself.
+        reclaim: whom its queue may take back room from, whatever their priority; None: from nobody.
         passed_over: nodes that are left out.
         skipped: how many nodes to begin behind.
         looked_at_max: no more nodes than these are looked at for a shape.
@@ -149,6 +154,7 @@ def victims_for(
         crowd,
         priority,
         own=own,
+        reclaim=reclaim,
         passed_over=passed_over,
         skipped=skipped,
         looked_at_max=looked_at_max,
@@ -175,6 +181,7 @@ class _Search:
         priority: int,
         *,
         own: Hashable,
+        reclaim: Reclaim | None,
         passed_over: Set[NodeName],
         skipped: int,
         looked_at_max: int,
@@ -184,6 +191,9 @@ class _Search:
         self._crowd: Final = crowd
         self._priority: Final = priority
         self._own: Final = own
+        self._reclaim: Final = reclaim
+        # What is taken back of each queue already.
+        self._taken_back: Final = Spent()
         self._looked_at_max: Final = looked_at_max
         names = [name for name in ledger.states if name not in passed_over]
         first = skipped % len(names) if names else 0
@@ -243,6 +253,7 @@ class _Search:
             touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
             self._release(block)
         self._victims += found.victims
+        self._allowed(found.victims, self._taken_back)
         self._violations(found.victims, self._spent)
         pod = member.pod  # of pods of one shape, any was judged
         placement = replace(found.placement, pod=pod.uid, pod_key=pod.key, asked_by=pod)
@@ -335,7 +346,7 @@ class _Search:
         seen: set[Hashable] = set()
         for uid in self._ledger.holders(name):
             occupant = self._crowd.occupants.get(uid)
-            if occupant is None or occupant.priority >= self._priority:
+            if occupant is None or not self._may_leave(uid, occupant):
                 continue
             which = occupant.block if occupant.block in self._crowd.blocks else uid
             if which not in seen:
@@ -343,7 +354,19 @@ class _Search:
                 block = self._block(uid, occupant)
                 if block is not None:
                     blocks.append(block)
-        return sorted(blocks)
+        return sorted(self._allowed(sorted(blocks), self._taken_back.copy()))
+
+    def _may_leave(self, uid: PodUid, occupant: Occupant) -> bool:
+        return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
+
+    def _allowed(self, blocks: Sequence[_Block], spent: Spent) -> list[_Block]:
+        """Those of *blocks* that may leave, and of queues as many as these may lose; the least important first."""
+        return [
+            block
+            for block in reversed(blocks)
+            if -block.minus_priority < self._priority
+            or (self._reclaim is not None and self._reclaim.lets_go(block.pods, spent))
+        ]
 
     def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
         """Those who leave with *uid*; None if one of them does not."""
@@ -357,7 +380,7 @@ class _Search:
         found: list[tuple[int, int, str, PodUid]] = []
         for one in pods:
             who, holding = self._crowd.occupants.get(one), self._ledger.holding(one)
-            if who is None or holding is None or who.stays or who.priority >= self._priority:
+            if who is None or holding is None or who.stays or not self._may_leave(one, who):
                 return None
             if self._ledger.node_of(one) not in self._ledger.states:
                 return None

@@ -36,7 +36,7 @@ ACTIONS: Final[Mapping[str, Part]] = {
     "allocate": Part(Effect.DONE, "pods are placed"),
     "backfill": Part(Effect.PARTLY, "pods without requests have no round of their own; they are placed in their turn"),
     "preempt": Part(Effect.NONE, "pods are evicted for others by the setting `preemption` alone"),
-    "reclaim": Part(Effect.NONE, "no queue takes back what another has borrowed; groups wait"),
+    "reclaim": Part(Effect.NONE, "queues take back what others have borrowed by the setting `reclaim` alone"),
 }
 
 PLUGINS: Final[Mapping[str, Part]] = {
@@ -67,7 +67,8 @@ PLUGINS: Final[Mapping[str, Part]] = {
     "capacity": Part(
         Effect.PARTLY,
         "a queue's `capability` limits what its pods hold, and what a queue deserves follows from `deserved`, `weight` "
-        "and `guarantee`, along the tree of parents, whether or not the plugin is there; nothing is reclaimed",
+        "and `guarantee`, along the tree of parents, whether or not the plugin is there; pods are evicted "
+        "for that by the setting `reclaim` alone",
     ),
     "drf": Part(
         Effect.PARTLY, "queues are ordered by their dominant shares, PodGroups of one queue by priority and age"

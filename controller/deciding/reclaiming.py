@@ -1,0 +1,97 @@
+"""What the queue of a unit may take back from others, as all is now: `core.placing.reclaim` from books and lines."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from controller.deciding.nominations import Nomination
+from controller.deciding.state import State
+from core.model import PodUid
+from core.placing.fairness import taken
+from core.placing.gang import Unit
+from core.placing.preemption import Crowd
+from core.placing.queue_tree import QueueTree
+from core.placing.reclaim import Reclaim
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+def reclaim_for(state: State, unit: Unit, line: str, crowd: Crowd, nominations: Iterable[Nomination]) -> Reclaim | None:
+    """Whom queue *line* may take back room from for *unit*; None if from nobody."""
+    lines, books = state.lines, state.books
+    lines.bring_up_to_date(state.clock())
+    tree, path = lines.groups.tree, _path(lines.groups.tree, line)
+    asked = Counter[str]()
+    for one in unit.wanted():
+        asked.update(taken(state.ledger, one.pod, None, None))
+    resources = frozenset(one for one, amount in asked.items() if amount and one in lines.deserved(line))
+    changes = _changes(state, tree, crowd, nominations)
+
+    def held(name: str, resource: str) -> int:
+        return books.held(name).get(resource, 0) + changes[name, resource]
+
+    room: dict[str, dict[str, float]] = {}
+    for name in reversed(path):
+        left = {one: lines.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
+        if any(asked[one] > amount for one, amount in left.items()):
+            break
+        room[name] = left
+    if not resources or not room:
+        return None
+    below: dict[str, tuple[str, ...]] = {}
+    paths: dict[PodUid, tuple[str, ...]] = {}
+    for uid, who in crowd.occupants.items():
+        whose = books.queue_of(uid)
+        if whose is None or who.leaving or who.stays or who.kept:
+            continue
+        if whose not in below:
+            below[whose] = _below(lines.groups.tree, path, _path(tree, whose), len(path) - len(room))
+        if below[whose]:
+            paths[uid] = below[whose]
+    names = {name for found in below.values() for name in found}
+    return Reclaim(
+        paths=paths,
+        amounts=books.held_by,
+        resources=resources,
+        over={name: {one: held(name, one) - lines.deserved(name).get(one, 0.0) for one in resources} for name in names},
+        spare={
+            name: {one: held(name, one) - amount for one, amount in tree.guaranteed.get(name, _NOTHING).items()}
+            for name in names
+        },
+        room=room,
+    )
+
+
+def _path(tree: QueueTree, line: str) -> tuple[str, ...]:
+    return tuple(tree.path(line)) or (line,)
+
+
+def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared_least: int) -> tuple[str, ...]:
+    """Of queue *other* those that are asked where *own* takes back; nobody where the two share too few."""
+    shared = 0
+    while shared < min(len(own), len(other)) and own[shared] == other[shared]:
+        shared += 1
+    if shared < shared_least or shared in (len(own), len(other)):
+        return ()
+    return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
+
+
+def _changes(
+    state: State, tree: QueueTree, crowd: Crowd, nominations: Iterable[Nomination]
+) -> Counter[tuple[str, str]]:
+    """How much more, or less, queues hold once those have left who leave, and those are placed who wait for that."""
+    found = Counter[tuple[str, str]]()
+    leaving = {uid for uid, who in crowd.occupants.items() if who.leaving}
+    for nomination in nominations:
+        leaving.update(nomination.victims)
+        for target in nomination.nominated:
+            entry = state.life.get(target.uid)
+            if entry is not None and entry.placement is None:
+                amounts = taken(state.ledger, entry.pod, None, None)
+                found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
+    for uid in leaving:
+        whose = state.books.queue_of(uid)
+        if whose is not None:
+            amounts = dict(state.books.held_by(uid))
+            found.subtract({(name, one): less for name in _path(tree, whose) for one, less in amounts.items()})
+    return found
