@@ -183,7 +183,8 @@ class Pending:
             if entry is None or not waits_for_others(entry):
                 continue
             self._planner.life.ready(entry)
-            if self._planner.units.gang(entry) is not None:
+            found = self._planner.units.gang(entry)
+            if found is not None and not found.asks.inner:
                 return  # all of them are decided with it
 
     def rest_s(self, entry: Entry) -> float:

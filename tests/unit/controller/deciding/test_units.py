@@ -257,6 +257,15 @@ def test_a_subgroup_that_is_not_whole_says_so():
     assert bound(made) == ["g0", "g1", "g2", "g3"]
 
 
+def test_when_a_member_leaves_each_subgroup_that_waits_is_judged_again():
+    made = world(2, groups=[spec(2, sub_groups=subgroups(2, 1))])
+    made.adds(*partitioned(6, 2))
+    assert bound(made) == ["g0", "g1"]
+    made.gone("g5")
+    made.plan()
+    assert "2 members of subgroup w/2 of PodGroup default/g can be placed together; 1 can be" in made.wait("g4").text
+
+
 def test_until_enough_subgroups_are_whole_the_fullest_others_are_told():
     made = world(8, groups=[spec(4, sub_groups=subgroups(2, 2))])
     made.adds(*partitioned(3, 2))
