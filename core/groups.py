@@ -136,6 +136,11 @@ class GroupSpec:
         return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
 
     @property
+    def topology(self) -> tuple[str, ...]:
+        """The labels of one of which all members' nodes share the value."""
+        return (self.topology_key,) if self.topology_key else ()
+
+    @property
     def task_minimums(self) -> Mapping[str, int]:
         """The minimums of tasks that hold: none where they add up to more than min_member (as in Volcano; G11)."""
         return self.min_task_member if self.min_member >= sum(self.min_task_member.values()) else {}

@@ -117,11 +117,12 @@ class Units:
         return gangs.Unit(members=alone)
 
     def _gang(self, key: GroupKey, one: Entry | None = None) -> Gang | None:
-        """Group *key* if its minimum is not there; else the subgroup of *one* if that is not."""
+        """Group *key* if its minimum is not there; else the subgroup of *one*, or *one* that must be near others."""
         spec = self._groups.spec(key)
-        if spec is None or not spec.is_gang:
+        if spec is None or not (spec.is_gang or spec.topology):
             return None
         held = Counter[Path]()
+        home = set[NodeName]()
         waiting: list[tuple[Entry, Path]] = []
         absent = Counter[Path]()
         subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
@@ -132,6 +133,8 @@ class Units:
                 subgroups[policy].add(path[-1])
             if _counts(pod, entry):
                 held[path] += 1
+                placement = entry.placement if entry is not None else None
+                home.add(NodeName(pod.node_name) if pod.node_name or placement is None else placement.node)
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
             elif not (is_leaving(pod) or pod.finished):
@@ -141,20 +144,29 @@ class Units:
         tally = Tally(minimum, held)
         if tally.is_met:
             path, policy = parts_of(spec, one.pod) if one is not None else ((), None)
-            if policy is None or not tally.whole(path)[1]:
+            if policy is not None and tally.whole(path)[1]:
+                minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
+                waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
+                held, absent = (
+                    Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
+                    for counts in (held, absent)
+                )
+            elif one is not None and spec.topology:
+                minimum, waiting, held = Minimum(name="pod", members=1), [(one, ())], Counter()
+            else:
                 return None
-            minimum, what = Minimum(name="subgroup", members=policy.size), f"{path[-1]} of {key}"
-            waiting = [(entry, ()) for entry, of in waiting if of[-1:] == path[-1:]]
-            held, absent = (
-                Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
-                for counts in (held, absent)
-            )
         members = tuple(
             gangs.Member(pod=entry.pod, shape=entry.shape, parts=path)
             for entry, path in waiting
             if entry.shape is not None
         )
-        unit = gangs.Unit(members=members, minimum=minimum, held=held)
+        unit = gangs.Unit(
+            members=members,
+            minimum=minimum,
+            held=held,
+            topology=spec.topology,
+            home=frozenset(home) if spec.topology else frozenset(),
+        )
         return Gang(
             key=key,
             what=what,
@@ -253,7 +265,7 @@ class Units:
             return self.has_room(asks)
         if opened is None:
             return True
-        if len(shapes) > 1 or asks.whole:
+        if len(shapes) > 1 or asks.whole or asks.topology:
             return any(self._room_on(shape, name, 1) for name in opened for shape in shapes)
         missing = refusal.answer.missing
         (shape,) = shapes

@@ -59,6 +59,12 @@ def _counts(answer: gang.Refused) -> str:
     wanted = Tally(answer.unit.minimum, {}).needed()
     of = answer.unit.minimum.name or "group"
     text = f"waits because {answer.fitting} of the {wanted} members of its {of} that are wanted together fit now"
+    if of == "pod":
+        text = "waits because no node near the other members of its group takes it now"
+    if answer.domain:
+        text += f" in {answer.domain}{'' if of == 'pod' else ', where most of them do'}"
+    elif answer.unit.topology:
+        text += f", because no value of node label {', '.join(answer.unit.topology)} has all nodes of its members"
     parts = [one for one in answer.tally().short() if " subgroups of " in one]
     parts += [
         f"{part.fitting} of {part.members} {f'of {part.parts[-1]}' if part.parts else 'that wait'}"

@@ -7,13 +7,14 @@ first whether all fit: some orders are tried before a unit is refused.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on
+from core.placing.domains import domains
 from core.placing.fairness import Account, Budget, Over, taken
 from core.placing.minimums import Minimum, Path, Tally
 from core.placing.score import NodePolicy
@@ -36,8 +37,8 @@ class Together:
     """All of a unit that decides whether it fits: units that ask the same are refused alike.
 
     members: (parts, shape, how many). held: (parts, how many). minimums: the tree, part by part. whole: whether a part
-    of it is placed whole. inner: whether it is a subgroup of a group that has its minimum. limits: the accounts that
-    limit it.
+    of it is placed whole. inner: whether it is a subgroup of a group that has its minimum. topology, home: as
+    in Unit. limits: the accounts that limit it.
     """
 
     members: frozenset[tuple[Path, Shape, int]]
@@ -45,6 +46,8 @@ class Together:
     held: frozenset[tuple[Path, int]]
     whole: bool = False
     inner: bool = False
+    topology: tuple[str, ...] = ()
+    home: frozenset[NodeName] = _NOWHERE
     limits: tuple[Account, ...] = ()
 
     @property
@@ -61,12 +64,15 @@ class Unit:
     """Pods that are placed together.
 
     members: those on no node, first come first. minimum: how many are wanted at least, of all and of each part, with
-    those of *held*: by parts, how many members are on a node, or ended well.
+    those of *held*: by parts, how many members are on a node, or ended well. topology: node labels of one of which
+    all its nodes have one value, the narrowest first; () for no such wish. home: the nodes that members are on.
     """
 
     members: tuple[Member, ...]
     minimum: Minimum = _ONE
     held: Mapping[Path, int] = field(default_factory=dict)
+    topology: tuple[str, ...] = ()
+    home: frozenset[NodeName] = _NOWHERE
 
     def tally(self, placed: Mapping[Path, int] | None = None) -> Tally:
         """Which minimums are met, when so many are *placed* besides."""
@@ -113,6 +119,8 @@ class Unit:
             held=frozenset((parts, many) for parts, many in self.held.items() if many),
             whole=any(one.whole for one in tree),
             inner=bool(self.minimum.name),
+            topology=self.topology,
+            home=self.home if self.topology else _NOWHERE,
             limits=limits,
         )
 
@@ -184,7 +192,8 @@ class Refused:
 
     held: how many are on a node already. parts: those of which not all fit. placements: where those that fit would be,
     of which none is promised; what keeps out one more is asked of a ledger in which they are. over: what the first of
-    those that fit a node was too much of for its queue or namespace.
+    those that fit a node was too much of for its queue or namespace. domain: the one that takes most, "" without a wish
+    for one, or if there is none.
     """
 
     unit: Unit
@@ -192,6 +201,7 @@ class Refused:
     parts: tuple[Part, ...]
     placements: tuple[Placement, ...]
     over: tuple[Over, ...] = ()
+    domain: str = ""
 
     @property
     def fitting(self) -> int:
@@ -245,6 +255,30 @@ def place(
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
     """
+    if not unit.topology:
+        return _place(ledger, candidates, unit, passed_over, budget)
+    best: Refused | None = None
+    for domain in domains(ledger, unit.topology, unit.home):
+        outside = ledger.states.keys() - domain.nodes
+        answer = _place(ledger, candidates, unit, _and(passed_over, outside), budget)
+        if not isinstance(answer, Refused):
+            return answer
+        if best is None or len(answer.placements) > len(best.placements):
+            best = replace(answer, domain=domain.name)
+    return best or _place(ledger, candidates, unit, _and(passed_over, ledger.states.keys()), budget)
+
+
+def _and(passed_over: Callable[[Shape], Set[NodeName]], outside: Set[NodeName]) -> Callable[[Shape], Set[NodeName]]:
+    return lambda shape: outside | more if (more := passed_over(shape)) else outside
+
+
+def _place(
+    ledger: Ledger,
+    candidates: Candidates,
+    unit: Unit,
+    passed_over: Callable[[Shape], Set[NodeName]],
+    budget: Budget | None,
+) -> tuple[Placement, ...] | Refused:
     best: _Attempt | None = None
     for order in _orders(candidates, unit.members):
         attempt = _Attempt(ledger, candidates, unit, passed_over, budget.copy() if budget is not None else None)

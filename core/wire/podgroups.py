@@ -222,8 +222,8 @@ def native_group_of(found: NativeGroupObject) -> GroupSpec:
 def _native_problems(spec: _NativeSpec, policy: _Policy) -> Iterator[str]:
     if (policy.basic is None) == (policy.gang is None):
         yield "spec.schedulingPolicy"
-    if spec.scheduling_constraints is not None:
-        yield "spec.schedulingConstraints"
+    if spec.scheduling_constraints is not None and len(spec.scheduling_constraints.topology or ()) > 1:
+        yield "spec.schedulingConstraints.topology of more than one key"
     if spec.resource_claims:
         yield "spec.resourceClaims"
     if spec.parent_composite_pod_group_name:

@@ -3,7 +3,8 @@
 N nodes x 8 cards, each used by a pod or two, but for as many as the gang has members: each member wants all cards of
 its node, whole. To have it refused, one of those nodes is used too: all members but one fit. Before every gang pods of
 other shapes come and go, so that there is something to catch up with. --kinds makes the members differ, so that more
-orders are tried. Seeded: the same gangs are asked of the same cluster every time.
+orders are tried; --domains has the gang lie in one domain, which is that of the empty nodes. Seeded: the same gangs are
+asked of the same cluster every time.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import gc
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from core.catalog import standard_catalog
@@ -29,6 +31,7 @@ from tests.bench.results import Result, peak_rss_mib, quantile
 # Pods that come, and pods that go, between two gangs.
 _CHURN: Final = 20
 _CARDS: Final = 8
+_DOMAIN: Final = "example.com/domain"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, default=1000, help="nodes of 8 cards each (default 1000)")
     parser.add_argument("--members", type=int, default=64, help="members of a gang, of 8 cards each (default 64)")
     parser.add_argument("--kinds", type=int, default=1, help="shapes that the members are of, in turn (default 1)")
+    parser.add_argument("--domains", type=int, default=0, help="domains of nodes, the largest of the empty (default 0)")
     parser.add_argument("--policy", choices=("binpack", "spread"), default="binpack")
     parser.add_argument("--rounds", type=int, default=100, help="gangs placed, and as many refused (default 100)")
     parser.add_argument("--seed", type=int, default=1)
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
             refused_cpu.append((time.process_time() - start_cpu) * 1e3)
         if not isinstance(answer, Refused):
             raise TypeError("all members fit on too few nodes")
-    params = {key: getattr(args, key) for key in ("nodes", "members", "kinds", "policy", "rounds")}
+    params = {key: getattr(args, key) for key in ("nodes", "members", "kinds", "domains", "policy", "rounds")}
     for metric, value, unit in (
         ("p50_ms", round(quantile(sorted(placed), 0.5), 2), "ms"),
         ("p99_ms", round(quantile(sorted(placed), 0.99), 2), "ms"),
@@ -95,12 +99,15 @@ class _Rig:
         self.candidates: Final = Candidates(self.ledger, node_policy(settings))
         self._chance: Final = random.Random(args.seed)
         self._members: Final = args.members
+        self._topology: Final = (_DOMAIN,) if args.domains else ()
         self._kinds: Final = args.kinds
         self._empty: Final = {
             NodeName(f"node-{number:05d}") for number in self._chance.sample(range(args.nodes), args.members)
         }
         for number in range(args.nodes):
-            self.ledger.set_node(fleet.node(number))
+            node = fleet.node(number)
+            domain = 0 if node.name in self._empty or not args.domains else 1 + number % (args.domains - 1)
+            self.ledger.set_node(replace(node, labels={**node.labels, _DOMAIN: str(domain)}))
         args.selective = False
         pods = [fleet.pod(number, args, self._chance) for number in range(100)]
         self._small: Final = [(pod, shape) for pod in pods if isinstance(shape := shape_of(pod, self.ledger), Shape)]
@@ -116,6 +123,7 @@ class _Rig:
         return Unit(
             members=tuple(self._member(f"{name}-{at}", at % self._kinds) for at in range(self._members)),
             minimum=Minimum(members=self._members),
+            topology=self._topology,
         )
 
     def _member(self, name: str, kind: int) -> Member:

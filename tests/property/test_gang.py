@@ -31,13 +31,19 @@ asked = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.sampled_from((
 alone = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.just(1), st.integers(0, 2))
 
 
-def ledger_of(used):
+def ledger_of(used, racks=()):
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number, cards in enumerate(used):
         register = ",".join(f"a:{MEMORY}" for _ in cards)
         amounts = {"cpu": str(CPU), "pods": "99"}
+        labels = {"rack": racks[number]} if racks else {}
         ledger.set_node(
-            Node(name=NodeName(f"n{number}"), annotations={"toy.example/cards": register}, allocatable=amounts)
+            Node(
+                name=NodeName(f"n{number}"),
+                labels=labels,
+                annotations={"toy.example/cards": register},
+                allocatable=amounts,
+            )
         )
         for at, memory in enumerate(cards):
             if memory:
@@ -304,3 +310,31 @@ def test_what_a_subgroup_that_did_not_fit_took_is_left_to_others():
     _, answer = settle_tree([[0]], members, root)
     assert not isinstance(answer, Refused)
     assert {one.pod for one in answer} == {"m2", "m3"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=2), min_size=1, max_size=5),
+    st.lists(st.sampled_from(("a", "b", "")), min_size=5, max_size=5),
+    alone, st.integers(1, 4), st.sets(st.integers(0, 4), max_size=1),
+)  # fmt: skip
+def test_a_gang_lies_in_one_domain_and_is_refused_only_where_no_domain_takes_it(used, racks, what, count, home):
+    ledger = ledger_of(used, racks)
+    members = tuple(member(at, what) for at in range(count))
+    home = frozenset(NodeName(f"n{at}") for at in home if at < len(used))
+    unit = Unit(members=members, minimum=Minimum(members=count), topology=("rack",), home=home)
+    answer = place(ledger, Candidates(ledger, NodePolicy(Policy.BINPACK, 1)), unit)
+    takes = {}
+    for rack in "ab":
+        at = [one for one in range(len(used)) if racks[one] == rack]
+        if home <= {f"n{one}" for one in at}:
+            takes[rack] = Twin([used[one] for one in at]).most([what] * count) if at else 0
+    if isinstance(answer, Refused):
+        assert all(many < count for many in takes.values())
+        assert len(answer.placements) == max(takes.values(), default=0)
+        assert not answer.placements or answer.domain.removeprefix("rack=") in takes
+        return
+    check_placed(used, unit, answer, {one.pod.uid: what for one in members})
+    (rack,) = {racks[int(one.node[1:])] for one in answer} | {racks[int(one[1:])] for one in home}
+    sizes = {one: racks[: len(used)].count(one) for one, many in takes.items() if many == count}
+    assert sizes[rack] == min(sizes.values())

@@ -289,3 +289,58 @@ def test_a_group_of_too_many_subgroups_is_told_and_not_placed(monkeypatch):
     made.adds(*partitioned(3, 1))
     assert bound(made) == []
     assert "3 subgroups" in made.wait("g0").text
+
+
+def racks(*cards):
+    """Nodes, by rack and number, with so many cards."""
+    return [
+        node(f"{rack}{at}", cards=many, labels={"rack": rack})
+        for rack, of in zip("ab", cards, strict=True)
+        for at, many in enumerate(of)
+    ]
+
+
+def near(*cards, least=3):
+    made = World(*racks(*cards))
+    made.groups_are(spec(least, topology_key="rack"))
+    return made
+
+
+def where(made):
+    made.plan()
+    places = {one.name: made.ledger.node_of(one.uid) for one in made.pods.values()}
+    return {name: place[0] for name, place in sorted(places.items()) if place is not None}
+
+
+def test_a_gang_with_a_topology_goes_to_the_smallest_domain_that_takes_it():
+    made = near([2, 2, 2], [2, 1], least=3)
+    made.adds(*members(3))
+    assert where(made) == {"g0": "b", "g1": "b", "g2": "b"}
+
+
+def test_a_gang_that_no_domain_takes_is_told_the_figures_of_the_best():
+    made = near([1], [1, 1], least=3)
+    made.adds(*members(3))
+    assert where(made) == {}
+    text = made.wait("g0").text
+    assert "2 of the 3 members of its group that are wanted together fit now in rack=b, where most of them do" in text
+
+
+def test_members_beyond_the_minimum_and_those_that_come_back_stay_in_the_domain():
+    made = near([2, 2], [2], least=2)
+    made.adds(*members(2))
+    assert where(made) == {"g0": "b", "g1": "b"}
+    made.adds(member("g2"))
+    assert where(made) == {"g0": "b", "g1": "b"}
+    assert "no node near the other members of its group takes it now in rack=b:" in made.wait("g2").text
+    made.adds(member("other", group="none"))
+    made.gone("g0")
+    made.passes(60.0)
+    assert where(made)["g2"] == "b"
+
+
+def test_without_the_label_on_any_node_a_gang_says_so():
+    made = world(4, groups=[spec(2, topology_key="rack")])
+    made.adds(*members(2))
+    assert bound(made) == []
+    assert "no value of node label rack has all nodes of its members" in made.wait("g0").text

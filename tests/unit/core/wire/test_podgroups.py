@@ -112,8 +112,8 @@ def test_a_native_group_wants_its_minimum_count():
         ({}, ("spec.schedulingPolicy",)),
         ({"schedulingPolicy": {"together": {}}}, ("spec.schedulingPolicy",)),
         (
-            {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}},
-            ("spec.schedulingConstraints",),
+            {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}},
+            ("spec.schedulingConstraints.topology of more than one key",),
         ),
         ({"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}, ("spec.resourceClaims",)),
         (
