@@ -18,7 +18,7 @@ from core.port.refusals import Violation
 from core.units import parse_int64
 from core.warnings import AdmissionWarning
 from core.wire.reviewed_pods import container_count, pod_of
-from core.wire.templates import Template, Workload
+from core.wire.templates import MAX_TASKS, Template, Workload
 
 # What may be otherwise by the time that pods are made, whatever the template says.
 _CHANGEABLE: Final = ("CS202", "CS211", "CS4")
@@ -60,10 +60,18 @@ def judge_workload(found: Workload, namespace: str, book: Rulebook) -> Verdict:
                 warnings.append(AdmissionWarning(one.code, f"{one}; pods of this template will be denied"))
             else:
                 violations.append(one)
-    warnings += (*_beside(found, asking, book), *_too_few(found, asking), *_stuck(found, asking))
+    warnings += (
+        *_beside(found, asking, book),
+        *_too_few(found, asking),
+        *_too_late(found, asking),
+        *_stuck(found, asking),
+    )
     if not warnings and not violations:
         return NOTHING
     return Verdict(violations=tuple(violations), warnings=tuple(warnings))
+
+
+_TOLD: Final = 4
 
 
 def _beside(found: Workload, asking: list[Template], book: Rulebook) -> Iterator[AdmissionWarning]:
@@ -87,6 +95,26 @@ def _too_few(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarni
     for one in asking:
         if one.least is not None and one.least > one.replicas:
             yield _more_than_made(f"{one.field.removesuffix('.template')}.minAvailable", one.least, one.replicas)
+
+
+def _too_late(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning]:
+    """CS223: a Volcano Job that wants pods together of which some are made only after others are ready (groups 2.7)."""
+    later = [one.field.removesuffix(".template") for one in found.templates if one.later]
+    if not asking or not later or len(found.templates) >= MAX_TASKS:
+        return  # perhaps not all of its tasks are read
+    at_first = sum(one.replicas for one in found.templates if not one.later)
+    least = found.least
+    if least is None:
+        # As Volcano's webhook fills it in.
+        least = sum(one.replicas if one.least is None else one.least for one in found.templates)
+    if least > at_first > 0:
+        told = "none" if found.least is None else f"'{least}'"
+        yield AdmissionWarning(
+            "CS223",
+            f"spec.minAvailable: found {told}; write {at_first} or less: {least} pods are placed together, and those "
+            f"of {', '.join(later[:_TOLD])} are made only after the tasks that dependsOn names are ready, so that none "
+            "begins",
+        )
 
 
 def _more_than_made(field: str, least: int, made: int) -> AdmissionWarning:
@@ -116,9 +144,6 @@ def _stuck(found: Workload, asking: list[Template]) -> Iterator[AdmissionWarning
             f"pods together, an update makes {at_first} at first and removes no more old ones until these run, so that "
             "it never ends",
         )
-
-
-_TOLD: Final = 4
 
 
 def _work(template: Template) -> int:

@@ -35,13 +35,15 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 class Template(NamedTuple):
     """One template, and where it stands; so many pods are made of it at a time, as far as that is said.
 
-    least: of a task, how many of its pods are placed together at least; None where that is not said.
+    least: of a task, how many of its pods are placed together at least; None where that is not said. later: whether
+    they are made only after others of the same workload are ready.
     """
 
     field: str
     pod: PodObject
     replicas: int = 1
     least: int | None = None
+    later: bool = False
 
 
 class Rollout(NamedTuple):
@@ -66,10 +68,15 @@ class _JobTemplate(msgspec.Struct, frozen=True, gc=False):
     spec: _JobSpec | None = None
 
 
+class _DependsOn(msgspec.Struct, frozen=True, gc=False):
+    name: tuple[str, ...] | None = None
+
+
 class _Task(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     template: PodObject | None = None
     replicas: int | None = None
     min_available: int | None = None
+    depends_on: _DependsOn | None = None
 
 
 class _RollingUpdate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -206,7 +213,8 @@ def _templates(found: _Workload | None) -> tuple[Template, ...]:
     for at, task in enumerate((spec.tasks or ())[:MAX_TASKS]):
         if task.template is not None:
             count = 1 if task.replicas is None else task.replicas
-            listed.append(Template(f"spec.tasks[{at}].template", task.template, count, task.min_available))
+            later = task.depends_on is not None and bool(task.depends_on.name)
+            listed.append(Template(f"spec.tasks[{at}].template", task.template, count, task.min_available, later))
     return tuple(listed)
 
 

@@ -191,6 +191,10 @@ _OF_WORKLOADS: Final[Mapping[str, Callable[[list[Json]], Json]]] = {
         "spec": {"template": tasks[0]["template"]},
     },
     "CS221": lambda tasks: {"metadata": {}, "spec": {"minAvailable": 3, "tasks": tasks}},
+    "CS223": lambda tasks: {
+        "metadata": {},
+        "spec": {"minAvailable": 4, "tasks": [*tasks, {**tasks[0], "dependsOn": {"name": ["a"]}}]},
+    },
     "CS222": lambda tasks: {
         "kind": "Deployment",
         "metadata": {"annotations": {MIN_MEMBER: "4"}},

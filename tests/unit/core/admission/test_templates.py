@@ -225,6 +225,24 @@ def test_a_job_that_wants_more_pods_together_than_it_makes_is_told(workload, fie
     assert [(one.code, one.text.partition(":")[0]) for one in verdict.warnings] == [("CS221", one) for one in fields]
 
 
+@pytest.mark.parametrize(
+    ("least", "depends", "told"),
+    [
+        (4, {"name": ["a"]}, "found '4'; write 2 or less: 4 pods"),
+        (3, {"name": ["a"]}, "found '3'; write 2 or less: 3 pods"),
+        (None, {"name": ["a"]}, "found none; write 2 or less: 4 pods"),
+        (2, {"name": ["a"]}, None),
+        (4, {"name": []}, None),
+        (4, None, None),
+    ],
+)
+def test_a_job_that_wants_pods_together_with_those_made_after_them_is_told(least, depends, told):
+    made = job(least, (2, None), (2, None))
+    made["spec"]["tasks"][1]["dependsOn"] = depends
+    texts = [one.text for one in judge(made).warnings if one.code == "CS223"]
+    assert [one.partition(" are placed")[0] for one in texts] == ([f"spec.minAvailable: {told}"] if told else [])
+
+
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 
 
