@@ -97,6 +97,11 @@ def _kubectls(environ: Mapping[str, str]) -> str:
 async def _get(transport: Transport, options: Get) -> int:
     holdings = await cluster.fetch_holdings(transport, options.selector)
     found = view.cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+    if options.controller is not None:
+        try:
+            found = view.with_removed(found, await controller.ask_held(options.controller), options.namespace)
+        except controller.NoAnswerError as e:
+            _note(str(e))
     print(_shown(found, options))
     return _NOT_TOLD if found.missing else _OK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -46,6 +46,16 @@ async def ask_shadow(controller: Controller) -> Mapping[str, Any]:
         NoAnswerError: it does not tell, or is no shadow.
     """
     return await _ask(controller, _SHADOW)
+
+
+async def ask_held(controller: Controller) -> Sequence[Mapping[str, Any]]:
+    """What pods that were removed by force still hold, each as the controller's ``/v1/held`` has it.
+
+    Raises:
+        NoAnswerError: it does not tell.
+    """
+    found = (await _ask(controller, "/v1/held")).get("held", ())
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else ()
 
 
 async def _ask(controller: Controller, path: str) -> Mapping[str, Any]:

@@ -62,24 +62,6 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Get:
-    """Show the cards of *nodes* (all, if none is named) and who holds what.
-
-    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted. namespace:
-    only cards of which pods there hold some; "" for all.
-    """
-
-    nodes: tuple[str, ...]
-    kubeconfig: str
-    context: str
-    output: Output = Output.TEXT
-    selector: str = ""
-    headers: bool = True
-    watch: bool = False
-    namespace: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
     """Where the controller answers, what proves it, and what to show it.
 
@@ -90,6 +72,26 @@ class Controller:
     token_file: str = ""
     ca_file: str = ""
     server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Get:
+    """Show the cards of *nodes* (all, if none is named) and who holds what.
+
+    selector: a label selector of nodes as kubectl's. watch: print what changes, until it is interrupted. namespace:
+    only cards of which pods there hold some; "" for all. controller: is asked what pods that were removed by force
+    still hold; None = only what the API tells.
+    """
+
+    nodes: tuple[str, ...]
+    kubeconfig: str
+    context: str
+    output: Output = Output.TEXT
+    selector: str = ""
+    headers: bool = True
+    watch: bool = False
+    namespace: str = ""
+    controller: Controller | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +157,7 @@ COMMON: Final = (
 )
 # Where the controller answers, and what proves it.
 _ASKING: Final = (
-    Flag(("--controller",), "URL", "https://host:port of its --preview-listen, for the reasons node by node"),
+    Flag(("--controller",), "URL", "https://host:port of its --preview-listen: it knows more than the API server"),
     Flag(("--token-file",), "FILE", "token to show it: kubectl create token --audience cardshare-controller"),
     Flag(("--controller-ca",), "FILE", "PEM that proves it; what the system trusts by default"),
     Flag(("--tls-server-name",), "NAME", "name in its certificate, where the URL has another"),
@@ -169,6 +171,7 @@ FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
         Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
         Flag(("-w", "--watch"), "", "go on and print nodes as they change"),
         Flag(("--no-headers",), "", "no line of headings and no totals"),
+        *_ASKING,
     ),
     "explain": (
         Flag(("-o", "--output"), "FORMAT", "json, yaml: for scripts"),
@@ -224,6 +227,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
             headers=not found.no_headers,
             watch=found.watch,
             namespace=found.namespace,
+            controller=_controller(command, found, environ),
             **reach,
         )
     if found.command == "doctor":

@@ -24,13 +24,15 @@ VERSION: Final = 1
 class Share:
     """What one pod (namespace/name) holds of a card: in words, and *amount* in the card's unit, None if not known.
 
-    cores_pct: percent of the card's cores, None where the protocol does not count them.
+    cores_pct: percent of the card's cores, None where the protocol does not count them. removed: the pod was removed by
+    force, and its processes may run on.
     """
 
     pod: str
     share: str
     amount: int | None = None
     cores_pct: int | None = None
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,43 @@ def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str
         totals=_totals([card for node in nodes for card in node.cards]),
         missing=tuple(name for name in node_names if name not in ledger.states),
         notes=tuple(notes),
+    )
+
+
+def with_removed(found: Cards, held: Sequence[Mapping[str, Any]], namespace: str = "") -> Cards:
+    """*found* with what removed pods *held*, as the controller says it (``/v1/held``); of *namespace* alone, if any."""
+    of_node = {node.name: [one for one in held if one["node"] == node.name] for node in found.nodes}
+    nodes = tuple(_with_removed(node, of_node[node.name], namespace) for node in found.nodes)
+    return replace(found, nodes=nodes, totals=_totals([card for node in nodes for card in node.cards]))
+
+
+def _with_removed(node: Node, held: Sequence[Mapping[str, Any]], namespace: str) -> Node:
+    cards = node.cards
+    for one in held:
+        until = f"{one['left_s']:.0f} s more" if one["node_ready"] else f"until {node.name} is ready again"
+        for part in one["cards"]:
+            share = Share(
+                pod=one["pod"],
+                share=f"{part['share']}, removed by force, held {until}",
+                amount=part["amount"],
+                cores_pct=part["cores_pct"],
+                removed=True,
+            )
+            cards = tuple(
+                _with_share(card, share, shown=not namespace or share.pod.startswith(f"{namespace}/"))
+                if (card.id, card.protocol) == (part["card"], part["protocol"])
+                else card
+                for card in cards
+            )
+    return replace(node, cards=cards, totals=_totals(cards))
+
+
+def _with_share(card: Card, share: Share, *, shown: bool) -> Card:
+    return replace(
+        card,
+        used=None if card.used is None or share.amount is None else card.used + share.amount,
+        cores_pct=None if card.cores_pct is None else card.cores_pct + (share.cores_pct or 0),
+        held_by=(*card.held_by, share) if shown else card.held_by,
     )
 
 

@@ -1,6 +1,7 @@
 """What others ask of this process: whether it is ready, its metrics, and what it knows of pods, cards and itself."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -16,6 +17,7 @@ from controller.leading import Phase
 from controller.process import Process
 from controller.reporting import packing
 from controller.reporting.answers import answer
+from controller.reporting.held import held
 from controller.reporting.preview import preview
 from controller.reporting.serve import BODY_S, MAX_POD_BYTES, Trusted, exposition
 from controller.reporting.share_seconds import now_ms
@@ -53,6 +55,7 @@ class Serving:
                 explain=self._explain,
                 audit=lambda: process.audit.report() if process.audit is not None else None,
                 packing=self._packing,
+                held=self._held,
                 shadow=self._shadow if process.config.shadow else None,
             ).answer,
             self._context,
@@ -178,6 +181,10 @@ class Serving:
     def _packing(self) -> dict[str, Any] | None:
         process = self._process
         return packing.answer(process.owner.planner.search.learning) if process.synced.is_set() else None
+
+    def _held(self) -> dict[str, Any] | None:
+        process = self._process
+        return held(process.owner, time.monotonic()) if process.synced.is_set() else None
 
     def _shadow(self) -> dict[str, Any] | None:
         shadow = self._process.shadow

@@ -25,6 +25,7 @@ PREVIEW: Final = "/v1/preview"
 EXPLAIN: Final = "/v1/explain"
 AUDIT: Final = "/v1/audit"
 PACKING: Final = "/v1/packing"
+HELD: Final = "/v1/held"
 SHADOW: Final = "/v1/shadow"
 # What the API server takes as an object.
 MAX_POD_BYTES: Final = 3 * 2**20
@@ -55,7 +56,7 @@ async def exposition(metrics: Metrics, series: Iterable[str]) -> AsyncIterator[b
 
 
 class Trusted:
-    """/v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, and /v1/packing."""
+    """/v1/preview and /v1/explain, and the pages /v1/audit or /v1/shadow, /v1/packing and /v1/held."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class Trusted:
         explain: Callable[[str], Awaitable[dict[str, Any] | None]],
         audit: Callable[[], dict[str, Any] | None],
         packing: Callable[[], dict[str, Any] | None],
+        held: Callable[[], dict[str, Any] | None],
         shadow: Callable[[], dict[str, Any] | None] | None = None,
     ) -> None:
         """Prepare.
@@ -75,6 +77,7 @@ class Trusted:
             explain: the answer for a pod by namespace/name; the same.
             audit: what the audit found; None where this process does not audit (yet).
             packing: what policy pack has learnt; None where nothing is known yet.
+            held: what pods that were removed by force still hold; None while the cluster is not known.
             shadow: what would be done; None before that is known. None itself where this process is no shadow.
         """
         self._callers = callers
@@ -82,7 +85,7 @@ class Trusted:
         self._explain = explain
         self._previews: Counter[bytes] = Counter()
         self._turn = asyncio.Lock()
-        self._told = {PACKING: packing} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
+        self._told = {PACKING: packing, HELD: held} | ({AUDIT: audit} if shadow is None else {SHADOW: shadow})
 
     async def answer(self, call: Call) -> Reply:
         """See `runtime.calls.App`."""
