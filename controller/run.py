@@ -259,6 +259,8 @@ class Controller:
         """Learn all that was written before, and what may still be: nothing, if the holder before ended in order."""
         process = self._process
         await process.watches.catch_up(calls)
+        if how is not How.NEW:
+            await process.inbox.put_and_wait(process.owner.follow)
         if how is not How.RELEASED:
             names = process.active.settings.scheduler_names
             await process.inbox.put_and_wait(lambda: process.owner.take_over(names))

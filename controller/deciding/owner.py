@@ -105,7 +105,7 @@ class Owner:
         self.planner.chores.append(self.claims)
         self.planner.chores.append(self.preempting)
         self.planner.chores.append(Enqueue(self.groups, self.planner.ledger, clock))
-        self.vanished: Final = Vanished(self.planner.ledger)
+        self.vanished: Final = Vanished(self.planner.ledger, self.planner.handoff)
         self.planner.chores.append(self.vanished)
         self.uses: Final = Uses(self.planner.ledger)
         self.ledger: Final = self.planner.ledger
@@ -124,6 +124,8 @@ class Owner:
         self._on_nodes: Final[set[PodUid]] = set()
         # The pods with cards that were seen running.
         self._started: Final[set[PodUid]] = set()
+        # When all pods were first listed, monotonic: what was there and went before that is not known.
+        self._listed_s: float | None = None
 
     def _read(self, entry: Entry) -> None:
         self.pending.read(entry)
@@ -177,6 +179,8 @@ class Owner:
             self.pod_gone(uid)
             if at % SLICE == 0:
                 yield
+        if self._listed_s is None:
+            self._listed_s = self._clock()
         if went_back:
             # What was fenced off is so no more: versions that were passed may be the pods' own again.
             self.take_over(self.planner.settings.scheduler_names)
@@ -389,6 +393,11 @@ class Owner:
         scheduler_names: all that are ours by the configuration, also those given up.
         """
         self.planner.state.fencing.begin(self.pending.waiting(scheduler_names))
+
+    def follow(self) -> None:
+        """This process leads from now on, after another, whose pods may have vanished before they were listed here."""
+        self.vanished.hold_nodes(self._clock() if self._listed_s is None else self._listed_s)
+        self.vanished.look(self._clock())
 
     def moved(self, uid: PodUid, base: str, pod: Pod) -> None:
         """The condition of a waiting pod in version *base* was written; this is the pod since then."""

@@ -137,6 +137,8 @@ class HandOff:
         self.crowds: Final = Crowds()
         # Nodes where something ended since their line was looked at.
         self._ended: dict[NodeName, None] = {}
+        # Nodes where pods may have been removed by force before anybody here watched, and until when they are closed.
+        self.unwatched: Final[dict[NodeName, float]] = {}
         self._mean_s = _FIRST_GUESS_S
         self._measured = 0
         # What was measured, and the nodes that may be free for what they were not; the reader takes them out.
@@ -269,6 +271,7 @@ class HandOff:
         self.marks.forget(name)
         self.rests.forget(name)
         self.plugins.forget(name)
+        self.unwatched.pop(name, None)
         self._orders.pop(name, None)
         self._ended[name] = None
         node = self._nodes.get(name)
@@ -337,7 +340,9 @@ class HandOff:
     # ------------------------------------------------------------------ asking
 
     def busy(self, node: NodeName, keys: Keys) -> bool:
-        """Whether *node* rests, its plugin is away, or something in flight could be mistaken for a pod with *keys*."""
+        """Whether *node* is closed, its plugin away, or something in flight could be mistaken for a pod with *keys*."""
+        if keys.dialect is not None and node in self.unwatched:
+            return True
         if self.rests.is_resting(node, keys.dialect) or self.plugins.is_away(node, keys.dialect):
             return True
         found = self._nodes.get(node)
@@ -371,12 +376,15 @@ class HandOff:
         """How long until it does not rest, has its plugin, and no ghost could be mistaken for a pod with *keys*."""
         found = (until_s for others, until_s in self.ghosts.of(node) if self.marks.alike(node, keys, others))
         rests_s = max(one.left_s(node, keys.dialect, now_s) for one in (self.rests, self.plugins))
-        return max(max(found, default=now_s) - now_s, rests_s)
+        unwatched_s = self.unwatched.get(node, now_s) - now_s if keys.dialect is not None else 0.0
+        return max(max(found, default=now_s) - now_s, rests_s, unwatched_s)
 
     def why_closed(self, node: NodeName, keys: Keys, *, in_full: bool = False) -> str:
         """Why a pod with *keys* waits on *node* for more than a plugin that is busy, for people, or ""."""
         if why := self.plugins.why(node, keys.dialect) or self.rests.why(node, keys.dialect, in_full=in_full):
             return why
+        if keys.dialect is not None and node in self.unwatched:
+            return "a pod may have been removed there by force before this controller began, and may still be ending"
         if any(self.marks.alike(node, keys, others) for others, _ in self.ghosts.of(node)):
             return "a pod was deleted there before it was served, and kubelet may still ask for its cards"
         return ""
@@ -539,6 +547,11 @@ class HandOff:
         self._ended[name] = None
         self.crowds.forget(name)
         self._drop_if_empty(name, node)
+
+    def watched(self, node: NodeName) -> None:
+        """Whoever was removed from *node* before anybody here watched has ended."""
+        del self.unwatched[node]
+        self._reopen(node)
 
     def unlocked(self, node: NodeName, dialect: DialectName) -> None:
         """*node* was seen without the lock of *dialect*: its plugin has dropped it."""

@@ -64,6 +64,63 @@ def removed_by_force(world: World, *, silent: bool) -> None:
     world.run(100.0)
 
 
+def removed_while_it_starts(world: World) -> None:
+    """A pod is removed by force when its processes run, and kubelet has not told so yet."""
+    machine = world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    first = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(1.0, lambda: bool(world.node_of(first)))
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0, lambda: any(proc.runs for proc in machine.procs.values()))
+    world.delete(first, force=True)
+    world.settle()
+
+
+def removed_half_served(world: World, *, successor: bool) -> None:
+    """A pod is removed by force between its containers, whose plugin goes by the lock; perhaps a namesake comes."""
+    world.add_node("n1", Kind.ASCEND, {"A-1": 21527, "A-2": 21527}, blind_release=True)
+    _begin(world)
+    asks = [(1, 3072, 0), (1, 3072, 0)]
+    for _ in range(8):
+        key = world.add_pod(Kind.ASCEND, asks)
+        for phase in ("allocating", "success"):
+            world.run(20.0, lambda key=key, phase=phase: _phase(world, key) == phase)  # type: ignore[misc]
+        world.run(0.4 * world.draw.random())
+        world.delete(key, force=True)
+        world.add_pod(Kind.ASCEND, asks, name=key.partition("/")[2] if successor else "")
+        world.run(20.0)
+        for key in list(world.api.objects["pods"]):
+            world.delete(key)
+        world.run(10.0)
+    world.settle()
+
+
+def removed_between_leaders(world: World) -> None:
+    """A running pod is removed by force after one leader ended, and just before the next lists the pods."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    first = world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(8.0)
+    leader = world.leader
+    assert leader is not None
+    for seat in world.seats:
+        if seat is not leader:
+            seat.kill(_FOREVER_S)
+    leader.terminate()
+    world.run(30.0, lambda: not leader.alive)
+    world.delete(first, force=True)
+    leader.start()
+    world.run(20.0)
+    world.settle()
+
+
+def _phase(world: World, key: str) -> str:
+    pod = world.pod(key)
+    return str(pod["metadata"].get("annotations", {}).get(Kind.ASCEND.phase, "")) if pod is not None else ""
+
+
 def restored(world: World, *, bump: bool) -> None:
     """Etcd goes back to before a pod was bound."""
     world.add_node("n1", Kind.VGPU, _CARD)
@@ -122,6 +179,10 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
     "removed by force": partial(removed_by_force, silent=False),
     "removed by force, its kubelet silent": partial(removed_by_force, silent=True),
+    "removed by force while it starts": removed_while_it_starts,
+    "removed by force between two leaders": removed_between_leaders,
+    "removed by force, half served": partial(removed_half_served, successor=False),
+    "removed by force, half served, a namesake comes": partial(removed_half_served, successor=True),
     "etcd restored": partial(restored, bump=False),
     "etcd restored, revisions go on": partial(restored, bump=True),
     "a plugin ends": plugin_ends,

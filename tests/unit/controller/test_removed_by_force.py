@@ -1,4 +1,4 @@
-"""A started pod is removed by force: its processes run on for a while, and so do its cards."""
+"""A pod on a node is removed by force: its processes run on for a while, and so do its cards."""
 
 import pytest
 
@@ -88,6 +88,57 @@ def test_a_pod_that_was_not_served_holds_nothing():
     world.accepts(bind)
     world.gone("p")
     assert world.holders("n1") == set()
+
+
+def follows(**settings):
+    """A leader that follows another, and has just listed all pods."""
+    found = World(node("n1", memory=1000), **settings)
+    for _ in found.owner.pods_replaced((), "900"):
+        pass
+    found.owner.follow()
+    return found
+
+
+def test_a_leader_that_follows_another_waits_for_pods_that_vanished_before_it_listed_them():
+    world = follows()
+    world.adds(pod("q"))
+    assert places(world) == []
+    world.now_s += 4.9
+    assert places(world) == []
+    assert "removed there by force" in world.owner.life.get("uid-q").wait.text
+    world.now_s += 0.6
+    assert places(world) == ["q"]
+    assert world.owner.vanished.next_s() == float("inf")
+
+
+def test_it_waits_no_longer_if_it_has_listed_them_long_ago():
+    world = World(node("n1", memory=1000))
+    for _ in world.owner.pods_replaced((), "900"):
+        pass
+    world.now_s += 5.0
+    for _ in world.owner.pods_replaced((), "901"):
+        pass
+    world.owner.follow()
+    world.adds(pod("q"))
+    assert places(world) == ["q"]
+
+
+def test_it_waits_for_a_node_that_is_not_ready_until_that_is_heard_of_again():
+    world = follows()
+    world.owner.nodes.changed(node("n1", memory=1000, ready=False, version="2"))
+    world.adds(pod("q"))
+    for _ in range(30):
+        world.passes(1.0)
+    world.owner.nodes.changed(node("n1", memory=1000, version="3"))
+    assert places(world) == []
+    world.now_s += 5.6
+    assert places(world) == ["q"]
+
+
+def test_with_0_seconds_it_waits_for_nothing():
+    world = follows(removed_pod_hold_s=0.0)
+    world.adds(pod("q"))
+    assert places(world) == ["q"]
 
 
 class TestWhoWaitsIsTold:
