@@ -21,7 +21,7 @@ from core.model import AnyPod, Node, Pod, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS
 from core.port.cards import Offer
 from core.port.dialect import AnyDialect, AnyJudging
-from core.port.optional import Choosing, Counting, Healing, Marking, Packing, PackingByCard, Typical
+from core.port.optional import Choosing, Counting, Healing, Lasting, Marking, Packing, PackingByCard, Typical
 from core.port.refusals import Complaint, Violation
 from core.port.spec import AnySpec, NodeDocuments
 from core.settings import DialectName, Settings, Vocabulary
@@ -42,6 +42,7 @@ class Asked:
 
 _ROLES: Final = {
     "healing": Healing,
+    "lasting": Lasting,
     "typical": Typical,
     "choosing": Choosing,
     "packing": Packing,
@@ -59,6 +60,7 @@ class Catalog:
     stands_in: Mapping[DialectName, DialectName] = field(init=False, compare=False)
     # Of roles that only some have, those that are asked node by node: `isinstance` with a protocol takes 10 to 20 us.
     healing: Mapping[DialectName, Healing[Any]] = field(init=False, compare=False)
+    lasting: Mapping[DialectName, Lasting] = field(init=False, compare=False)
     typical: Mapping[DialectName, Typical[Any]] = field(init=False, compare=False)
     choosing: Mapping[DialectName, Choosing[Any, Any, Any]] = field(init=False, compare=False)
     packing: Mapping[DialectName, Packing[Any, Any]] = field(init=False, compare=False)

@@ -21,7 +21,7 @@ from core.node_state import Closed, NodeState, Offers, state_of, state_with, sta
 from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
 from core.port.optional import Metering
-from core.port.refusals import UNSTEADY, Complaint, Fault, Reason
+from core.port.refusals import DESERTED, UNSTEADY, Complaint, Fault, Reason
 from core.resource_claims import Use
 from core.settings import DialectName, Settings
 from core.tables import Tables
@@ -60,8 +60,8 @@ class _Entry:
     """What a node's state is rebuilt from: the node as last seen, its cards with nothing in use, and its pods' parts.
 
     Pods are many, so *holders* changes in place, unlike a state; *owner* is whose ledger's it is to change.
-    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "". claimed: the
-    same by dialect, because of resource claims.
+    scales: what figures mean on its cards. aside: why nothing new is placed on it in any dialect, or "". shut: the same
+    by dialect, because of resource claims, or because its device plugin has left the node.
     """
 
     node: Node
@@ -71,12 +71,12 @@ class _Entry:
     owner: Any
     scales: Mapping[DialectName, object]
     aside: str = ""
-    claimed: Closed = field(default_factory=dict)
+    shut: Closed = field(default_factory=dict)
 
     @property
     def closed(self) -> Closed:
         """What of the node takes nothing new whatever its pods hold, and why."""
-        return dict.fromkeys((*self.empty, None), self.aside) if self.aside else self.claimed
+        return dict.fromkeys((*self.empty, None), self.aside) if self.aside else self.shut
 
 
 # Of a pod: its node, what it was counted by, what it was promised, and its seat.
@@ -469,27 +469,25 @@ class Ledger:
         self._certain()
         if self._keeps_images:
             self.images.set_node(node.name, node.images)
-        empty, complaints, claimed = self._offers(node)
+        empty, complaints, shut = self._offers(node)
         facts = nodefit.facts_of(node, has_cards=any(empty.values()))
         old = self.states.get(node.name)
         if old is None:
             holders = self._stray.pop(node.name, {})
             scales = self._reader.scales(node, empty)
-            entry = self._entries[node.name] = _Entry(
-                node, empty, complaints, holders, self._owner, scales, claimed=claimed
-            )
+            entry = self._entries[node.name] = _Entry(node, empty, complaints, holders, self._owner, scales, shut=shut)
         else:
             entry = self._own(node.name)
             if entry.empty != empty or entry.node.annotations != node.annotations:
                 entry.scales = self._reader.scales(node, empty)
             entry.node = node
-            same = entry.empty == empty and entry.complaints == complaints and entry.claimed == claimed
+            same = entry.empty == empty and entry.complaints == complaints and entry.shut == shut
             if old.facts == facts and same:
                 return False
             facts = old.facts if old.facts == facts else facts
             if entry.empty != empty:
                 entry.empty, entry.aside = empty, ""
-            entry.complaints, entry.claimed = complaints, claimed
+            entry.complaints, entry.shut = complaints, shut
         self.topology.set_node(facts)
         self._put(node.name, self._rebuilt(facts, entry))
         return True
@@ -527,12 +525,17 @@ class Ledger:
         return found
 
     def _offers(self, node: Node) -> tuple[Offers, tuple[Complaint, ...], Closed]:
-        """The cards of *node* with nothing in use, what is wrong with it, and what resource claims close as a whole."""
+        """The cards of *node* with nothing in use, what is wrong with it, and what of it is closed as a whole."""
         offers, complaints = self.catalog.offers(node, self.tables, self.settings)
+        shut: Closed = {}
+        if node.unserved:
+            lasting = self.catalog.lasting.items()
+            left = [one.deserted(node) for name, one in lasting if name in node.unserved and offers.get(name)]
+            complaints, shut = (*complaints, *left), {one.dialect: DESERTED for one in left}
         unsteady, uses = self._unsteady.get(node.name), self._uses.get(node.name)
         self._claimed.pop(node.name, None)
         if not (unsteady or uses):
-            return offers, complaints, {}
+            return offers, complaints, shut
         closed = closed_by_claims(uses or (), offers, self.catalog)
         if uses:
             self._claimed[node.name] = {
@@ -544,7 +547,7 @@ class Ledger:
             faults |= {card: Fault(Reason.CLAIMED, why) for card, why in closed.cards.get(which, {}).items()}
             if faults and which in offers:
                 offers[which] = healing.kept_out(offers[which], faults)
-        return offers, complaints, closed.dialects
+        return offers, complaints, {**closed.dialects, **shut}
 
     def remove_node(self, name: NodeName) -> bool:
         """Forget *name*; its pods stay known as strays until they are gone too."""
@@ -573,7 +576,7 @@ class Ledger:
         self._reader = Reader(self.catalog, tables)
         for at, name in enumerate(self._entries, start=1):
             entry = self._own(name)
-            entry.empty, entry.complaints, entry.claimed = self._offers(entry.node)
+            entry.empty, entry.complaints, entry.shut = self._offers(entry.node)
             entry.scales, entry.aside = self._reader.scales(entry.node, entry.empty), ""
             self._put(name, self._rebuilt(self.states[name].facts, entry))
             if at % _SLICE == 0:

@@ -320,8 +320,9 @@ class Node:
     """A node as the API server tells it; capacity and allocatable as written, by resource name.
 
     documents holds side documents that a protocol needs (MindCluster's ConfigMaps), by name, as text. created_s is Unix
-    seconds. joining: it came so lately that its device plugin may not have registered its cards yet. features: those
-    that its kubelet declares. kubelet_version: such as ``v1.36.1``.
+    seconds. joining: it came so lately that its device plugin may not have registered its cards yet. unserved:
+    the dialects whose device plugins have left it, while other nodes have theirs. features: those that its kubelet
+    declares. kubelet_version: such as ``v1.36.1``.
     """
 
     name: NodeName
@@ -337,6 +338,7 @@ class Node:
     deleting: bool = False
     created_s: int = 0
     joining: bool = False
+    unserved: frozenset[str] = frozenset()
     images: tuple[Image, ...] = ()
     features: tuple[str, ...] = ()
     kubelet_version: str = ""

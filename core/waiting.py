@@ -52,7 +52,7 @@ class Cause(Enum):
         "CS505",
         "CardsUnusable",
         "nodes that perhaps could take the pod have cards that cannot be judged: what their device plugins say of them "
-        "cannot be read",
+        "cannot be read, or these run on other nodes only",
         "event `CardsUnusable` on these nodes says what is wrong; restart the plugin, or correct `device-config.yaml`",
     )
     NODE_JOINING = Row(

@@ -43,6 +43,7 @@ class Nodes:
         self._beats: Final = Beats(planner.ledger.catalog, planner.handoff.set_blind)
         self._newcomers: Final = Newcomers(planner.ledger, wall)
         self._registers: Final = Registers(planner.ledger.catalog, self._tell_alternating)
+        planner.handoff.plugins.returned = self._judge_anew
         self._looked_s = clock()
         # The cards of a node that ever were well, by protocol.
         self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
@@ -72,7 +73,16 @@ class Nodes:
         now_s = self._clock()
         documents = self._documents.of(node.name)
         node = self._newcomers.shown(self._beats.shown(self._registers.shown(node, now_s), now_s), now_s)
-        return replace(node, documents=documents) if documents else node
+        unserved = self._planner.handoff.plugins.unserved(node.name)
+        if documents or unserved:
+            node = replace(node, documents=documents or node.documents, unserved=unserved)
+        return node
+
+    def _judge_anew(self, name: NodeName) -> None:
+        """Its device plugin has left it, or is back."""
+        node = self._planner.ledger.node(name)
+        if node is not None:
+            self._set_node(replace(node, unserved=self._planner.handoff.plugins.unserved(name)))
 
     def next_s(self) -> float:
         """When to look again whether something has become old, monotonic."""
@@ -87,6 +97,8 @@ class Nodes:
             self._set_node(self._as_it_counts(node))
         for node in (*self._beats.stale(self._planner.ledger.node, now_s), *self._newcomers.settled(now_s)):
             self._set_node(node)
+        for name in self._planner.handoff.plugins.look(now_s):
+            self._judge_anew(name)
 
     def _set_node(self, node: Node) -> None:
         before = self._planner.ledger.node(node.name)
@@ -95,6 +107,8 @@ class Nodes:
         if changed:
             self._newcomers.counted(node.name)
             self._came_back(node.name, offers)
+        with_cards = [which for which, cards in self._planner.ledger.offered(node.name).items() if cards]
+        self._planner.handoff.plugins.needed(node.name, with_cards, self._clock())
         if before is None or before.annotations != node.annotations:
             self._locks.tend(node.name)
             if before is not None:

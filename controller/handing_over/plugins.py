@@ -3,10 +3,12 @@
 Kubelet reports only with its next status, up to 10 s later, that a plugin is gone; whatever is bound meanwhile fails.
 The plugin's pod says so within a second. A dialect names the accounts of its plugins' pods; if no such pod was seen on
 a node, nothing follows from that. Kubelet has the last word: it offers devices only while their plugin answers, so what
-it has not withdrawn after its longest silence can be had.
-Source: Kubernetes, pkg/kubelet/cm/devicemanager and nodeStatusUpdateFrequency; protocol reference, hami 2.4.
+it has not withdrawn after its longest silence can be had. But if a register outlasts its plugin, another plugin may
+answer kubelet for those cards: such a node needs a pod of the plugin once any other node has one.
+Source: Kubernetes, pkg/kubelet/cm/devicemanager and nodeStatusUpdateFrequency; protocol reference, hami 2.4, 7.2.
 """
 
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from core.catalog import Catalog
@@ -17,6 +19,8 @@ from core.settings import DialectName
 NOT_READY_S: Final = 60.0
 # So long without any pod: it was not replaced, and kubelet has reported that it is gone.
 GONE_S: Final = 15.0
+# So long without any pod, while other nodes have one: the plugin is not to run there. A rollout takes less.
+LEFT_S: Final = 60.0
 _DAEMON_SET: Final = "DaemonSet/"
 _ACCOUNT: Final = "system:serviceaccount:"
 _NEVER: Final = float("inf")
@@ -32,8 +36,17 @@ class _Away(NamedTuple):
     is_over: bool = False
 
 
+def _nobody(_: NodeName) -> None:
+    pass
+
+
 class Plugins:
-    """The device plugins of every node whose pods are seen."""
+    """The device plugins of every node whose pods are seen.
+
+    Attributes:
+        left: the nodes that need a pod of their plugin and have none, while others have one.
+        returned: told of a node at once when it is none of these any more.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         # How the account is called, or how its name begins; whether that is the whole of it; and whose it is.
@@ -45,6 +58,11 @@ class Plugins:
         self._pods: Final[dict[_Key, dict[PodUid, Pod]]] = {}
         self._keys_of: Final[dict[PodUid, tuple[_Key, ...]]] = {}
         self._away: Final[dict[_Key, _Away]] = {}
+        self._lasting: Final = catalog.lasting
+        # Since when each node that needs a pod has none; never if it has one.
+        self._without_s: Final[dict[_Key, float]] = {}
+        self.left: set[_Key] = set()
+        self.returned: Callable[[NodeName], None] = _nobody
 
     # ------------------------------------------------------------------ what happens
 
@@ -58,6 +76,8 @@ class Plugins:
         for key in self._keys_of.get(pod.uid, ()):
             self._pods.setdefault(key, {})[pod.uid] = pod
             opens |= self._judge(key, now_s)
+            if key in self._without_s and key not in self.left:
+                self._without_s[key] = _NEVER
         return opens
 
     def _served_by(self, pod: Pod) -> tuple[_Key, ...]:
@@ -79,11 +99,16 @@ class Plugins:
             else:
                 del self._pods[key]
                 self._away[key] = _Away(now_s + GONE_S, "")
+                if key in self._without_s and key not in self.left:
+                    self._without_s[key] = now_s
 
     def _judge(self, key: _Key, now_s: float) -> bool:
         """One of several that run is enough: during an update there are two."""
         pods = self._pods[key].values()
         if any(one.ready and not one.deleting for one in pods):
+            if key in self.left:
+                self.left.remove(key)
+                self.returned(key[0])
             return self._away.pop(key, None) is not None
         known = self._away.get(key)
         if known is None or not known.pod:
@@ -94,6 +119,23 @@ class Plugins:
         """The node is gone; its pods go by themselves."""
         for key in [key for key in self._away if key[0] == node]:
             del self._away[key]
+        for dialect in self._lasting:
+            self._without_s.pop((node, dialect), None)
+            self.left.discard((node, dialect))
+
+    def needed(self, node: NodeName, dialects: Collection[DialectName], now_s: float) -> None:
+        """*node* has cards of *dialects*: a plugin whose register lasts must be there too, from now on."""
+        for key in ((node, one) for one in dialects if one in self._lasting):
+            if key not in self._without_s:
+                self._without_s[key] = _NEVER if key in self._pods else now_s
+
+    def look(self, now_s: float) -> set[NodeName]:
+        """Find anew which nodes have been left; those for which that has changed."""
+        seen = {name for name in self._lasting if any(dialect == name for _, dialect in self._pods)}
+        left = {key for key, since_s in self._without_s.items() if now_s >= since_s + LEFT_S and key[1] in seen}
+        changed = left ^ self.left
+        self.left = left
+        return {node for node, _ in changed}
 
     # ------------------------------------------------------------------ asking
 
@@ -111,6 +153,10 @@ class Plugins:
         """For how long it takes none at most."""
         known = self._known(node, dialect)
         return 0.0 if known is None else max(known.until_s - now_s, 0.0)
+
+    def unserved(self, node: NodeName) -> frozenset[str]:
+        """The dialects whose plugins have left *node*."""
+        return frozenset([one for one in self._lasting if (node, one) in self.left])
 
     def why(self, node: NodeName, dialect: DialectName | None) -> str:
         """Why it takes none, for people; "" if it does."""

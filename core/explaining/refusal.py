@@ -19,7 +19,7 @@ from core.node_state import NodeState
 from core.nodefit import NodeFacts
 from core.placing.shape import Shape, judge
 from core.port.optional import Counting
-from core.port.refusals import PASSING, Reason, Shortfall
+from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy
 from core.volumes import Obstacle
 
@@ -53,6 +53,7 @@ WHY: Final = {
 _TAINT: Final = "taint "
 _JOINING: Final = "new, with no cards registered yet"
 _AWAY: Final = "whose kubelet has none of its cards to give now"
+_LEFT: Final = "without its device plugin, which runs on other nodes"
 # So many host ports are written out.
 _PORTS_NAMED: Final = 3
 # A pod as sentences name it, by namespace and name.
@@ -211,6 +212,9 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
             wait = f"the device plugin of {name} has registered its cards"
             return NodeRefusal(node=name, key=_JOINING, barred=True, wait=wait, joining=True)
         return NodeRefusal(node=name, key=f"no cards for {shape.dialect}", hopeless=True)
+    if shape.dialect is not None and state.closed.get(shape.dialect) == DESERTED:
+        repair = f"the device plugin of {name} runs there again"
+        return NodeRefusal(node=name, key=_LEFT, detail=DESERTED, hopeless=True, repair=repair)
     takes = judge(shape, state._replace(closed={}), ledger.catalog.judging(shape.dialect), policy)
     short = None if takes is not None else _short(ledger, shape, state, policy)
     if shape.dialect not in state.closed:

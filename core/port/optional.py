@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from core.model import AnyPod, Node, Pod
 from core.port.cards import Hole, Placed, Series
 from core.port.handoff import LockStep, LockWait
-from core.port.refusals import Fault
+from core.port.refusals import Complaint, Fault
 from core.port.typevars import AssignmentT, AssignmentT_contra, CardT, CardT_contra, RequestT, RequestT_contra, ScaleT
 from core.tables import Tables
 from core.warnings import AdmissionWarning
@@ -122,6 +122,15 @@ class Registering(Protocol):
 
     def held_to(self, node: Node, figures: Mapping[str, tuple[int, ...]]) -> Node:
         """*node* as if its register gave the cards of *figures* no more than these, and named no others."""
+        ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """What a dialect adds whose register outlasts its plugin, so that another may answer kubelet for its cards."""
+
+    def deserted(self, node: Node) -> Complaint:
+        """That *node* has a register and no pod of the plugin, which other nodes have; and what to do."""
         ...
 
 

@@ -40,6 +40,8 @@ PASSING: Final = frozenset({Reason.UNHEALTHY, Reason.UNSTEADY, Reason.CLAIMED, R
 WISHES: Final = (Reason.TYPE, Reason.UUID, Reason.INDEX, Reason.UNORDERED, Reason.MODE)
 # Why a card that becomes unhealthy again and again takes nothing new although it is well now, for people.
 UNSTEADY: Final = "it became unhealthy again and again, and has not stayed well for long enough since"
+# Why a node takes nothing new whose device plugin is on other nodes alone, for people.
+DESERTED: Final = "another device plugin may answer kubelet there; event CardsUnusable on the node says what to do"
 
 
 class Fault(NamedTuple):

@@ -75,6 +75,14 @@ def _problem(node: Node, told: str) -> str:
     )
 
 
+def deserted(node: Node) -> str:
+    """That HAMi's plugin runs on other nodes and not on *node*, for people."""
+    return (
+        f"HAMi's device plugin does not run on {node.name}, but on other nodes: NVIDIA's may answer kubelet there, and "
+        f"a share would be a whole card without limits; {remedy(node)}"
+    )
+
+
 def remedy(node: Node) -> str:
     """What to do where another plugin answers: let one of the two serve the node."""
     unlabelled = f"kubectl label node {node.name} {_LABEL[0]}-" if is_labelled(node) else ""

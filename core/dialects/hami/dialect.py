@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from core import hami_lock
+from core.dialects.hami import another, fit, handoff, keys, register, requests, series, usage, warnings
 from core.dialects.hami import cards as _cards
-from core.dialects.hami import fit, handoff, keys, register, requests, series, usage, warnings
 from core.dialects.hami.cards import Card
 from core.dialects.hami.requests import Request
 from core.dialects.hami.usage import Assignment
@@ -18,6 +18,7 @@ from core.port.optional import (
     Exposing,
     Furnishing,
     Identifying,
+    Lasting,
     Marking,
     Metering,
     Packing,
@@ -38,6 +39,7 @@ class Hami(
     HamiLocking,
     Marking,
     Registering,
+    Lasting,
     Identifying[Card],
     Counting,
     Furnishing[Request],
@@ -85,6 +87,11 @@ class Hami(
         """*node* with a register that says no more than *figures*."""
         text = register.held_to(node.annotations[keys.REGISTER], figures)
         return replace(node, annotations={**node.annotations, keys.REGISTER: text})
+
+    def deserted(self, node: Node) -> Complaint:
+        """That NVIDIA's plugin may answer there (hami 7.2)."""
+        field, problem = f"annotation {keys.REGISTER}", another.deserted(node)
+        return Complaint(dialect=self.name, field=field, problem=problem)
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
         """Pod annotations that only schedulers and the plugin write."""
