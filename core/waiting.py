@@ -92,7 +92,8 @@ class Cause(Enum):
         "CS513",
         "NodeRests",
         "the pod has its place on a node that turned a pod away, or whose device plugin has just come back, or does "
-        "not run: the plugin's own pod is not ready",
+        "not run: the plugin's own pod is not ready; or the controller has just begun, and pods that were removed by "
+        "force may still be ending there",
         "nothing: it is tried again after 5 s to 5 minutes, or once that pod is ready; event `PodTurnedAway` on the "
         "node says what kubelet said; longer: see the log of the plugin's pod",
     )
