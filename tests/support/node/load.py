@@ -18,11 +18,13 @@ class Creates:
 
     Attributes:
         slowest_s: how long the slowest took.
+        last_lost_s: when the last of those that were not made was answered, monotonic.
     """
 
     made: int = 0
     lost: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
+    last_lost_s: float = 0.0
 
 
 @contextmanager
@@ -43,6 +45,7 @@ def creates(api: Api, namespace: str) -> Iterator[Creates]:
                 found.made += 1
             except (RefusedError, OSError, AssertionError) as e:
                 found.lost.append(f"after {number}: {e}")
+                found.last_lost_s = time.monotonic()
             found.slowest_s = max(found.slowest_s, time.monotonic() - begun_s)
 
     thread = threading.Thread(target=go_on, name="creates")

@@ -76,10 +76,10 @@ def until_ready(cluster: Cluster) -> None:
 
 
 def pods(cluster: Cluster, component: str) -> tuple[str, ...]:
-    """The names of the pods of a component, such as `webhook`."""
+    """The names of the pods of a component, such as `webhook`, that are not being deleted."""
     selector = f"labelSelector=app.kubernetes.io/component={component}"
     found = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")["items"]
-    return tuple(one["metadata"]["name"] for one in found)
+    return tuple(one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"])
 
 
 def restarts(cluster: Cluster) -> dict[str, int]:
