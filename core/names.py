@@ -27,6 +27,8 @@ PLACE_WISHES: Final = frozenset({WISHED_INDICES, AVOIDED_CARDS})
 SEGMENT_QUEUE: Final = "cardshare.io/segment-queue"
 # In which unit a pod's assignment counts memory, for whoever counts it after the unit has changed (nvidia 4.2).
 MEMORY_UNIT: Final = "cardshare.io/memory-unit"
+# When a new leader moved the version of a waiting pod whose condition it may not write, in Unix seconds.
+MOVED: Final = "cardshare.io/moved"
 # Keys that only this project's own service accounts may write.
 PRIVATE_KEYS: Final = frozenset({SEGMENT_QUEUE, MEMORY_UNIT})
 

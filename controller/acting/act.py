@@ -42,7 +42,7 @@ from core.port.handoff import LockStep, LockWait
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import STRATEGIC_PATCH, Calls, claim_path, pod_path, volume_path
+from kube.calls import MERGE_PATCH, STRATEGIC_PATCH, Calls, claim_path, pod_path, volume_path
 from kube.errors import (
     ApiConflictError,
     ApiError,
@@ -340,15 +340,10 @@ class Actor:
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=message))
 
     async def _move(self, action: Move) -> None:
-        """Have the version of a waiting pod moved by a write of its condition."""
+        """Have the version of a waiting pod moved."""
         pod = action.pod
         try:
-            answer = await self._calls.patch(
-                pod_path(pod.namespace, pod.name) + "/status",
-                _moving(action, self._wall()),
-                content_type=STRATEGIC_PATCH,
-            )
-            found = decode_pod(answer)
+            found = decode_pod(await self._moved(action))
         except (ApiError, InvalidRequestError) as e:
             if not isinstance(e, ApiConflictError | ApiNotFoundError):
                 self._metrics.api_errors.labels("write condition").inc()
@@ -358,6 +353,21 @@ class Actor:
             self._inbox.put(partial(self._owner.not_moved, pod.uid))
             return
         self._inbox.put(partial(self._owner.moved, pod.uid, action.version, found))
+
+    async def _moved(self, action: Move) -> bytes:
+        """The pod after a write of its condition; of an annotation if somebody forbids that: any write moves it."""
+        path, now_s = pod_path(action.pod.namespace, action.pod.name), self._wall()
+        try:
+            return await self._calls.patch(f"{path}/status", _moving(action, now_s), content_type=STRATEGIC_PATCH)
+        except ApiRefusedError as e:
+            if isinstance(e, ApiConflictError | ApiNotFoundError | ApiThrottledError | ApiUnreachableError):
+                raise
+        metadata = {
+            "uid": action.pod.uid,
+            "resourceVersion": action.version,
+            "annotations": {names.MOVED: f"{now_s:.3f}"},
+        }
+        return await self._calls.patch(path, {"metadata": metadata}, content_type=MERGE_PATCH)
 
     async def _clear(self, action: Clear) -> None:
         """Clear until it is done: as long as it is not, the next pod could be given the cards that are named there."""

@@ -10,7 +10,7 @@ import yaml
 
 from controller import __main__ as controller_main
 from controller import config as controller_config
-from controller.reporting.serve import AUDIT, EXPLAIN, PACKING, PREVIEW, SHADOW
+from controller.reporting.serve import AUDIT, EXPLAIN, HELD, PACKING, PREVIEW, SHADOW
 from tests.support.servers import realapi
 from webhook import options as webhook_options
 from webhook.metrics import Metrics
@@ -90,7 +90,7 @@ def test_a_variable_of_the_controller_stands_for_its_flag(row: list[str], tmp_pa
 
 
 def test_every_path_of_the_controller_and_every_exit_code_is_told():
-    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, SHADOW, f"{EXPLAIN}/NAMESPACE/POD"}
+    paths = {"/healthz", "/readyz", "/metrics", PREVIEW, AUDIT, PACKING, HELD, SHADOW, f"{EXPLAIN}/NAMESPACE/POD"}
     assert set(re.findall(r"`(?:GET|POST) (/[^`]+)`", CONTROLLER)) == paths
     codes = {controller_main._OK, controller_main._BAD_CONFIGURATION, controller_main._WE_ARE_WRONG}
     # 1 is Python's own too, for what nothing caught.

@@ -302,9 +302,24 @@ async def test_a_pod_is_moved_out_of_the_version_that_an_earlier_leader_knew_bef
         assert what["resource_version"] != shown.resource_version
 
 
+async def test_a_pod_whose_condition_is_forbidden_is_moved_by_an_annotation_and_holds_up_no_one():
+    async with running() as rig:
+        rig.calls.fails("patch", error(ApiRefusedError, 422, "spec.containers: Invalid value"))
+        rig.calls.answers_patch("p", as_stored)
+        shown = rig.world.shows(pod("p"))
+        rig.world.owner.take_over(("cardshare",))
+        await rig.passes(0.5)
+        _, (path, body) = rig.calls.of("patch")
+        assert path == "/api/v1/namespaces/default/pods/p"
+        assert body["metadata"]["resourceVersion"] == shown.resource_version
+        assert body["metadata"]["annotations"].keys() == {"cardshare.io/moved"}
+        (what,) = rig.binds()
+        assert what["resource_version"] != shown.resource_version
+
+
 async def test_while_pods_may_not_be_moved_nothing_is_bound_and_the_process_says_why():
     async with running() as rig:
-        rig.calls.fails("patch", *(error(ApiForbiddenError, 403, NO_RIGHT) for _ in range(2)))
+        rig.calls.fails("patch", *(error(ApiForbiddenError, 403, NO_RIGHT) for _ in range(4)))
         rig.calls.answers_patch("p", as_stored)
         rig.world.shows(pod("p"))
         rig.world.owner.take_over(("cardshare",))
