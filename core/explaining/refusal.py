@@ -327,7 +327,9 @@ def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str,
     found: dict[str, int] = {}
     port = ledger.catalog.dialects.get(shape.dialect) if shape.dialect is not None else None
     memories: set[str] = set(port.memories(ledger.tables).values()) if isinstance(port, Counting) else set()
-    for name in ledger.resources_of(shape.dialect) & ledger.uncounted & facts.allocatable.keys():
+    for name in ledger.resources_of(shape.dialect) & ledger.uncounted:
+        if name not in facts.allocatable:
+            continue
         figure = Reason.MEMORY if name in memories else Reason.CORES
         found[figure] = facts.allocatable[name] - used.get(name, 0)
     return found
