@@ -453,7 +453,15 @@ async def test_get_as_json_has_the_fields_of_its_page(rig, capsys):
             "mode": "hami-core",
             "healthy": True,
             "offered": True,
-            "held_by": [{"pod": "default/a", "share": "3000 MiB, 50 % cores", "amount": 3000, "cores_pct": 50}],
+            "held_by": [
+                {
+                    "pod": "default/a",
+                    "share": "3000 MiB, 50 % cores",
+                    "amount": 3000,
+                    "cores_pct": 50,
+                    "removed": False,
+                }
+            ],
         }
 
 
