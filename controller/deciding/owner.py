@@ -270,7 +270,9 @@ class Owner:
         self.planner.state.books.drop(uid)
         node = self.handoff.node_of(uid) or self.ledger.node_of(uid)
         self.handoff.forget(uid, self._clock())
-        if pod is not None and self._may_run(pod) and node in self.ledger.states:
+        state = self.ledger.states.get(node) if node is not None else None
+        waits = state is not None and (self.planner.settings.removed_pod_hold_s > 0 or not state.facts.ready)
+        if pod is not None and waits and self._may_run(pod):
             self.vanished.hold(uid, self._clock())
             self.wakes.tell_anew()
         elif uid not in self.vanished.uids:

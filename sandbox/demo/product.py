@@ -36,6 +36,8 @@ WEBHOOK_ACCOUNT: Final = "cardshare-webhook"
 EXPLAIN_ACCOUNT: Final = "cardshare-explain"
 _AUDIENCE: Final = "cardshare-controller"
 _SETTINGS: Final = "cardshare-settings"
+# Played kubelets remove a pod without a word of its end, and nothing of it runs on.
+NO_PROCESSES: Final = "removed_pod_hold_s: 0\n"
 # The sandbox has no scheduler of Volcano's, so that its pods can be placed here too.
 SCHEDULER_NAMES: Final = ("cardshare", "volcano")
 
@@ -130,11 +132,11 @@ async def install(
 
 
 def _settings(folder: Path) -> Path:
-    """The settings that are shipped, in a folder as a mounted ConfigMap is one."""
+    """The settings that are shipped, for played kubelets, in a folder as a mounted ConfigMap is one."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = yaml.safe_load_all((_DEPLOY / "settings.yaml").read_text(encoding="utf-8"))
     for key, text in next(each["data"] for each in documents if each["metadata"]["name"] == _SETTINGS).items():
-        (folder / key).write_text(text, encoding="utf-8")
+        (folder / key).write_text(text + NO_PROCESSES, encoding="utf-8")
     return folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.demo.processes import Processes, free_port
-from sandbox.demo.product import apply
+from sandbox.demo.product import NO_PROCESSES, apply
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.kubelet import KubeletSettings
@@ -34,7 +34,8 @@ async def real_stage(
         playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
     ):
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
-        settings = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
+        shipped = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
+        settings = {**shipped, "data": {key: text + NO_PROCESSES for key, text in shipped["data"].items()}}
         reviews = free_port()
         await apply(admin, [settings, *reached_at(prepared.registrations, reviews)])
         product = await start_product(runner, prepared.volcano_name, reviews)
