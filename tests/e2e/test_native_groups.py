@@ -22,6 +22,11 @@ def version_of(server):
     return FIRST if said.startswith("Kubernetes v1.36.") else LATER
 
 
+def gates(version):
+    """What a server is given to serve groups in *version*."""
+    return GATES, f"--runtime-config=scheduling.k8s.io/{version}=true"
+
+
 def group(name, version):
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     return {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
@@ -39,7 +44,7 @@ async def world(tmp_path, tmp_path_factory):
     logs.mkdir(parents=True, exist_ok=True)
     binaries = binaries_or_skip()
     version, _ = version_of(binaries.kube_apiserver)
-    arguments = (*write_policy(logs), GATES, f"--runtime-config=scheduling.k8s.io/{version}=true")
+    arguments = (*write_policy(logs), *gates(version))
     async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         async with real_rig(prepared, tmp_path, "native-groups", NODES[:1]) as found:

@@ -199,8 +199,10 @@ async def _until_said(running: Running, text: str) -> None:
 async def test_every_right_is_used_and_nothing_beyond_them(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
     logs = logs_folder("rights", tmp_path_factory)
     logs.mkdir(parents=True, exist_ok=True)
-    arguments = (*request_log.write_policy(logs), test_native_groups.GATES)
-    async with RealApi(binaries_or_skip(), logs=logs, apiserver_args=arguments) as api:
+    binaries = binaries_or_skip()
+    version, _ = test_native_groups.version_of(binaries.kube_apiserver)
+    arguments = (*request_log.write_policy(logs), *test_native_groups.gates(version))
+    async with RealApi(binaries, logs=logs, apiserver_args=arguments) as api:
         prepared = await prepare(api, tmp_path)
         for at, play in enumerate(PLAYED):
             folder = tmp_path / str(at)
