@@ -166,7 +166,7 @@ _ALL: Final = Flag(("-A", "--all-namespaces"), "", "in all namespaces")
 FLAGS: Final[Mapping[str, tuple[Flag, ...]]] = {
     "get": (
         Flag(("-o", "--output"), "FORMAT", "wide: also protocol, mode and health; json, yaml: for scripts"),
-        Flag(("-n", "--namespace"), "NAMESPACE", "only cards of which its pods hold some; default all"),
+        Flag(("-n", "--namespace"), "NAMESPACE", "only cards that its pods hold; default all"),
         _ALL,
         Flag(("-l", "--selector"), "SELECTOR", "only nodes with these labels, such as pool=a100"),
         Flag(("-w", "--watch"), "", "go on and print nodes as they change"),
