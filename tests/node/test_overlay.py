@@ -116,7 +116,7 @@ def test_a_webhook_that_is_killed_is_missed_for_a_few_seconds(empty: World):
         until_ready(cluster)
         made = found.made
         wait("creates", lambda: "" if found.made > made + 20 else "too few", within_s=30)
-    assert all("connection refused" in one or "EOF" in one for one in found.lost), found.lost
+    assert [one for one in found.lost if "failed calling webhook" not in one] == []
     assert found.last_lost_s < begun_s + MISSED_S
 
 
