@@ -24,17 +24,20 @@ import aiohttp
 from certs.files import why_not_written
 from sandbox.client import ApiClient, ApiStatusError
 from sandbox.demo import disks, jobs
-from sandbox.demo.bars import lines
+from sandbox.demo.bars import CardBar, lines
 from sandbox.demo.examples import Example, ExampleError, find
 from sandbox.demo.outcomes import Sighting
 from sandbox.demo.picture import cards, environment
 from sandbox.demo.play import ExampleVerdict, Play
 from sandbox.demo.processes import ProcessFailedError, watch
 from sandbox.demo.stage import Stage, running_stage
+from sandbox.demo.story import Chapters, fullest, one_of_each
 from sandbox.demo.switches import switched
 from sandbox.demo.user import KINDS, can_apply
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[2] / "docs" / "examples"
+# The story names no more holders of one card.
+_PARTS_SHOWN: Final = 3
 # How long one round of declarations may take to come true; placing takes a fraction of a second.
 _ROUND_S: Final = 20.0
 # Stopping both processes takes at most twice the seconds that each is given; more means that something hangs.
@@ -46,6 +49,7 @@ class Options:
     """What the command line asks for; seconds bounds the whole run."""
 
     files: tuple[Path, ...]
+    verbose: bool
     keep: bool
     seconds: float
     logs: Path | None
@@ -53,12 +57,22 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class Teller:
-    """Prints lines with the seconds since the start."""
+    """Prints lines with the seconds since the start.
 
+    Attributes:
+        verbose: print every line, not only those of the story.
+    """
+
+    verbose: bool
     started_s: float = field(default_factory=time.monotonic)
 
     def __call__(self, line: str, *, mark: str = " ") -> None:
-        """Print *line*; *mark* is one character in front of it."""
+        """Print *line* if verbose; *mark* is one character in front of it."""
+        if self.verbose:
+            self.story(line, mark=mark)
+
+    def story(self, line: str, *, mark: str = " ") -> None:
+        """Print *line*."""
         print(f"{time.monotonic() - self.started_s:6.1f} s {mark} {line}", flush=True)
 
 
@@ -76,6 +90,9 @@ def parse(argv: Sequence[str]) -> Options:
         "declared; 1 if not; 2 for a wrong command or a file that cannot be applied.",
     )
     parser.add_argument("files", nargs="*", type=Path, help="manifests or folders; default docs/examples")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print every event, card and environment; always so with files"
+    )
     parser.add_argument("--keep", action="store_true", help="leave it up in the end, with a kubeconfig for kubectl")
     parser.add_argument("--seconds", type=float, default=60.0, help="give up after so many seconds (60)")
     parser.add_argument("--logs", type=Path, help="folder for logs and kubeconfigs; it is kept")
@@ -87,7 +104,8 @@ def parse(argv: Sequence[str]) -> Options:
             tempfile.TemporaryFile(dir=found.logs).close()
         except OSError as e:
             parser.error(f"--logs: {why_not_written(found.logs, e)}")
-    return Options(files=files, keep=found.keep, seconds=found.seconds, logs=found.logs)
+    verbose = found.verbose or bool(found.files)
+    return Options(files=files, verbose=verbose, keep=found.keep, seconds=found.seconds, logs=found.logs)
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> int:
@@ -103,10 +121,12 @@ async def run(options: Options, environ: Mapping[str, str]) -> int:
             running_stage(folder, environ, volcano=True) as stage,
             disks.provided(stage.admin, examples),
         ):
-            code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,))
+            code = await _show(stage, examples, with_jobs=options.files == (_EXAMPLES,), verbose=options.verbose)
             if options.keep:
                 limit.reschedule(None)
                 await _keep(stage)
+            elif not options.verbose:
+                _next_steps()
     except TimeoutError:
         print(f"\nThe demo is not over after {options.seconds:g} s; --seconds allows more. Logs: {folder / 'logs'}")
         code = 1
@@ -128,26 +148,39 @@ def _check(example: Example) -> None:
             raise ExampleError(f"{example.path}: {kind}: the demo applies {', '.join(KINDS)} alone; remove it")
 
 
-async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool) -> int:
-    tell = Teller()
+async def _show(stage: Stage, examples: Sequence[Example], *, with_jobs: bool, verbose: bool) -> int:
+    tell = Teller(verbose=verbose)
+    chapters = Chapters(examples={example.name for example in examples})
     play = Play(
         user=stage.person,
         env_of=stage.records.of,
         tell=tell,
         judged=lambda verdict: _tell_verdict(verdict, tell),
     )
-    tell(f"cluster {stage.url} is up, webhook and controller are ready")
+
+    def tell_chapter(example: str, verdicts: Sequence[ExampleVerdict]) -> None:
+        mark, line = chapters.ended(example, verdicts)
+        if line:
+            tell.story(line, mark=mark)
+
+    nodes = len(await stage.admin.list("/api/v1/nodes"))
+    tell.story(f"cluster {stage.url} is up with {nodes} nodes; webhook and controller are ready")
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(_follow(stage.admin, tell), name="events")
         verdicts = await _show_jobs(stage, tell) if with_jobs else []
+        if not verbose:
+            tell_chapter(jobs.FOLDER.name, verdicts)
         for example in examples:
             tell(f"kubectl apply -f {_shown(example.path)}", mark="$")
             async with switched(stage, example.cluster, tell):
-                verdicts += await play.run(example, within_s=_ROUND_S)
+                found = await play.run(example, within_s=_ROUND_S)
+            verdicts += found
+            if not verbose:
+                tell_chapter(example.name, found)
         following.cancel()
     again = [verdict for verdict in await play.final() if verdict.problems]
     wrong = [verdict for verdict in verdicts if verdict.problems]
-    over = await _picture(stage, await play.sightings())
+    over = await _picture(stage, await play.sightings(), verbose=verbose)
     return _sum_up(len(verdicts), wrong, [v for v in again if v not in wrong], over)
 
 
@@ -182,14 +215,26 @@ def _tell_verdict(verdict: ExampleVerdict, tell: Teller) -> None:
     if not verdict.problems:
         tell(f"{verdict.claim}, as declared", mark="✓")
     for problem in verdict.problems:
-        tell(f"declared: {verdict.claim}; but {problem}", mark="✗")
+        tell.story(f"declared: {verdict.claim}; but {problem}", mark="✗")
 
 
-async def _picture(stage: Stage, seen: Mapping[str, Sighting]) -> list[str]:
-    """Print cards, environments and reasons; returns the cards that hold more than they have."""
+async def _picture(stage: Stage, seen: Mapping[str, Sighting], *, verbose: bool) -> list[str]:
+    """Print cards and reasons; returns the cards that hold more than they have."""
     nodes = await stage.admin.list("/api/v1/nodes")
     pods = await stage.admin.list("/api/v1/pods")
     bars = cards(nodes, pods)
+    if verbose:
+        _whole_picture(bars, seen)
+    else:
+        _head(f"{len(fullest(bars))} of the {len(bars)} cards, and who holds how much of each")
+        print("\n".join(lines(fullest(bars), most_parts=_PARTS_SHOWN)))
+        _head("What pods are told")
+        for what, answer in one_of_each(seen):
+            print(f"{what}: {answer}")
+    return [f"{bar.node} {bar.card}" for bar in bars if bar.overcommitted]
+
+
+def _whole_picture(bars: Sequence[CardBar], seen: Mapping[str, Sighting]) -> None:
     _head("Cards")
     print("\n".join(lines(bars)))
     _head("What the containers received")
@@ -204,7 +249,6 @@ async def _picture(stage: Stage, seen: Mapping[str, Sighting]) -> list[str]:
     for name, sighting in seen.items():
         if sighting.denial:
             print(f"{name}: {sighting.denial}")
-    return [f"{bar.node} {bar.card}" for bar in bars if bar.overcommitted]
 
 
 def _unscheduled(pod: Mapping[str, Any]) -> str:
@@ -224,6 +268,14 @@ def _sum_up(count: int, wrong: Sequence[ExampleVerdict], drifted: Sequence[Examp
     said = "the one outcome is as declared" if count == 1 else f"all {count} outcomes are as declared"
     print(said if count else "nothing was declared, so nothing was judged")
     return 0
+
+
+def _next_steps() -> None:
+    _head("Next")
+    print("scripts/demo --verbose       every event, card, environment and refusal")
+    print("scripts/demo my-pod.yaml     your own manifests, on the same cards")
+    print("scripts/demo --keep          keep the cluster, and use kubectl")
+    print("docs/operators/install.md    install cardshare on your cluster")
 
 
 async def _keep(stage: Stage) -> None:

@@ -49,15 +49,15 @@ class CardBar:
         return self.clash or self.used > self.total or sum(part.cores_pct for part in self.parts) > 100
 
 
-def lines(bars: Sequence[CardBar]) -> tuple[str, ...]:
-    """The bars as text, node by node and kind by kind."""
+def lines(bars: Sequence[CardBar], *, most_parts: int | None = None) -> tuple[str, ...]:
+    """The bars as text, node by node and kind by kind; each names at most *most_parts* holders, None = all."""
     drawn: list[str] = []
     width = max((len(bar.card) for bar in bars), default=0)
     head = ""
     for bar in bars:
         if head != (head := f"{bar.node}  ({bar.label})"):
             drawn.append(head)
-        drawn.append(f"  {bar.card:<{width}} {_bar(bar)} {_amounts(bar)}{_parts(bar)}")
+        drawn.append(f"  {bar.card:<{width}} {_bar(bar)} {_amounts(bar)}{_parts(bar, most_parts)}")
     return tuple(drawn)
 
 
@@ -71,10 +71,12 @@ def _amounts(bar: CardBar) -> str:
     return f"{bar.used:>5} of {bar.total:>5} {bar.unit}"
 
 
-def _parts(bar: CardBar) -> str:
+def _parts(bar: CardBar, most: int | None) -> str:
     if not bar.parts:
         return ""
-    told = ", ".join(f"{part.pod} {part.amount}{_detail(part)}" for part in bar.parts)
+    told = ", ".join(f"{part.pod} {part.amount}{_detail(part)}" for part in bar.parts[:most])
+    if more := len(bar.parts) - len(bar.parts[:most]):
+        told += f" and {more} more"
     return f"   {told}" + ("   OVERCOMMITTED" if bar.overcommitted else "")
 
 

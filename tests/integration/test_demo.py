@@ -78,6 +78,15 @@ async def test_all_as_declared_is_0_and_shows_the_card(tmp_path):
     assert "the one outcome is as declared" in told
 
 
+async def test_without_files_it_tells_a_story_of_a_screen_and_what_to_do_next():
+    async with demo() as process:
+        told = await output(process)
+    assert process.returncode == 0, told
+    assert len(told.splitlines()) <= 50, told
+    assert re.search(r"^all \d+ outcomes are as declared$", told, re.MULTILINE)
+    assert "scripts/demo --verbose" in told
+
+
 async def test_a_broken_declaration_is_1_and_named(tmp_path):
     path = example(tmp_path, "pods: {small: {outcome: denied}}")
     async with demo(path, "--logs", tmp_path / "kept") as process:
