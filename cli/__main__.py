@@ -14,10 +14,12 @@ from typing import Any, Final, assert_never
 import msgspec
 import yaml
 
-from cli import cluster, controller, doctor, shadow, text, view, watching
+from cli import cluster, controller, doctor, shadow, text, watching
 from cli.doctor_checks import Level
 from cli.options import TOLD_VERSION, Controller, Doctor, Explain, Get, Options, Output, Shadow, Version, parse
 from core.errors import InvalidRequestError, escaped
+from core.view.cards import Cards, cards_of, with_removed
+from core.view.explained import Explained, ExplainedPods, explained
 from kube.calls import Calls, namespace_path
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiNotFoundError, CredentialsError, UndecodableError
@@ -96,10 +98,10 @@ def _kubectls(environ: Mapping[str, str]) -> str:
 
 async def _get(transport: Transport, options: Get) -> int:
     holdings = await cluster.fetch_holdings(transport, options.selector)
-    found = view.cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+    found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
     if options.controller is not None:
         try:
-            found = view.with_removed(found, await controller.ask_held(options.controller), options.namespace)
+            found = with_removed(found, await controller.ask_held(options.controller), options.namespace)
         except controller.NoAnswerError as e:
             _note(str(e))
     print(_shown(found, options))
@@ -113,12 +115,10 @@ async def _watch(transport: Transport, options: Get) -> int:
     async for names in watching.changes(transport, holdings.ledger, options.selector, _note):
         changed = [name for name in names if not options.nodes or name in options.nodes]
         if first:
-            found = view.cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
+            found = cards_of(holdings.ledger, options.nodes, holdings.notes, options.namespace)
             print(_shown(found, options), flush=True)
         elif changed:
-            print(
-                _shown(view.cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True
-            )
+            print(_shown(cards_of(holdings.ledger, changed, (), options.namespace), options, more=True), flush=True)
         first = False
     return _OK
 
@@ -139,16 +139,12 @@ async def _explain(transport: Transport, options: Explain, namespace: str) -> in
         print("\n\n".join(map(str, found)), end="\n" if found else "")
     elif found:
         alone = not options.kind and not options.all_namespaces
-        answer = (
-            found[0] if alone else view.ExplainedPods(pods=tuple(o for o in found if isinstance(o, view.Explained)))
-        )
+        answer = found[0] if alone else ExplainedPods(pods=tuple(o for o in found if isinstance(o, Explained)))
         print(_for_scripts(answer, options.output))
     return _OK if found else _failed(f"there is no pod {options.name} in {where}", _NOT_TOLD)
 
 
-async def _explain_one(
-    transport: Transport, options: Explain, namespace: str, name: str
-) -> view.Explained | str | None:
+async def _explain_one(transport: Transport, options: Explain, namespace: str, name: str) -> Explained | str | None:
     """What is said of one pod, as text if that is asked for; None if it is gone."""
     try:
         pod = await cluster.fetch_pod(Calls(transport), namespace, name)
@@ -161,7 +157,13 @@ async def _explain_one(
     events = await cluster.fetch_events(transport, pod)
     for note in (*(holdings.notes if holdings is not None else ()), *filter(None, (events.unread,))):
         _note(note)
-    found = view.explained(pod, events.items, holdings, told)
+    found = explained(
+        pod,
+        events.items,
+        holdings.ledger if holdings is not None else None,
+        told,
+        node_is_read=holdings is None or not holdings.node_unread,
+    )
     return text.explanation(found) if options.output is Output.TEXT else found
 
 
@@ -193,7 +195,7 @@ async def _ask_controller(named: Controller | None, namespace: str, pod: str) ->
         return None
 
 
-def _shown(found: view.Cards, options: Get, *, more: bool = False) -> str:
+def _shown(found: Cards, options: Get, *, more: bool = False) -> str:
     if options.output in (Output.JSON, Output.YAML):
         return _for_scripts(found, options.output)
     return text.cards_table(

@@ -16,6 +16,7 @@ from core.configuration import Configuration, merge
 from core.errors import ConfigError
 from core.ledger import Ledger
 from core.model import NodeName, Pod
+from core.view.explained import Event
 from core.wire.config_maps import decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
@@ -48,7 +49,7 @@ class _Series(msgspec.Struct, frozen=True, rename="camel"):
     last_observed_time: str | None = None
 
 
-class EventObject(msgspec.Struct, frozen=True, rename="camel"):
+class _EventObject(msgspec.Struct, frozen=True, rename="camel"):
     """A core/v1 Event as far as it is shown. Source: Kubernetes API reference, core/v1 and events.k8s.io/v1 Event.
 
     Who writes by the newer API, as kube-scheduler does, tells no count and no lastTimestamp.
@@ -61,17 +62,17 @@ class EventObject(msgspec.Struct, frozen=True, rename="camel"):
     event_time: str | None = None
     series: _Series | None = None
 
-    @property
-    def time(self) -> str:
-        """When it was seen last, to the second; "" if that is not told."""
+    def event(self) -> Event:
+        """It, as it is shown."""
+        return Event(time=self._time(), reason=self.reason, message=self.message or "", count=self._times())
+
+    def _time(self) -> str:
         observed = self.series.last_observed_time if self.series is not None else None
         found = observed or self.last_timestamp or self.event_time or ""
         whole, dot, _ = found.partition(".")
         return f"{whole}Z" if dot else found
 
-    @property
-    def times(self) -> int:
-        """How often it was seen."""
+    def _times(self) -> int:
         return (self.series.count if self.series is not None else None) or self.count or 1
 
 
@@ -86,7 +87,7 @@ class _Object(msgspec.Struct, frozen=True):
 class Events(NamedTuple):
     """Events, oldest first; unread: why they could not be had, or ""."""
 
-    items: tuple[EventObject, ...]
+    items: tuple[Event, ...]
     unread: str = ""
 
 
@@ -108,7 +109,7 @@ class _OwnedObject(msgspec.Struct, frozen=True):
 
 
 _OWNED: Final = page_decoder(msgspec.json.Decoder(_OwnedObject).decode)
-_EVENTS: Final = page_decoder(msgspec.json.Decoder(EventObject).decode)
+_EVENTS: Final = page_decoder(msgspec.json.Decoder(_EventObject).decode)
 _NAMES: Final = page_decoder(msgspec.json.Decoder(_Object).decode)
 
 
@@ -193,7 +194,7 @@ async def fetch_events(transport: Transport, pod: Pod) -> Events:
         found = await list_all(transport, path, _EVENTS, selectors={"fieldSelector": selector})
     except ApiForbiddenError:
         return Events((), f"you may not list events in namespace {pod.namespace}")
-    return Events(tuple(sorted(found.items, key=lambda event: event.time)))
+    return Events(tuple(sorted((one.event() for one in found.items), key=lambda event: event.time)))
 
 
 async def fetch_names(transport: Transport, path: str) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cli.doctor_checks import Finding, Level, Report
-from cli.view import Card, Cards, Event, Explained, Node, Total
 from core.errors import escaped
+from core.view.cards import Card, Cards, Node, Total
+from core.view.explained import Event, Explained
 
 # What becomes of a column in a row that has no card.
 _NONE: Final = "-"
+_UNKNOWN: Final = "unknown"
 
 
 class _Row(NamedTuple):
@@ -137,13 +139,18 @@ def _totals(totals: Sequence[Total], name: str) -> Iterator[_Row]:
         of = f"{one.cards} card" if one.cards == 1 else f"{one.cards} cards"
         told = [one.protocol, f"{one.idle} idle", *([f"{one.unhealthy} unhealthy"] if one.unhealthy else ())]
         cores = _NONE if one.cores_pct is None else f"{one.cores_pct}/{one.cards * 100}%"
-        used = f"{one.used}/{one.total} {one.unit}"
+        used = _amount(one)
         yield _Row(name, "", of, ", ".join(told), used, cores, one.protocol)
 
 
 def _used(card: Card) -> str:
-    over = " OVER" if (card.used or 0) > (card.total or 0) else ""
-    return f"{card.used}/{card.total} {card.unit}{over}"
+    is_over = card.used is not None and card.total is not None and card.used > card.total
+    return _amount(card) + (" OVER" if is_over else "")
+
+
+def _amount(one: Card | Total) -> str:
+    used, total = (_UNKNOWN if amount is None else str(amount) for amount in (one.used, one.total))
+    return f"{used}/{total} {one.unit}"
 
 
 def _event(event: Event) -> str:

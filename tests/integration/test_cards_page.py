@@ -6,8 +6,9 @@ import shlex
 
 import pytest
 
-from cli import view
 from cli.options import Explain, Get, Output, parse
+from core.view.cards import Card, Cards, Node, Share, Total
+from core.view.explained import Event, Explained, Held
 from tests.support.pages.cards_page import NODES, PAGE, PAGES, SCHEMA, commands, play, schema, written
 
 
@@ -34,8 +35,8 @@ def test_each_command_is_shown():
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("get", (view.Cards, view.Node, view.Card, view.Share, view.Total)),
-        ("explain", (view.Explained, view.Held, view.Event)),
+        ("get", (Cards, Node, Card, Share, Total)),
+        ("explain", (Explained, Held, Event)),
     ],
 )
 def test_every_field_is_listed_and_no_other(heading, kinds):

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cli.view import cards_of
 from controller.actions import Bind
 from controller.cards import card_series
 from controller.deciding.locks import Locks
@@ -24,6 +23,7 @@ from core.placing import decide
 from core.placing.shape import Shape
 from core.settings import DialectName, Policy, Settings
 from core.tables import Tables
+from core.view.cards import cards_of
 from core.wire.config_maps import ConfigMap
 from core.wire.reviews import decode_review
 from tests.support.pages.manifest_lists import BASE, written

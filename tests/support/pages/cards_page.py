@@ -23,9 +23,11 @@ import msgspec
 
 from certs.files import ensure
 from certs.pair import Wanted
-from cli import doctor_checks, view
+from cli import doctor_checks
 from cli.__main__ import run
 from cli.options import parse
+from core.view.cards import Cards
+from core.view.explained import Explained, ExplainedPods
 from sandbox.demo.processes import free_port
 from tests.support.worlds.controller_rig import Rig, pod, share
 from tests.support.worlds.rig_double import double_rig
@@ -64,7 +66,7 @@ _COUNT: Final = re.compile(r' \(x\d+\)|(?<="count": )\d+')
 def schema() -> str:
     """The JSON Schema of what ``-o json`` prints: of ``get``, ``explain`` and ``doctor``."""
     answers, components = msgspec.json.schema_components(
-        (view.Cards, view.Explained, view.ExplainedPods, doctor_checks.Report), ref_template="#/$defs/{name}"
+        (Cards, Explained, ExplainedPods, doctor_checks.Report), ref_template="#/$defs/{name}"
     )
     dialect = "https://json-schema.org/draft/2020-12/schema"
     whole = {"$schema": dialect, "title": "kubectl cards -o json", "anyOf": [*answers], "$defs": components}

@@ -2,16 +2,17 @@
 
 import json
 
-from cli import text, view
+from cli import text
 from controller.reporting.held import held
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.settings import Settings
 from core.tables import Tables
+from core.view.cards import Cards, cards_of, with_removed
 from tests.support.worlds.world import World, node, pod
 
 
-def shown(*, ready: bool = True, namespace: str = "") -> view.Cards:
+def shown(*, ready: bool = True, namespace: str = "") -> Cards:
     """What ``get`` shows of a node with a pod of 1000 MiB that was removed by force, and nothing else."""
     world = World(node("n1", memory=4000))
     world.adds(pod("p"))
@@ -22,7 +23,7 @@ def shown(*, ready: bool = True, namespace: str = "") -> view.Cards:
     answer = json.loads(json.dumps(held(world.owner, world.now_s)))
     seen = Ledger(standard_catalog(), Tables(), Settings())
     seen.set_node(node("n1", memory=4000, ready=ready))
-    return view.with_removed(view.cards_of(seen), answer["held"], namespace)
+    return with_removed(cards_of(seen), answer["held"], namespace)
 
 
 def test_their_cards_are_in_use_and_the_holder_says_for_how_long():

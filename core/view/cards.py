@@ -1,21 +1,16 @@
-"""What the commands show, as values: the fields of ``-o json``, which docs/operators/kubectl-cards.md lists. Pure.
+"""The cards of the cluster and who holds them: the answer of ``kubectl cards get``, field by field. Pure.
 
 Fields are added, never renamed or given another meaning without another *version*.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cli.cluster import EventObject, Holdings
 from core.ledger import Ledger
-from core.model import Pod
 from core.node_state import NodeState
-from core.port.cards import CardShare, Tally
+from core.port.cards import Tally
 from core.settings import DialectName
-from core.waiting import code_in
 
 VERSION: Final = 1
 
@@ -60,14 +55,17 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """The cards of one protocol, summed up: *used* of *total* in *unit*; idle ones are healthy and nobody holds any."""
+    """The cards of one protocol, summed up: *used* of *total* in *unit*; idle ones are healthy and nobody holds any.
+
+    used, total, cores_pct: None if that of a card is not known, or not counted.
+    """
 
     protocol: str
     cards: int
     idle: int
     unhealthy: int
-    used: int
-    total: int
+    used: int | None
+    total: int | None
     unit: str
     cores_pct: int | None = None
 
@@ -97,59 +95,6 @@ class Cards:
     totals: tuple[Total, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """One event about a pod."""
-
-    time: str
-    reason: str
-    message: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a pod holds of one card: in words, and *amount* in the card's unit, None if not known.
-
-    cores_pct: percent of the card's cores, None where the protocol does not count them.
-    """
-
-    card: str
-    share: str
-    amount: int | None = None
-    cores_pct: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """The answer of ``explain``.
-
-    state: ``waits``, ``bound`` or ``over``. reason: of the condition PodScheduled, "" if there is none. code: of why it
-    waits (docs/operators/waiting.md), "" if another scheduler says why. text: where
-    the pod is or why it waits. controller: the controller's own answer, field by field, where it was asked.
-    """
-
-    version: int = VERSION
-    pod: str
-    state: str
-    phase: str
-    node: str = ""
-    reason: str = ""
-    code: str = ""
-    text: str
-    cards: tuple[Held, ...] = ()
-    events: tuple[Event, ...] = ()
-    controller: Mapping[str, Any] | None = field(default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedPods:
-    """The answer of ``explain`` about a workload, or about pods of one name in all namespaces."""
-
-    version: int = VERSION
-    pods: tuple[Explained, ...]
 
 
 def cards_of(ledger: Ledger, node_names: Sequence[str] = (), notes: Sequence[str] = (), namespace: str = "") -> Cards:
@@ -201,35 +146,9 @@ def _with_removed(node: Node, held: Sequence[Mapping[str, Any]], namespace: str)
 def _with_share(card: Card, share: Share, *, shown: bool) -> Card:
     return replace(
         card,
-        used=None if card.used is None or share.amount is None else card.used + share.amount,
-        cores_pct=None if card.cores_pct is None else card.cores_pct + (share.cores_pct or 0),
+        used=_sum((card.used, share.amount)),
+        cores_pct=_sum((card.cores_pct, share.cores_pct)),
         held_by=(*card.held_by, share) if shown else card.held_by,
-    )
-
-
-def explained(
-    pod: Pod, events: Sequence[EventObject], holdings: Holdings | None, controller: Mapping[str, Any] | None
-) -> Explained:
-    """Where *pod* is, by *holdings* if it has a node, or why it waits."""
-    over = pod.finished or not pod.node_name
-    return Explained(
-        pod=pod.key,
-        state="over" if pod.finished else "bound" if pod.node_name else "waits",
-        phase=str(pod.phase),
-        node=pod.node_name,
-        reason=pod.scheduled_reason if not pod.node_name else "",
-        code=code_in(pod.scheduled_message) if not pod.node_name else "",
-        text=_where(holdings, pod) if holdings is not None and pod.node_name else _waiting(pod),
-        cards=()
-        if holdings is None or over
-        else tuple(
-            Held(card=one.card, share=one.text, amount=one.amount, cores_pct=one.cores_pct)
-            for one in _held(holdings.ledger, pod)
-        ),
-        events=tuple(
-            Event(time=one.time, reason=one.reason, message=one.message or "", count=one.times) for one in events
-        ),
-        controller=controller,
     )
 
 
@@ -260,15 +179,25 @@ def _totals(cards: Sequence[Card]) -> tuple[Total, ...]:
         Total(
             protocol=protocol,
             cards=len(of),
-            idle=sum(card.healthy and not card.used and not card.held_by for card in of),
+            idle=sum(card.healthy and card.used == 0 and not card.held_by for card in of),
             unhealthy=sum(not card.healthy for card in of),
-            used=sum(card.used or 0 for card in of),
-            total=sum(card.total or 0 for card in of),
+            used=_sum(card.used for card in of),
+            total=_sum(card.total for card in of),
             unit=unit,
-            cores_pct=None if any(card.cores_pct is None for card in of) else sum(card.cores_pct or 0 for card in of),
+            cores_pct=_sum(card.cores_pct for card in of),
         )
         for (protocol, unit), of in kinds.items()
     )
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """Their sum; None if one of them is not known."""
+    found = 0
+    for one in amounts:
+        if one is None:
+            return None
+        found += one
+    return found
 
 
 def _cards(ledger: Ledger, state: NodeState) -> Iterator[Card]:
@@ -315,48 +244,3 @@ def _warnings(state: NodeState) -> Iterator[str]:
         yield f"{complaint.field}: {complaint.problem}"
     for name, why in state.closed.items():
         yield f"takes no new pods of {name}: {why}"
-
-
-def _held(ledger: Ledger, pod: Pod) -> tuple[CardShare, ...]:
-    holding, node = ledger.holding(pod.uid), ledger.node_of(pod.uid)
-    state = ledger.states.get(node) if node is not None else None
-    offers = state.offers if state is not None else {}
-    return tuple(
-        share
-        for name, assignment, _ in (holding.parts if holding is not None else ())
-        if assignment is not None
-        for share in ledger.catalog.dialects[name].describe(assignment, offers.get(name, ()))
-    )
-
-
-def _where(holdings: Holdings, pod: Pod) -> str:
-    ledger = holdings.ledger
-    holding = ledger.holding(pod.uid)
-    if holding is None or holding.dialect is None:
-        return f"{pod.key} is bound to {pod.node_name} and holds no card ({_phase(pod)})"
-    if holding.assignment is None:
-        return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), which takes no new shares: {holding.reason}"
-    held = ", ".join(f"{one.card} ({one.text})" for one in _held(ledger, pod)) or "cards that cannot be told"
-    if pod.node_name not in ledger.states and not holdings.node_unread:
-        gone = "a node that does not exist; delete the pod, or bring the node back"
-        return f"{pod.key} is on {pod.node_name} ({_phase(pod)}), {gone}; it held {held}"
-    return f"{pod.key} is on {pod.node_name} ({_phase(pod)}) and holds {held}"
-
-
-def _waiting(pod: Pod) -> str:
-    if pod.finished:
-        return f"{pod.key} has ended without a node ({_phase(pod)})"
-    if pod.scheduled_message:
-        return f"{pod.key} waits ({pod.scheduled_reason}): {pod.scheduled_message}"
-    if pod.gated:
-        return f"{pod.key} waits: it has scheduling gates; whoever set them removes them"
-    return (
-        f"{pod.key} waits for the scheduler '{pod.scheduler_name}', which has not looked at it yet; "
-        "see whether that scheduler runs"
-    )
-
-
-def _phase(pod: Pod) -> str:
-    """The phase, with what the status says of it: an eviction, a refusal by the kubelet."""
-    said = ": ".join(filter(None, (pod.status_reason, pod.status_message)))
-    return f"{pod.phase}, {said}" if said else str(pod.phase)

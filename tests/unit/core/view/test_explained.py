@@ -1,10 +1,9 @@
-from cli.cluster import Holdings
-from cli.view import explained
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import NodeName
 from core.settings import Settings
 from core.tables import Tables
+from core.view.explained import explained
 from tests.support.worlds.world import node, pod
 
 
@@ -13,12 +12,9 @@ def test_a_pod_whose_node_is_gone_is_told_so():
     bound = pod("p", node_name="n1", annotations={"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"})
     ledger.set_node(node("n1"))
     ledger.count(bound)
-    assert (
-        explained(bound, (), Holdings(ledger=ledger), None).text
-        == "default/p is on n1 (Pending) and holds n1-0 (1000 MiB)"
-    )
+    assert explained(bound, ledger=ledger).text == "default/p is on n1 (Pending) and holds n1-0 (1000 MiB)"
     ledger.remove_node(NodeName("n1"))
-    assert explained(bound, (), Holdings(ledger=ledger), None).text == (
+    assert explained(bound, ledger=ledger).text == (
         "default/p is on n1 (Pending), a node that does not exist; delete the pod, or bring the node back; "
         "it held n1-0 (1000 MiB)"
     )
