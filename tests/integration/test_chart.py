@@ -312,6 +312,34 @@ def test_what_prometheus_and_grafana_need_is_there_if_values_say_so(render):
     assert json.loads(dashboard["data"]["cardshare.json"]) == json.loads(text)
 
 
+def test_what_a_test_makes_goes_however_it_ends_and_says_first_what_it_found(renderer):
+    tests = [each for each in renderer.render() if hook_of(each) == "test"]
+    for each in tests:
+        policy = each["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+        assert policy == "before-hook-creation,hook-succeeded,hook-failed"
+    (pod,) = [each for each in tests if each["kind"] == "Pod"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook-output-log-policy"] == "hook-succeeded,hook-failed"
+
+
+@pytest.mark.parametrize("base", ["https://git.example.com/c/blob/main", "https://git.example.com/c/blob/main/"])
+def test_every_runbook_begins_with_the_base_of_values(render, base):
+    def runbooks(monitoring):
+        groups = one(render(values={"monitoring": monitoring}), "PrometheusRule", "cardshare")["spec"]["groups"]
+        return [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]]
+
+    relative = runbooks({"rules": True})
+    assert all(each.startswith("docs/") for each in relative)
+    found = runbooks({"rules": True, "runbookBase": base})
+    assert found == [f"https://git.example.com/c/blob/main/{each}" for each in relative]
+
+
+def test_every_process_logs_in_the_format_of_values(render):
+    found = render(values={"logFormat": "logfmt"})
+    for component in ("controller", "webhook", "certs-keeper"):
+        (container,) = one(found, "Deployment", f"cardshare-{component}")["spec"]["template"]["spec"]["containers"]
+        assert "--log-format=logfmt" in container["args"]
+
+
 def test_no_hook_outlives_an_installation_that_fails(renderer):
     hooks = {(hook_of(each), each["kind"]) for each in renderer.render() if hook_of(each)}
     assert {hook for hook, _ in hooks} == {"test", "pre-delete"}, "none is made when it is installed or upgraded"
@@ -331,6 +359,8 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
         ({"webhook": {"clientNames": ["kube-apiserver"]}}, "clientCa"),
         ({"webhook": {"clientCa": "/etc/ca.crt"}}, "clientCa"),
         ({"monitoring": {"rule": True}}, "rule"),
+        ({"monitoring": {"runbookBase": "git.example.com"}}, "runbookBase"),
+        ({"logFormat": "text"}, "logFormat"),
         ({"certificates": {"issuer": "somebody"}}, "issuer"),
         ({"certificates": {"issuerRef": {"name": "company"}}}, "certificates"),
         ({"certificates": {"issuer": "cert-manager", "issuerRef": {"kind": "Issuer"}}}, "issuerRef"),

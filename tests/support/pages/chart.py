@@ -41,6 +41,7 @@ _OTHERS: Final = """\
 
 
 _MORE_LABELS: Final = "    {{- with $.Values.monitoring.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n"
+_RUNBOOK_BASE: Final = '{{ with $.Values.monitoring.runbookBase }}{{ trimSuffix "/" . }}/{{ end }}'
 # Grafana's sidecar reads ConfigMaps that have a label.
 _DASHBOARD: Final = f"""\
 ---
@@ -118,6 +119,7 @@ def _monitoring() -> str:
     for value, name in (("podMonitor", "podmonitor"), ("rules", "alerts")):
         text = (_DEPLOY / f"monitoring/{name}.yaml").read_text(encoding="utf-8")
         escaped = re.sub(r"\{\{|\}\}", lambda found: f'{{{{ "{found[0]}" }}}}', text)
+        escaped = escaped.replace("runbook_url: ", f"runbook_url: {_RUNBOOK_BASE}")
         named = re.sub(r"^  name: cardshare$", f"  name: {NAME}", escaped, count=1, flags=re.MULTILINE)
         placed = named.replace("  namespace: cardshare-system\n", f"  namespace: {_NAMESPACE}\n")
         parts.append(_if(f"$.Values.monitoring.{value}", "---\n" + placed.replace(_LABEL, _LABEL + _MORE_LABELS, 1)))
@@ -171,6 +173,10 @@ _REPLACED: Final = (
     (
         r"^( *)(- --keep-last-good=.*\n)",
         r'\1\2\1{{- with include "cardshare.lease" $ }}' r"\n\1- --lease={{ . }}\n\1{{- end }}\n",
+    ),
+    (
+        r"^( *)(- --(?:listen=:8080|metrics-listen=:8081)\n)",
+        r'\1\2\1{{- if ne $.Values.logFormat "json" }}\n\1- --log-format={{ $.Values.logFormat }}\n\1{{- end }}\n',
     ),
     (
         r"^( *)(# Asked only for an API server.*\n)",
