@@ -191,6 +191,7 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
         assert all(bundles)
         # Nobody serves it yet: doctor says so, and so does helm.
         assert "failed" in (await helm("test", *release, fails=True)).lower()
+        assert not [path for path in await everything(helm.admin) if path.endswith(f"/{name}-doctor")]
         own = await make_ready(helm, namespace, name)
         assert "Phase:          Succeeded" in await helm("test", *release)
         said = await helm("upgrade", release[0], str(later(tmp_path)), *release[1:], *values, "--set", "replicas=3")

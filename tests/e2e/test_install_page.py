@@ -39,7 +39,10 @@ def block(section, having):
 
 
 APPLY = block("2. Apply", "kustomization.yaml <<")
+FAILED = 'failed calling webhook "create.pods.cardshare.io"'
 REMOVE = block("Remove it", "kubectl delete")
+
+(WAY_OUT,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
 
 
 class Operator:
@@ -125,8 +128,7 @@ async def test_applied_again_after_mistakes_removed_and_installed_again_at_once(
     # While nothing can be pulled, a pod with cards is refused with a word; the page says how to admit it meanwhile.
     with pytest.raises(ApiStatusError, match=r"create\.pods\.cardshare\.io.*cardshare-webhook"):
         await operator.admin.create("/api/v1/namespaces/default/pods", POD)
-    (way_out,) = re.findall(r"admitted meanwhile, unchecked: `(.*?)`", PAGE)
-    await operator(way_out)
+    await operator(WAY_OUT)
     async with asyncio.timeout(10):
         while True:
             try:
@@ -150,3 +152,33 @@ async def test_applied_again_after_mistakes_removed_and_installed_again_at_once(
     await make_certificates(operator)
     await operator(REMOVE)
     assert {path for path in await everything(operator.admin) if "/events/" not in path} <= set(before)
+
+
+@pytest.mark.timeout(180)
+async def test_while_nothing_can_be_pulled_a_deployment_says_why_and_gets_its_pods_by_the_pages_way_out(operator):
+    if operator.api.binaries.kube_controller_manager is None:
+        pytest.skip("kube-controller-manager not found; name it with KUBE_CONTROLLER_MANAGER")
+    await operator.api.start_controller_manager()
+    await operator(APPLY)
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": POD["spec"]}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    apps = "/apis/apps/v1/namespaces/default/deployments"
+    await operator.admin.create(apps, {"metadata": {"name": "web"}, "spec": spec})
+
+    async def eventually(found):
+        async with asyncio.timeout(60):
+            while not await found():  # noqa: ASYNC110 (the API server tells nobody)
+                await asyncio.sleep(0.2)
+
+    async def told():
+        events = await operator.admin.list("/api/v1/namespaces/default/events")
+        return any(one["reason"] == "FailedCreate" and FAILED in one["message"] for one in events)
+
+    async def made():
+        return len(await operator.admin.list("/api/v1/namespaces/default/pods")) == 2
+
+    await eventually(told)
+    assert not await made()
+    await operator(WAY_OUT)
+    await eventually(made)

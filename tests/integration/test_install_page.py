@@ -93,7 +93,7 @@ def test_the_patch_of_the_page_has_every_process_log_in_another_format(built, pa
 def test_a_git_repository_as_the_page_names_it_makes_the_objects_of_the_checkout(built, page, tmp_path):
     if shutil.which("git") is None:
         pytest.skip("git is not here")
-    (base,) = re.findall(r"`(https://GIT-HOST/\S+)`", (ROOT / page).read_text(encoding="utf-8"))
+    (base,) = re.findall(r"`(https://GIT-HOST/[^`]+)`", (ROOT / page).read_text(encoding="utf-8"))
     served = tmp_path / "served" / "cardshare"
     shutil.copytree(ROOT / "deploy", served / "deploy")
     somebody = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
