@@ -106,7 +106,7 @@ class GroupSpec:
     least so many. sub_groups: gangs inside of it; a member is of the first that takes it. min_resources: None where it
     is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. priority: as the API server
     found it; None where only priority_class says it. preempts: whether others may be evicted for its members.
-    leaves_whole: whether all members leave if one does; None where that is not said: those of a gang do. topology_key:
+    disrupted_together: whether all members leave if one does; None: not said, those of a gang do. topology_key:
     of the label whose value all members' nodes share; "": none. problems: what it asks that is not honoured, by the
     names of its fields.
     """
@@ -122,7 +122,7 @@ class GroupSpec:
     priority_class: str = ""
     priority: int | None = None
     preempts: bool = True
-    leaves_whole: bool | None = None
+    disrupted_together: bool | None = None
     topology_key: str = ""
     created_s: int = 0
     owner: str = ""

@@ -91,15 +91,15 @@ class Occupants:
         return Crowd(who, self._gangs(), self._all_budgets())
 
     def _gangs(self) -> dict[Hashable, Collection[PodUid]]:
-        """The members of every group of which some are placed together or not at all."""
-        return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.is_gang(key)}
+        """The members of every group that is disrupted together."""
+        return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.disrupted_together(key)}
 
-    def is_gang(self, key: GroupKey) -> bool:
-        """Whether members of group *key* leave together: as it says, or because they are placed together."""
+    def disrupted_together(self, key: GroupKey) -> bool:
+        """Whether members of group *key* leave together: by its disruption mode, or because they are placed together."""
         spec = self._groups.spec(key)
         if spec is None:
             return False
-        return spec.is_gang if spec.leaves_whole is None else spec.leaves_whole
+        return spec.is_gang if spec.disrupted_together is None else spec.disrupted_together
 
     def _all_budgets(self) -> Sequence[DisruptionBudget]:
         return tuple(self.budgets.values()) if self.budgets else ()

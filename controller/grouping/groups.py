@@ -598,7 +598,7 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
         spec.priority_class,
         spec.priority,
         spec.preempts,
-        spec.leaves_whole,
+        spec.disrupted_together,
         spec.topology_key,
     )
 

@@ -209,7 +209,7 @@ def native_group_of(found: NativeGroupObject) -> GroupSpec:
         priority_class=sys.intern(spec.priority_class_name or ""),
         priority=spec.priority,
         preempts=spec.preemption_policy != "Never",
-        leaves_whole=_leaves_whole(spec.disruption_mode),
+        disrupted_together=_disrupted_together(spec.disruption_mode),
         topology_key=sys.intern(_topology_key(spec.scheduling_constraints)),
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         owner=_owner(meta.owner_references),
@@ -228,11 +228,11 @@ def _native_problems(spec: _NativeSpec, policy: _Policy) -> Iterator[str]:
         yield "spec.resourceClaims"
     if spec.parent_composite_pod_group_name:
         yield "spec.parentCompositePodGroupName"
-    if spec.disruption_mode is not None and _leaves_whole(spec.disruption_mode) is None:
+    if spec.disruption_mode is not None and _disrupted_together(spec.disruption_mode) is None:
         yield "spec.disruptionMode"
 
 
-def _leaves_whole(mode: _Disruption | str | None) -> bool | None:
+def _disrupted_together(mode: _Disruption | str | None) -> bool | None:
     """Whether all members leave together; None if it says neither. v1alpha2 has words, later versions a union."""
     match mode:
         case "PodGroup" | _Disruption(single=None, all=Presence()):

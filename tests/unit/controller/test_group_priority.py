@@ -121,7 +121,7 @@ def test_the_priority_that_a_group_of_kubernetes_own_says_counts_without_its_cla
     ("least", "whole", "leave"), [(2, None, 2), (2, False, 1), (2, True, 2), (0, None, 1), (0, True, 2)]
 )
 def test_a_group_leaves_whole_if_it_says_so_or_is_a_gang_that_says_nothing(least, whole, leave):
-    found, _ = native(node("n2"), min_member=least, leaves_whole=whole)
+    found, _ = native(node("n2"), min_member=least, disrupted_together=whole)
     found.adds(*(pod(name, memory=MIB, scheduling_group="g") for name in "ab"))
     assert len(found.placed()) == 2
     found.adds(pod("high", memory=MIB, priority=5))

@@ -134,7 +134,7 @@ def test_what_a_native_group_asks_beyond_its_count_is_named(spec, problems):
 )
 def test_a_native_group_says_in_words_or_as_a_union_whether_it_leaves_whole(mode, whole):
     found = native(schedulingPolicy={"basic": {}}, disruptionMode=mode)
-    assert (found.leaves_whole, found.problems) == (whole, ())
+    assert (found.disrupted_together, found.problems) == (whole, ())
 
 
 def test_the_importance_of_a_native_group_is_read():
