@@ -6,7 +6,7 @@ A dialect owns the keys and the grammar of its own annotations; only what two ro
 from typing import Final
 
 # Of the project; scripts/release compares it with what else says it.
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 
 SCHEDULER_NAME: Final = "cardshare"
 VOLCANO_SCHEDULER_NAME: Final = "volcano"

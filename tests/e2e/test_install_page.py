@@ -124,7 +124,7 @@ async def test_applied_again_after_mistakes_removed_and_installed_again_at_once(
     # A wrong image is corrected.
     operator.edit("HOST/cardshare", "registry.example/cardshare")
     assert "configured" in await operator("kubectl apply -k ../cardshare-cluster")
-    assert await operator.images() == {"registry.example/cardshare:0.1.0"}
+    assert await operator.images() == {"registry.example/cardshare:0.2.0"}
     # While nothing can be pulled, a pod with cards is refused with a word; the page says how to admit it meanwhile.
     with pytest.raises(ApiStatusError, match=r"create\.pods\.cardshare\.io.*cardshare-webhook"):
         await operator.admin.create("/api/v1/namespaces/default/pods", POD)

@@ -68,7 +68,7 @@ def images(objects):
 def test_the_overlay_of_the_page_makes_all_objects_with_its_image(built, page, name):
     found = built(page, name)
     assert found.keys() == {(one["kind"], one["metadata"]["name"]) for one in overlay(name)}
-    assert {image for several in images(found).values() for image in several} == {"HOST/cardshare:0.1.0"}
+    assert {image for several in images(found).values() for image in several} == {"HOST/cardshare:0.2.0"}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,11 +7,16 @@ import re
 import subprocess
 import sys
 import tarfile
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.support.release import build, onefile
+from tests.support.release import build, image, onefile, provenance
 from tests.support.release.sbom import sbom
 from tests.support.servers.helm import CHART
 from tests.support.worlds.controller_rig import NODES
@@ -32,7 +37,7 @@ def one(tmp_path_factory):
 
 def test_every_file_says_the_same_version():
     assert list(build.mistakes(build.version())) == []
-    assert len(list(build.mistakes("9.9.9"))) == 5
+    assert len(list(build.mistakes("9.9.9"))) == 9
 
 
 def test_the_one_file_runs_on_a_python_that_has_nothing_else(one):
@@ -85,8 +90,8 @@ def test_a_bill_names_every_package_of_the_lock_with_its_hashes(lock):
 
 
 def test_the_packed_chart_is_the_chart_and_the_same_every_time():
-    packed = build._packed(CHART)
-    assert packed == build._packed(CHART)
+    packed = build.packed(CHART)
+    assert packed == build.packed(CHART)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         texts = {entry.name: archive.extractfile(entry) for entry in archive if entry.isfile()}
         found = {name: text.read() for name, text in texts.items() if text is not None}
@@ -94,3 +99,85 @@ def test_the_packed_chart_is_the_chart_and_the_same_every_time():
         f"cardshare/{path.relative_to(CHART)}": path.read_bytes() for path in CHART.rglob("*") if path.is_file()
     }
     assert found == expected
+
+
+def test_the_notes_are_what_the_changelog_says_of_this_version():
+    notes = build.notes(build.version())
+    assert notes.startswith("The first version to install.")
+    assert "## [" not in notes
+    assert build.notes("9.9.9") == ""
+
+
+@pytest.fixture
+def built(tmp_path):
+    files = [tmp_path / name for name in ("b.whl", "a.tgz")]
+    for path in files:
+        path.write_text(path.name)
+    said = provenance.statement(files, version="9.9.9", commit="c0ffee", locks=[ROOT / LOCKS[0]])
+    return files, said
+
+
+def test_the_provenance_names_every_file_by_its_digest_and_where_it_came_from(built):
+    files, said = built
+    found = json.loads(said)
+    assert [one["name"] for one in found["subject"]] == ["a.tgz", "b.whl"]
+    assert {one["digest"]["sha256"] for one in found["subject"]} == {provenance.sha256_of(path) for path in files}
+    sources = {one["name"]: one["digest"] for one in found["predicate"]["buildDefinition"]["resolvedDependencies"]}
+    assert sources == {
+        "source": {"gitCommit": "c0ffee"},
+        LOCKS[0]: {"sha256": provenance.sha256_of(ROOT / LOCKS[0])},
+    }
+
+
+def test_a_signed_statement_verifies_with_the_public_key_alone(built, tmp_path):
+    _, said = built
+    key = Ed25519PrivateKey.generate()
+    pem = tmp_path / "key.pem"
+    pem.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    envelope = json.loads(provenance.signed(said, pem))
+    payload = b64decode(envelope["payload"])
+    assert payload == said
+    # DSSE: the type and the body, each after its length.
+    kind = envelope["payloadType"]
+    text = f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload
+    (signature,) = envelope["signatures"]
+    key.public_key().verify(b64decode(signature["sig"]), text)
+    with pytest.raises(InvalidSignature):
+        key.public_key().verify(b64decode(signature["sig"]), text + b" ")
+
+
+@pytest.mark.parametrize("text", ["", "no key", None, "rsa"])
+def test_a_file_that_holds_no_key_to_sign_with_is_named(text, built, tmp_path):
+    pem = tmp_path / "key.pem"
+    if text == "rsa":
+        other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    elif text is not None:
+        pem.write_text(text)
+    with pytest.raises(provenance.UnusableKeyError, match=re.escape(str(pem))):
+        provenance.signed(built[1], pem)
+
+
+@pytest.mark.parametrize("builder", ["buildah", "docker", "podman"])
+def test_the_image_is_made_by_the_builder_that_is_there(builder, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / builder
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    image.build(ROOT, "9.9.9", tmp_path / "image.tar")
+    build_words, save_words = (tmp_path / "asked").read_text().splitlines()
+    assert build_words.split()[0] == "build"
+    assert "cardshare:9.9.9" in build_words
+    assert str(tmp_path / "image.tar") in save_words
+
+
+def test_without_a_builder_or_with_one_that_fails_there_is_no_image_and_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(image.NoImageError, match="none of buildah, docker and podman"):
+        image.build(ROOT, "9.9.9", tmp_path / "image.tar")
+    failing = tmp_path / "docker"
+    failing.write_text("#!/bin/sh\necho 'pull access denied' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    with pytest.raises(image.NoImageError, match="docker build: pull access denied"):
+        image.build(ROOT, "9.9.9", tmp_path / "image.tar")

@@ -25,7 +25,7 @@ from tests.support.node.debian import (
 )
 from tests.support.node.namespaces import ROOT, CommandFailedError, Namespaces
 
-CARDSHARE: Final = "registry.local/cardshare:0.1.0"
+CARDSHARE: Final = "registry.local/cardshare:0.2.0"
 PLUGIN: Final = "registry.local/device-plugin:test"
 # Of busybox: what pods run, and what holds a pod's namespaces.
 BUSYBOX: Final = "registry.local/busybox:test"
