@@ -95,7 +95,7 @@ class Occupants:
         return {key: tuple(self._groups.members(key)) for key in self._groups.named() if self.disrupted_together(key)}
 
     def disrupted_together(self, key: GroupKey) -> bool:
-        """Whether members of group *key* leave together: by its disruption mode, or because they are placed together."""
+        """Whether members of group *key* leave together: by its disruption mode, or as they are placed."""
         spec = self._groups.spec(key)
         if spec is None:
             return False
