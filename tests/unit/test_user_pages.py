@@ -211,7 +211,7 @@ def test_every_word_that_is_read_is_in_these_tables():
 
 
 def test_of_hamis_priority_the_variable_is_made_and_no_node_has_to_offer_it():
-    (priority, variable) = re.findall(r"^Of `(\S+)` the variable `(\S+)`", MIGRATING, re.MULTILINE)[0]
+    (priority, variable) = re.findall(r"^`(\S+)` sets the variable `(\S+)`", MIGRATING, re.MULTILINE)[0]
     shares = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}
     counted, _ = parted(amounts_of(pod_of({}, {**shares, priority: 1})), CATALOG.uncounted(TABLES))
     assert {name for name, _ in counted} == {"nvidia.com/gpu", "pods"}
