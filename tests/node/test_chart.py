@@ -11,7 +11,7 @@ from tests.support.node.product import by_chart
 from tests.support.node.world import World, pod, vgpu
 
 # The first test of a module waits for the installation too.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-_WITHIN_S: Final = 30.0
+# The API server gives up a call after 60 s.
+_WITHIN_S: Final = 70.0
 
 
 class RefusedError(Exception):

@@ -25,7 +25,7 @@ from certs.authority import issue, new_authority
 from sandbox.cluster import API_SERVER
 from tests.support.node.api import Api, RefusedError
 from tests.support.node.images import BUSYBOX
-from tests.support.node.namespaces import ROOT, CommandFailedError, Namespaces
+from tests.support.node.namespaces import PATIENCE_S, ROOT, CommandFailedError, Namespaces
 from tests.support.servers.realapi import admission_configuration, webhook_kubeconfig
 from tests.support.servers.realapi_binaries import Binaries
 from tests.support.worlds.processes import Child, until
@@ -33,7 +33,6 @@ from tests.support.worlds.processes import Child, until
 Json = dict[str, Any]
 
 NODE: Final = "node-a"
-READY_WITHIN_S: Final = 60.0
 _ADDRESS: Final = "10.90.0.1"
 _PODS: Final = "10.91.0.0/24"
 _SERVICES: Final = "10.92.0.0/24"
@@ -107,9 +106,9 @@ class Cluster:
         """The API server, as an administrator sees it from outside the namespaces."""
         return Api(self.there.share / "api.sock")
 
-    def kubectl(self, *words: str | Path, text: str | None = None, within_s: float = 60.0) -> str:
+    def kubectl(self, *words: str | Path, text: str | None = None) -> str:
         """What kubectl says, as an administrator."""
-        return self.there.run("kubectl", "--kubeconfig=/share/admin.kubeconfig", *words, text=text, within_s=within_s)
+        return self.there.run("kubectl", "--kubeconfig=/share/admin.kubeconfig", *words, text=text)
 
     def doctor(self) -> str:
         """What `kubectl cards doctor` of this checkout says, in the node's network."""
@@ -144,22 +143,20 @@ class Cluster:
             "--v=2",
         )
 
-    def reboot(self) -> None:
-        """End kubelet, containerd and every container at once, as a loss of power does, and start the first two."""
-        self._kill_kubelet()
+    def restart_without_containers(self) -> None:
+        """With no kubelet, end containerd and every container at once, as a loss of power does; start containerd."""
         assert self._containerd is not None, "no containerd runs"
         self.there.children.stop(self._containerd, grace_s=0)
         self.there.kill_all("containerd-shim")
         self.there.run("sh", "-c", _FORGET_RUNNING)
         self._start_containerd()
-        self._start_kubelet()
 
     def _start(self, begun_s: float) -> None:
         self._write_credentials()
         self.there.start("etcd", "etcd", *_etcd_flags())
         self._start_containerd()
         self.there.start("kube-apiserver", "kube-apiserver", *_apiserver_flags())
-        until("kube-apiserver", self._apiserver_not_ready, deadline_s=READY_WITHIN_S, pause_s=0.2)
+        until("kube-apiserver", self._apiserver_not_ready, deadline_s=PATIENCE_S, pause_s=0.2)
         self.took_s["API server"] = time.monotonic() - begun_s
         own = "--kubeconfig=/share/admin.kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1"
         keys = "--root-ca-file=/share/ca.crt", "--service-account-private-key-file=/share/sa.key"
@@ -168,7 +165,7 @@ class Cluster:
         self.there.start("kubectl-proxy", "kubectl", own[0], "proxy", "--unix-socket=/share/api.sock")
         self._start_proxy()
         self._start_kubelet()
-        until("the node", self._node_not_ready, deadline_s=READY_WITHIN_S, pause_s=0.2, children=self._running())
+        until("the node", self._node_not_ready, deadline_s=PATIENCE_S, pause_s=0.2, children=self._running())
         self.took_s["node"] = time.monotonic() - begun_s
 
     def _running(self) -> tuple[Child, ...]:
@@ -199,7 +196,7 @@ class Cluster:
         self.there.run("mkdir", "-p", "/etc/cni/net.d")
         self.there.run("cp", "/share/10-bridge.conflist", "/etc/cni/net.d/")
         self._containerd = self.there.start("containerd", "containerd", "--config=/share/containerd.toml")
-        until("containerd", self._containerd_not_ready, deadline_s=READY_WITHIN_S, children=self._running())
+        until("containerd", self._containerd_not_ready, deadline_s=PATIENCE_S, children=self._running())
 
     def _containerd_not_ready(self) -> str:
         try:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.support.node.api import Api, RefusedError
-from tests.support.node.world import pod
+from tests.support.node.world import pod, wait
 
 _PER_S = 20.0
 
@@ -18,13 +18,18 @@ class Creates:
 
     Attributes:
         slowest_s: how long the slowest took.
-        last_lost_s: when the last of those that were not made was answered, monotonic.
+        last_lost_s: when the last of those that were not made was sent, monotonic.
     """
 
     made: int = 0
     lost: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
     last_lost_s: float = 0.0
+
+    def more(self, count: int) -> None:
+        """Wait until *count* more are made."""
+        wanted = self.made + count
+        wait("creates", lambda: "" if self.made >= wanted else f"{wanted - self.made} missing, lost: {self.lost[-1:]}")
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def creates(api: Api, namespace: str) -> Iterator[Creates]:
                 found.made += 1
             except (RefusedError, OSError, AssertionError) as e:
                 found.lost.append(f"after {number}: {e}")
-                found.last_lost_s = time.monotonic()
+                found.last_lost_s = begun_s
             found.slowest_s = max(found.slowest_s, time.monotonic() - begun_s)
 
     thread = threading.Thread(target=go_on, name="creates")

@@ -21,7 +21,8 @@ from tests.support.worlds.processes import Child, Children, until
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _HOLDER: Final = Path(__file__).with_name("holder.py")
-_READY_WITHIN_S: Final = 30.0
+# After this long something hangs. It is no promise of anything: the machine may be slow, and share its cores.
+PATIENCE_S: Final = 120.0
 CGROUPS: Final = Path("/sys/fs/cgroup")
 PATH: Final = "/opt/kubernetes:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/cni"
 # Folders that no overlay can serve: containers lie there as overlays, or mounts of pods.
@@ -104,7 +105,7 @@ class Namespaces:
             )
         holder = Child("holder", self._holder, self.logs / "holder.log")
         try:
-            until("the namespaces", self._not_ready, deadline_s=_READY_WITHIN_S, children=(holder,))
+            until("the namespaces", self._not_ready, deadline_s=PATIENCE_S, children=(holder,))
         except BaseException:
             self.close()
             raise
@@ -131,7 +132,7 @@ class Namespaces:
         words = [str(word) for word in argv]
         return ["nsenter", "-t", str(self._pid), "-m", "-n", "-p", "-u", "-i", "--", *words]
 
-    def run(self, *argv: str | Path, text: str | None = None, within_s: float = 60.0) -> str:
+    def run(self, *argv: str | Path, text: str | None = None, within_s: float = PATIENCE_S) -> str:
         """What the command inside writes to its standard output.
 
         Raises:
@@ -153,7 +154,7 @@ class Namespaces:
     def run_in_network(self, *argv: str | Path) -> str:
         """What the command writes, which sees our files and the network inside, whatever its exit code."""
         words = ["nsenter", "-t", str(self._pid), "-n", "--", *map(str, argv)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
         return done.stdout + done.stderr
 
     def start(self, name: str, *argv: str | Path) -> Child:
@@ -168,7 +169,7 @@ class Namespaces:
                 is_named = (process / "comm").read_text(encoding="utf-8").startswith(program[:15])
                 if is_named and (process / "ns/pid").readlink() == namespace:
                     os.kill(int(process.name), signal.SIGKILL)
-        until("cgroups to be empty", self._clear_cgroups, deadline_s=_READY_WITHIN_S)
+        until("cgroups to be empty", self._clear_cgroups, deadline_s=PATIENCE_S)
 
     def _clear_cgroups(self) -> str:
         """Kill what is in cgroups below ours, and remove them; say which are left."""

@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from tests.support.node.cluster import Cluster
 from tests.support.node.images import CARDSHARE
 from tests.support.node.world import wait
 
+Json = dict[str, Any]
+
 NAMESPACE: Final = "cardshare-system"
-DEPLOYMENTS: Final = ("cardshare-webhook", "cardshare-controller")
-_READY_WITHIN_S: Final = 90
+_COMPONENTS: Final = ("webhook", "controller")
 _IMAGE: Final = CARDSHARE.rpartition(":")[0]
 # An overlay of the operator's own: nothing in the checkout is edited.
 _OVERLAY: Final = f"""\
@@ -39,7 +40,7 @@ def by_overlay(cluster: Cluster) -> Iterator[None]:
         yield
         webhooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
         cluster.kubectl("delete", webhooks, "cardshare")
-        cluster.kubectl("delete", "--ignore-not-found", "-k", "/share/overlay", within_s=120)
+        cluster.kubectl("delete", "--ignore-not-found", "-k", "/share/overlay")
 
 
 @contextmanager
@@ -50,18 +51,18 @@ def by_chart(cluster: Cluster) -> Iterator[None]:
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
         image = ("--set", f"image.repository={_IMAGE}")
-        cluster.there.run(*helm, "install", "cardshare", "/checkout/deploy/chart", *image, within_s=120)
+        cluster.there.run(*helm, "install", "cardshare", "/checkout/deploy/chart", *image)
         until_ready(cluster)
         yield
-        cluster.there.run(*helm, "uninstall", "cardshare", "--wait", within_s=120)
-        cluster.kubectl("delete", "namespace", NAMESPACE, within_s=120)
+        cluster.there.run(*helm, "uninstall", "cardshare", "--wait")
+        cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
 @contextmanager
 def _nothing_left(cluster: Cluster) -> Iterator[None]:
     before = objects(cluster)
     yield
-    wait("removal", lambda: ", ".join(sorted(objects(cluster) - before)), within_s=60)
+    wait("removal", lambda: ", ".join(sorted(objects(cluster) - before)))
 
 
 def objects(cluster: Cluster) -> set[str]:
@@ -71,15 +72,13 @@ def objects(cluster: Cluster) -> set[str]:
 
 def until_ready(cluster: Cluster) -> None:
     """Wait until every pod of both Deployments is ready."""
-    for name in DEPLOYMENTS:
-        wait(name, partial(_unready, cluster, name), within_s=_READY_WITHIN_S)
+    for component in _COMPONENTS:
+        wait(component, partial(_unready, cluster, component))
 
 
 def pods(cluster: Cluster, component: str) -> tuple[str, ...]:
     """The names of the pods of a component, such as `webhook`, that are not being deleted."""
-    selector = f"labelSelector=app.kubernetes.io/component={component}"
-    found = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")["items"]
-    return tuple(one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"])
+    return tuple(one["metadata"]["name"] for one in _alive(cluster, component))
 
 
 def restarts(cluster: Cluster) -> dict[str, int]:
@@ -105,7 +104,19 @@ def leader(cluster: Cluster) -> str:
     return next((name for name in pods(cluster, "controller") if name in holder), "")
 
 
-def _unready(cluster: Cluster, name: str) -> str:
-    deployment = cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
-    wanted, ready = deployment["spec"]["replicas"], deployment["status"].get("readyReplicas", 0)
-    return "" if ready == wanted else f"{ready} of {wanted} pods are ready"
+def _alive(cluster: Cluster, component: str) -> list[Json]:
+    selector = f"labelSelector=app.kubernetes.io/component={component}"
+    found = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}")["items"]
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
+def _unready(cluster: Cluster, component: str) -> str:
+    # By the pods: the status of a Deployment follows a little later, and counts those that were just deleted.
+    deployment = cluster.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/cardshare-{component}")
+    wanted, alive = deployment["spec"]["replicas"], _alive(cluster, component)
+    ready = [one for one in alive if _condition(one, "Ready") == "True"]
+    return "" if len(alive) == len(ready) == wanted else f"of {len(alive)} pods {len(ready)} are ready, {wanted} wanted"
+
+
+def _condition(pod: Json, kind: str) -> str:
+    return next((one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == kind), "")

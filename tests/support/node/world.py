@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.units import parse_amount
-from sandbox.demo.assigned import NOT_REPORTED, hami_shares, unseen, vgpu_devices
+from sandbox.demo.assigned import hami_shares, unseen, vgpu_devices
 from tests.support.node.api import RefusedError
 from tests.support.node.cluster import NODE, Cluster
 from tests.support.node.images import BUSYBOX
+from tests.support.node.namespaces import PATIENCE_S
 from tests.support.node.plugins import daemon_set
 
 Json = dict[str, Any]
 
 _NODE: Final = f"/api/v1/nodes/{NODE}"
+_PAUSE_S: Final = 0.1
 # How what device plugins write to a node begins.
 _OF_PLUGINS: Final = ("volcano.sh/", "hami.io/", "huawei.com/", "nvidia.com/", "baseDeviceInfos")
 _WHO: Final = "CARDSHARE_TEST_CONTAINER"
@@ -81,7 +83,7 @@ class World:
         found = {one["metadata"]["name"]: one for one in self.cluster.api.get(self.path)["items"]}
         return {name: one for name, one in found.items() if name in names or not names}
 
-    def running(self, *names: str, within_s: float = 60.0) -> dict[str, Json]:
+    def running(self, *names: str) -> dict[str, Json]:
         """Wait until *names* run, compare what their containers have, and return them.
 
         Raises:
@@ -94,14 +96,14 @@ class World:
             waiting = {name: _state(pods.get(name)) for name in names if not _runs(pods.get(name))}
             return ", ".join(f"{name}: {state}" for name, state in waiting.items())
 
-        wait("pods", missing, within_s=within_s)
+        wait("pods", missing)
 
         def wrong() -> str:
             envs = self.environments()
             return "; ".join(said for one in self.read(*names).values() if (said := differences(one, envs)))
 
-        # MindCluster's plugin tells some seconds later what it gave.
-        wait("what containers have", wrong, within_s=20 if NOT_REPORTED in wrong() else 1)
+        # MindCluster's plugin reports some seconds later what it gave.
+        wait("what containers have", wrong)
         return self.read(*names)
 
     def environments(self) -> dict[str, dict[str, str]]:
@@ -126,7 +128,7 @@ class World:
             processes = {who for who in self.environments() if who.partition("/")[0] in uids}
             return ", ".join(sorted(there | processes))
 
-        wait("pods to be gone", left, within_s=60)
+        wait("pods to be gone", left)
 
     def kill(self, *pods: str) -> None:
         """Kill every process of the containers of *pods*, wherever these are; kubelet starts them again."""
@@ -145,7 +147,7 @@ class World:
         name = f"{kind}-device-plugin"
         self.cluster.kubectl("apply", "-f", "-", text=json.dumps(daemon_set(kind, json.dumps(options))))
         try:
-            wait(kind, lambda: _missing(self.allocatable(), resources), within_s=60)
+            wait(kind, lambda: _missing(self.allocatable(), resources))
             yield
         finally:
             self.cluster.kubectl("delete", "-n", "kube-system", "daemonset", name, "--cascade=foreground", "--wait")
@@ -160,6 +162,25 @@ class World:
             devices = dict.fromkeys(key for key in capacity if key.startswith(_OF_PLUGINS))
             self.cluster.api.patch(f"{_NODE}/status", {"status": {"capacity": devices, "allocatable": devices}})
 
+    def reboot(self) -> None:
+        """End kubelet, containerd and every container at once, as a loss of power does, and start the first two."""
+        with self.without_kubelet():
+            self.cluster.restart_without_containers()
+
+    @contextmanager
+    def without_plugin(self, kind: str, resource: str) -> Iterator[None]:
+        """Let the DaemonSet of *kind* run nowhere meanwhile; the node says that it offers no *resource*."""
+        path = f"/apis/apps/v1/namespaces/kube-system/daemonsets/{kind}-device-plugin"
+
+        def select(label: str | None) -> None:
+            template = {"spec": {"nodeSelector": {"of-no-node": label}}}
+            self.cluster.api.patch(path, {"spec": {"template": template}})
+
+        select("true")
+        wait("the node to say so", lambda: str(self.allocatable().get(resource) or ""))
+        yield
+        select(None)
+
     def _clean_node(self) -> None:
         """Make the node as it was before any plugin; a kubelet remembers their devices for minutes."""
         with self.without_kubelet():
@@ -169,17 +190,17 @@ class World:
             self.cluster.api.patch(_NODE, {"metadata": {"annotations": ours}})
 
 
-def wait(what: str, why_not: Callable[[], str], *, within_s: float, pause_s: float = 0.2) -> float:
+def wait(what: str, why_not: Callable[[], str]) -> float:
     """Ask *why_not* until it is "", and return the seconds that took.
 
     Raises:
-        AssertionError: it took longer than *within_s*.
+        AssertionError: it took longer than `PATIENCE_S`.
     """
     begun_s = time.monotonic()
     while said := why_not():
-        if time.monotonic() - begun_s > within_s:
-            raise AssertionError(f"{what}: not within {within_s:.0f} s: {said}")
-        time.sleep(pause_s)
+        if time.monotonic() - begun_s > PATIENCE_S:
+            raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s: {said}")
+        time.sleep(_PAUSE_S)
     return time.monotonic() - begun_s
 
 
