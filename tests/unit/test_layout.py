@@ -16,8 +16,9 @@ LOCKS = (
     "requirements-compile.lock",
     "requirements-fuzz.lock",
     "requirements-node.lock",
+    "requirements-docs.lock",
 )
-OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile")
+OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile", "release", "docs")
 
 
 def test_every_script_can_be_run():
@@ -47,7 +48,14 @@ def test_a_lock_pins_by_hash_and_tells_no_address(name):
 
 def test_what_is_locked_is_installed_as_it_stands():
     """A pip that resolves may look at a release newer than the lock, which has no hash there, and end."""
-    told = ("Dockerfile", "scripts/setup", "scripts/test", "docs/operators/install.md", "docs/zh/operators/install.md")
+    told = (
+        "Dockerfile",
+        "scripts/setup",
+        "scripts/test",
+        "scripts/docs",
+        "docs/operators/install.md",
+        "docs/zh/operators/install.md",
+    )
     commands = [
         command for name in told for command in re.findall(r"\bpip\b.*--require-hashes.*", (ROOT / name).read_text())
     ]
