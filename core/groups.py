@@ -83,12 +83,25 @@ class GroupStatus:
     conditions: tuple[GroupCondition, ...] = ()
 
 
+class NetworkTopology(NamedTuple):
+    """That all nodes of some members are in one domain of the network.
+
+    hard: no other nodes will do; otherwise that is preferred. highest: the tier of the widest domain that will do,
+    highest_name: what that tier is called if it has no number here; without both any nodes will do.
+    """
+
+    hard: bool = True
+    highest: int | None = None
+    highest_name: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubGroups:
     """One entry of subGroupPolicy: members that meet *selector* and have equal values of *keys* are a subgroup.
 
     selector: None selects all. keys: none makes one subgroup of all. size: so many of a subgroup are placed together,
-    or none. least: so many subgroups are placed, or none of the group. name: unique in its group.
+    or none. least: so many subgroups are placed, or none of the group. name: unique in its group. network_topology: of
+    the members of one subgroup.
     """
 
     name: str
@@ -96,6 +109,7 @@ class SubGroups:
     keys: tuple[str, ...] = ()
     size: int = 1
     least: int = 0
+    network_topology: NetworkTopology | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +121,8 @@ class GroupSpec:
     is not said. created_s is Unix seconds. owner: kind/name of the object that controls it. priority: as the API server
     found it; None where only priority_class says it. preempts: whether others may be evicted for its members.
     disrupted_together: whether all members leave if one does; None: not said, those of a gang do. topology_key:
-    of the label whose value all members' nodes share; "": none. problems: what it asks that is not honoured, by the
-    names of its fields.
+    of the label whose value all members' nodes share; "": none. network_topology: of all members. problems: what it
+    asks that is not honoured, by the names of its fields.
     """
 
     key: GroupKey
@@ -124,6 +138,7 @@ class GroupSpec:
     preempts: bool = True
     disrupted_together: bool | None = None
     topology_key: str = ""
+    network_topology: NetworkTopology | None = None
     created_s: int = 0
     owner: str = ""
     deleting: bool = False
@@ -134,11 +149,6 @@ class GroupSpec:
     def is_gang(self) -> bool:
         """Whether some members are placed together, or none of them."""
         return self.min_member > 1 or any(one.size > 1 or one.least for one in self.sub_groups)
-
-    @property
-    def topology(self) -> tuple[str, ...]:
-        """The labels of one of which all members' nodes share the value."""
-        return (self.topology_key,) if self.topology_key else ()
 
     @property
     def task_minimums(self) -> Mapping[str, int]:

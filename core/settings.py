@@ -218,7 +218,7 @@ class Settings:
     hold more than they deserve, where its own holds less; volume_wait_max_s is how long a pod that has its place waits
     for its volume claims to be bound there; new_node_s is how long a node without cards counts as one whose device
     plugin has yet to register them; removed_pod_hold_s is how long a started pod that is removed by force keeps its
-    cards; dialects are those switched on, None: every one.
+    cards; network_tiers are node labels, the narrowest domains first; dialects are those switched on, None: every one.
     switched_off: of the others, what switches each off and where that stands.
     """
 
@@ -245,6 +245,7 @@ class Settings:
     metrics_per_pod: bool = False
     mode_preference: tuple[str, ...] = ()
     node_kinds: tuple[NodeKind, ...] = ()
+    network_tiers: tuple[str, ...] = ()
     groups: GroupSettings = GroupSettings()
     admission: AdmissionSettings = AdmissionSettings()
     device_config_name: str = "volcano-vgpu-device-config"

@@ -87,7 +87,7 @@ class Owner:
             strict: an event that a pod's stage has no place for is an error; otherwise only that pod is read anew.
         """
         self.groups: Final = Groups(self._group_changed, self._group_parted, settings.groups)
-        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
+        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
         state = State(catalog, tables, settings, self.groups, metrics=metrics, clock=clock, wall=wall)
         self.planner: Final = Planner(state, self.groups, self._read)
         self.pending: Final = Pending(self.planner, self.groups, clock)
@@ -443,7 +443,7 @@ class Owner:
     def configure(self, tables: Tables, settings: Settings) -> Iterator[None]:
         """Judge everything anew under another configuration. Yields where others may read, but nobody may decide."""
         yield from self.planner.configure(tables, settings)
-        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups)
+        self.groups.govern(VOLCANO.name in settings.scheduler_names, settings.groups, settings.network_tiers)
         nothing_sent = [entry for entry in self.life if entry.stage not in UNSETTLED]
         for at, entry in enumerate(nothing_sent, start=1):
             self._guarded(self._reread, entry)

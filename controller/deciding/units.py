@@ -18,6 +18,7 @@ from core.explaining.shortage import shortage
 from core.groups import SUBGROUPS_MAX, GroupKey, GroupKind, SubGroups, group_of, is_leaving
 from core.model import NodeName, Phase, Pod
 from core.placing import gang as gangs
+from core.placing.domains import Near
 from core.placing.fairness import Over
 from core.placing.gang import Together
 from core.placing.minimums import Minimum, Path, Tally, minimum_of, parts_of
@@ -119,10 +120,16 @@ class Units:
     def _gang(self, key: GroupKey, one: Entry | None = None) -> Gang | None:
         """Group *key* if its minimum is not there; else the subgroup of *one*, or *one* that must be near others."""
         spec = self._groups.spec(key)
-        if spec is None or not (spec.is_gang or spec.topology):
+        if spec is None:
+            return None
+        topology = self._groups.near(spec)
+        within = {policy: near for policy in spec.sub_groups if (near := self._groups.near(policy)) is not None}
+        has_domains = topology is not None or bool(within)
+        if not (spec.is_gang or has_domains):
             return None
         held = Counter[Path]()
         home = set[NodeName]()
+        homes: dict[str, tuple[Near, set[NodeName]]] = {}
         waiting: list[tuple[Entry, Path]] = []
         absent = Counter[Path]()
         subgroups: dict[SubGroups, set[str]] = {policy: set() for policy in spec.sub_groups}
@@ -131,15 +138,21 @@ class Units:
             path, policy = parts_of(spec, pod)
             if policy is not None:
                 subgroups[policy].add(path[-1])
+                if policy in within:
+                    homes.setdefault(path[-1], (within[policy], set()))
             if _counts(pod, entry):
                 held[path] += 1
                 placement = entry.placement if entry is not None else None
-                home.add(NodeName(pod.node_name) if pod.node_name or placement is None else placement.node)
+                node = NodeName(pod.node_name) if pod.node_name or placement is None else placement.node
+                home.add(node)
+                if policy in within:
+                    homes[path[-1]][1].add(node)
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
             elif not (is_leaving(pod) or pod.finished):
                 absent[path] += 1
         waiting.sort(key=lambda each: each[0].order)
+        subgroup_of = {entry.pod.uid: path[-1] for entry, path in waiting if path and path[-1] in homes}
         minimum, what = minimum_of(spec, subgroups), str(key)
         tally = Tally(minimum, held)
         if tally.is_met:
@@ -151,21 +164,23 @@ class Units:
                     Counter[Path]({(): sum(many for of, many in counts.items() if of[-1:] == path[-1:])})
                     for counts in (held, absent)
                 )
-            elif one is not None and spec.topology:
+            elif one is not None and has_domains:
                 minimum, waiting, held = Minimum(name="pod", members=1), [(one, ())], Counter()
             else:
                 return None
         members = tuple(
-            gangs.Member(pod=entry.pod, shape=entry.shape, parts=path)
+            gangs.Member(pod=entry.pod, shape=entry.shape, parts=path, subgroup=subgroup_of.get(entry.pod.uid, ""))
             for entry, path in waiting
             if entry.shape is not None
         )
+        asked = {one.subgroup for one in members}
         unit = gangs.Unit(
             members=members,
             minimum=minimum,
             held=held,
-            topology=spec.topology,
-            home=frozenset(home) if spec.topology else frozenset(),
+            topology=topology,
+            home=frozenset(home) if topology is not None else frozenset(),
+            inner={name: gangs.Inner(near, frozenset(nodes)) for name, (near, nodes) in homes.items() if name in asked},
         )
         return Gang(
             key=key,
@@ -265,7 +280,7 @@ class Units:
             return self.has_room(asks)
         if opened is None:
             return True
-        if len(shapes) > 1 or asks.whole or asks.topology:
+        if len(shapes) > 1 or asks.whole or asks.has_domains:
             return any(self._room_on(shape, name, 1) for name in opened for shape in shapes)
         missing = refusal.answer.missing
         (shape,) = shapes

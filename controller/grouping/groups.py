@@ -28,11 +28,15 @@ from core.groups import (
     GroupPhase,
     GroupSpec,
     QueueSpec,
+    SubGroups,
     group_of,
     unsupported_in,
 )
+from core.hyper_nodes import HyperNode
 from core.model import Pod, PodUid
 from core.nodefit import Amounts, amounts_of
+from core.placing import domains
+from core.placing.domains import HyperNodes, LabelTiers, Near, Network
 from core.placing.queue_tree import QueueTree
 from core.settings import GroupSettings
 from core.units import parse_int64
@@ -128,6 +132,10 @@ class Groups:
         self.version = 0
         self._changed: Final = changed
         self._parted: Final = parted
+        self._hyper_nodes: Final[dict[str, HyperNode]] = {}
+        # The tiers of the operator's settings; those of HyperNodes are found when somebody asks.
+        self._labels: Network | None = None
+        self._network: Network | None = None
         self._specs: Final[dict[GroupKey, GroupSpec]] = {}
         self._members: Final[dict[GroupKey, _Members]] = {}
         self._key_of: Final[dict[PodUid, GroupKey]] = {}
@@ -144,7 +152,7 @@ class Groups:
         if found is None:
             return self._implied(key) if self.served[key.kind] is False else None
         if key.kind is GroupKind.VOLCANO and not self.settings.gang:
-            return replace(found, min_member=0, min_task_member={}, sub_groups=())
+            return replace(found, min_member=0, min_task_member={}, sub_groups=(), network_topology=None)
         return found
 
     def members(self, key: GroupKey) -> Mapping[PodUid, Pod]:
@@ -276,8 +284,15 @@ class Groups:
 
     # ------------------------------------------------------------------ what the mirror shows
 
-    def govern(self, governs: bool, settings: GroupSettings) -> None:
-        """Admit and write Volcano's groups from now on, or leave that to another."""
+    def govern(self, governs: bool, settings: GroupSettings, tiers: tuple[str, ...] = ()) -> None:
+        """Admit and write Volcano's groups from now on, or leave that to another.
+
+        *tiers*: the node labels that are tiers of the network; without any those are that HyperNodes make.
+        """
+        labels = LabelTiers(tiers) if tiers else None
+        if labels != self._labels:
+            self._labels = labels
+            self._network_changed()
         if (governs, settings) == (self.governs, self.settings):
             return
         self.governs, self.settings = governs, settings
@@ -358,6 +373,43 @@ class Groups:
         for key, spec in self._specs.items():
             if name is None or spec.queue == name or name in self._ancestry(spec.queue):
                 self._look_at(key)
+                self._changed(key)
+
+    # ------------------------------------------------------------------ the network
+
+    def near(self, asked: GroupSpec | SubGroups) -> Near | None:
+        """How near to each other the members of a group, or of a subgroup, are; None if they may be anywhere."""
+        if isinstance(asked, GroupSpec) and asked.topology_key:
+            return domains.by_label(asked.topology_key)
+        if asked.network_topology is None:
+            return None
+        if self._network is None:
+            self._network = self._labels or HyperNodes(self._hyper_nodes.values())
+        return domains.near(asked.network_topology, self._network)
+
+    def hyper_nodes_replaced(self, hyper_nodes: Sequence[HyperNode]) -> None:
+        """These HyperNodes, and no others, exist."""
+        found = {one.name: one for one in hyper_nodes}
+        if found != self._hyper_nodes:
+            self._hyper_nodes.clear()
+            self._hyper_nodes.update(found)
+            self._network_changed()
+
+    def hyper_node_changed(self, found: HyperNode) -> None:
+        """A HyperNode appeared or changed."""
+        if self._hyper_nodes.get(found.name) != found:
+            self._hyper_nodes[found.name] = found
+            self._network_changed()
+
+    def hyper_node_gone(self, found: HyperNode) -> None:
+        """A HyperNode does not exist any more."""
+        if self._hyper_nodes.pop(found.name, None) is not None:
+            self._network_changed()
+
+    def _network_changed(self) -> None:
+        self._network = None
+        for key, spec in self._specs.items():
+            if spec.network_topology or any(one.network_topology for one in spec.sub_groups):
                 self._changed(key)
 
     # ------------------------------------------------------------------ priority classes
@@ -600,6 +652,7 @@ def _asks(spec: GroupSpec) -> tuple[object, ...]:
         spec.preempts,
         spec.disrupted_together,
         spec.topology_key,
+        spec.network_topology,
     )
 
 

@@ -207,7 +207,7 @@ class StatusWriter:
         refusal = self._owner.planner.units.refusal(asks)
         if refusal is None or refusal.answer is None or refusal.over or refusal.answer.first is None:
             return None, None, 0.0
-        if asks.topology:
+        if asks.is_bound:
             return None, None, 0.0  # nodes of other domains would be judged as well
         answer, first, work = refusal.answer, refusal.answer.first, Work(self._clock)
         ledger, policy = self._owner.ledger.fork(), self._owner.planner.search.policy

@@ -63,8 +63,8 @@ def _counts(answer: gang.Refused) -> str:
         text = "waits because no node near the other members of its group takes it now"
     if answer.domain:
         text += f" in {answer.domain}{'' if of == 'pod' else ', where most of them do'}"
-    elif answer.unit.topology:
-        text += f", because no value of node label {', '.join(answer.unit.topology)} has all nodes of its members"
+    elif answer.unit.topology is not None and answer.unit.topology.hard:
+        text += f", because {answer.unit.topology.why_none}"
     parts = [one for one in answer.tally().short() if " subgroups of " in one]
     parts += [
         f"{part.fitting} of {part.members} {f'of {part.parts[-1]}' if part.parts else 'that wait'}"

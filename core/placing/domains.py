@@ -1,28 +1,190 @@
-"""Domains of nodes: those with the same value of a label, as of a rack or a block of the network."""
+"""Domains of nodes that are near each other, as those of a rack or a block of the network, by tiers.
 
-from collections.abc import Iterator, Sequence, Set
-from typing import NamedTuple
+Tiers are node labels, or HyperNodes of Volcano. A domain of a lower tier is narrower: its nodes are nearer.
+"""
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol
+
+from core.groups import NetworkTopology
+from core.hyper_nodes import HyperNode
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeName, Requirement
+from core.nodefit import satisfies
+
+Labels = Mapping[str, str]
 
 
 class Domain(NamedTuple):
-    """Nodes that are near each other. name: label=value."""
+    """Nodes that are near each other. name: as people are told."""
 
     name: str
     nodes: frozenset[NodeName]
 
 
-def domains(ledger: Ledger, labels: Sequence[str], home: Set[NodeName]) -> Iterator[Domain]:
-    """The domains that have all of *home*, as far as it is still there: by label, of each the smallest first."""
-    home &= ledger.states.keys()
-    for label in labels:
-        found: dict[str, set[NodeName]] = {}
-        for name, state in ledger.states.items():
-            value = state.facts.labels.get(label)
+class Network(Protocol):
+    """Which nodes are near each other. Equal ones say the same, as long as nodes have the same labels."""
+
+    @property
+    def tiers(self) -> Mapping[int, Set[str]]:
+        """What each tier is called, by its number."""
+
+    def around(self, node: NodeName, labels: Labels) -> Iterable[tuple[int, tuple[str, ...]]]:
+        """The domains of a node: tier, and what tells the domain from others."""
+
+    def domain(self, key: tuple[str, ...]) -> str:
+        """What people are told of the domain *key*."""
+
+    def domains(self, highest: int) -> str:
+        """What people are told of the domains up to tier *highest*."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTiers:
+    """Tiers by node labels, the narrowest first, which is tier 1.
+
+    Nodes are in one domain of a tier if they have the same values of its label and of all those of higher tiers.
+    """
+
+    labels: tuple[str, ...] = ()
+
+    @property
+    def tiers(self) -> Mapping[int, Set[str]]:
+        """A tier is called as its label."""
+        return {number: frozenset((label,)) for number, label in enumerate(self.labels, start=1)}
+
+    def around(self, node: NodeName, labels: Labels) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """By their values; a node without a label is in no domain of that tier."""
+        values = tuple([labels.get(label, "") for label in self.labels])
+        for at, value in enumerate(values):
             if value:
-                found.setdefault(value, set()).add(name)
-        for value, nodes in sorted(found.items(), key=lambda one: (len(one[1]), one[0])):
-            if home <= nodes:
-                yield Domain(f"{label}={value}", frozenset(nodes))
+                yield at + 1, values[at:]
+
+    def domain(self, key: tuple[str, ...]) -> str:
+        """Label=value, that of the domain's tier first."""
+        labels = self.labels[-len(key) :]
+        return ", ".join(f"{label}={value}" for label, value in zip(labels, key, strict=True) if value)
+
+    def domains(self, highest: int) -> str:
+        """By the labels."""
+        return f"value of node label {', '.join(self.labels[:highest])}"
+
+
+class HyperNodes:
+    """Tiers by HyperNodes: a HyperNode has the nodes that it names, and those of the HyperNodes that it names.
+
+    Two of them are equal only if they are the same object.
+    """
+
+    def __init__(self, hyper_nodes: Iterable[HyperNode]) -> None:
+        self._all: Final = {one.name: one for one in hyper_nodes}
+        self._tiers: Final[dict[int, set[str]]] = {}
+        self._named: Final[dict[str, list[str]]] = {}
+        self._above: Final[dict[str, list[str]]] = {}
+        self._patterns: Final[list[tuple[re.Pattern[str], str]]] = []
+        self._labelled: Final[list[tuple[tuple[Requirement, ...], str]]] = []
+        self._around: Final[dict[NodeName, tuple[Labels, tuple[tuple[int, tuple[str, ...]], ...]]]] = {}
+        for one in self._all.values():
+            self._tiers.setdefault(one.tier, set()).update((one.tier_name,) if one.tier_name else ())
+            for members in one.members:
+                if members.pattern:
+                    self._patterns.append((re.compile(members.pattern), one.name))
+                elif members.labels is not None:
+                    self._labelled.append((members.labels, one.name))
+                elif members.name:
+                    index = self._above if members.is_inner else self._named
+                    index.setdefault(members.name, []).append(one.name)
+
+    @property
+    def tiers(self) -> Mapping[int, Set[str]]:
+        """A tier is called as its HyperNodes say."""
+        return self._tiers
+
+    def around(self, node: NodeName, labels: Labels) -> Sequence[tuple[int, tuple[str, ...]]]:
+        """The HyperNodes that a node is in; found once, until its labels change."""
+        known = self._around.get(node)
+        if known is None or known[0] is not labels:
+            found = sorted((self._all[name].tier, (name,)) for name in self._found(node, labels))
+            known = self._around[node] = labels, tuple(found)
+        return known[1]
+
+    def _found(self, node: NodeName, labels: Labels) -> Set[str]:
+        left = [*self._named.get(node, ())]
+        left += [name for pattern, name in self._patterns if pattern.search(node)]
+        left += [name for asked, name in self._labelled if all(satisfies(labels, one) for one in asked)]
+        found = set[str]()
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self._above.get(name, ())
+        return found
+
+    def domain(self, key: tuple[str, ...]) -> str:
+        """By its name."""
+        return f"HyperNode {key[0]}"
+
+    def domains(self, highest: int) -> str:
+        """By the tier."""
+        return f"HyperNode of tier {highest} or lower"
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """That nodes are in one domain of *network*, of tier *highest* or lower.
+
+    hard: otherwise that is preferred, and any nodes will do. problem: why no domain will ever do, "" if one may.
+    """
+
+    network: Network
+    highest: int
+    hard: bool = True
+    problem: str = ""
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no domain to try."""
+        return self.problem or f"no {self.network.domains(self.highest)} has all nodes of its members"
+
+
+def near(asked: NetworkTopology, network: Network) -> Near | None:
+    """What *asked* means in *network*; None if it means nothing there.
+
+    The tier above the highest is the whole cluster, as in Volcano; mode hard without a tier is no limit (groups 4.11).
+    """
+    tiers = network.tiers
+    found = Near(network, max(tiers, default=0))
+    highest = asked.highest
+    if not (asked.hard and (highest is not None or asked.highest_name)):
+        return replace(found, hard=False) if tiers else None
+    if not tiers:
+        problem = "no tiers of the network are known; set network_tiers in cardshare.yaml"
+        return replace(found, problem=problem)
+    if highest is None:
+        named = [number for number, names in tiers.items() if asked.highest_name in names]
+        if not named:
+            return replace(found, problem=f"no tier of the network is called {asked.highest_name!r}")
+        highest = max(named)
+    return Near(network, min(highest, found.highest), hard=highest <= found.highest)
+
+
+def by_label(label: str) -> Near:
+    """One value of a node label."""
+    return Near(LabelTiers((label,)), 1)
+
+
+def domains(ledger: Ledger, asked: Near, home: Set[NodeName] = frozenset()) -> Iterator[Domain]:
+    """The domains that have all of *home*, as far as it is still there: of each tier the smallest first."""
+    if asked.problem:
+        return
+    home &= ledger.states.keys()
+    network, found = asked.network, dict[tuple[int, tuple[str, ...]], set[NodeName]]()
+    for name, state in ledger.states.items():
+        for one in network.around(name, state.facts.labels):
+            if one[0] <= asked.highest:
+                found.setdefault(one, set()).add(name)
+    for (_, key), nodes in sorted(found.items(), key=lambda one: (one[0][0], len(one[1]), one[0][1])):
+        if home <= nodes:
+            yield Domain(network.domain(key), frozenset(nodes))

@@ -14,7 +14,7 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, placed_on
-from core.placing.domains import domains
+from core.placing.domains import Domain, Near, domains
 from core.placing.fairness import Account, Budget, Over, taken
 from core.placing.minimums import Minimum, Path, Tally
 from core.placing.score import NodePolicy
@@ -25,35 +25,57 @@ _NOWHERE: Final = frozenset[NodeName]()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One pod of a unit that is on no node: what it asks, and the parts of its group that it counts for."""
+    """One pod of a unit that is on no node: what it asks, and the parts of its group that it counts for.
+
+    subgroup: that by which `Unit.inner` says where it may be, "" if nothing does.
+    """
 
     pod: Pod
     shape: Shape
     parts: Path = ()
+    subgroup: str = ""
+
+
+class Inner(NamedTuple):
+    """Where members of one subgroup are: in one domain. home: the nodes that some of them are on."""
+
+    near: Near
+    home: frozenset[NodeName] = _NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
     """All of a unit that decides whether it fits: units that ask the same are refused alike.
 
-    members: (parts, shape, how many). held: (parts, how many). minimums: the tree, part by part. whole: whether a part
-    of it is placed whole. inner: whether it is a subgroup of a group that has its minimum. topology, home: as
-    in Unit. limits: the accounts that limit it.
+    members: (parts, subgroup, shape, how many). held: (parts, how many). minimums: the tree, part by part. whole:
+    whether a part of it is placed whole. inner: whether it is a subgroup of a group that has its minimum. topology,
+    home, subgroups: as in Unit, by name. limits: the accounts that limit it.
     """
 
-    members: frozenset[tuple[Path, Shape, int]]
+    members: frozenset[tuple[Path, str, Shape, int]]
     minimums: frozenset[tuple[str, int, int, tuple[str, ...]]]
     held: frozenset[tuple[Path, int]]
     whole: bool = False
     inner: bool = False
-    topology: tuple[str, ...] = ()
+    topology: Near | None = None
     home: frozenset[NodeName] = _NOWHERE
+    subgroups: frozenset[tuple[str, Inner]] = frozenset()
     limits: tuple[Account, ...] = ()
 
     @property
     def shapes(self) -> frozenset[Shape]:
         """What its members ask."""
-        return frozenset(shape for _, shape, _ in self.members)
+        return frozenset(shape for _, _, shape, _ in self.members)
+
+    @property
+    def has_domains(self) -> bool:
+        """Whether some of its members are in one domain, if possible."""
+        return self.topology is not None or bool(self.subgroups)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether some of its members must be in one domain."""
+        return _is_bound(self.topology, self.subgroups)
 
 
 _ONE: Final = Minimum(members=1)
@@ -64,15 +86,21 @@ class Unit:
     """Pods that are placed together.
 
     members: those on no node, first come first. minimum: how many are wanted at least, of all and of each part, with
-    those of *held*: by parts, how many members are on a node, or ended well. topology: node labels of one of which
-    all its nodes have one value, the narrowest first; () for no such wish. home: the nodes that members are on.
+    those of *held*: by parts, how many members are on a node, or ended well. topology: how near to each other its nodes
+    are; None for no such wish. home: the nodes that members are on. inner: likewise of its subgroups, by name.
     """
 
     members: tuple[Member, ...]
     minimum: Minimum = _ONE
     held: Mapping[Path, int] = field(default_factory=dict)
-    topology: tuple[str, ...] = ()
+    topology: Near | None = None
     home: frozenset[NodeName] = _NOWHERE
+    inner: Mapping[str, Inner] = field(default_factory=dict)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether some of its members must be in one domain."""
+        return _is_bound(self.topology, self.inner.items())
 
     def tally(self, placed: Mapping[Path, int] | None = None) -> Tally:
         """Which minimums are met, when so many are *placed* besides."""
@@ -111,18 +139,23 @@ class Unit:
 
     def together(self, limits: tuple[Account, ...] = ()) -> Together:
         """What it asks; *limits*: the accounts that limit it."""
-        counts = Counter((one.parts, one.shape) for one in self.members)
+        counts = Counter((one.parts, one.subgroup, one.shape) for one in self.members)
         tree = list(self.minimum.each())
         return Together(
-            members=frozenset((parts, shape, many) for (parts, shape), many in counts.items()),
+            members=frozenset((*what, many) for what, many in counts.items()),
             minimums=frozenset((one.name, one.members, one.least, tuple(p.name for p in one.parts)) for one in tree),
             held=frozenset((parts, many) for parts, many in self.held.items() if many),
             whole=any(one.whole for one in tree),
             inner=bool(self.minimum.name),
             topology=self.topology,
-            home=self.home if self.topology else _NOWHERE,
+            home=self.home,
+            subgroups=frozenset(self.inner.items()),
             limits=limits,
         )
+
+
+def _is_bound(topology: Near | None, subgroups: Iterable[tuple[str, Inner]]) -> bool:
+    return (topology is not None and topology.hard) or any(inner.near.hard for _, inner in subgroups)
 
 
 # Members that are placed at once or not at all.
@@ -255,7 +288,7 @@ def place(
     Raises:
         NodeInvariantError: a node contradicts itself; the ledger is as it was.
     """
-    if not unit.topology:
+    if unit.topology is None:
         return _place(ledger, candidates, unit, passed_over, budget)
     best: Refused | None = None
     for domain in domains(ledger, unit.topology, unit.home):
@@ -265,6 +298,8 @@ def place(
             return answer
         if best is None or len(answer.placements) > len(best.placements):
             best = replace(answer, domain=domain.name)
+    if not unit.topology.hard:
+        return _place(ledger, candidates, unit, passed_over, budget)
     return best or _place(ledger, candidates, unit, _and(passed_over, ledger.states.keys()), budget)
 
 
@@ -349,9 +384,13 @@ class _Attempt:
         self._passed_over: Final = passed_over
         self._tally: Final = unit.tally()
         self._fitting: Final = Counter[tuple[Path, Shape]]()
-        self._full: set[Shape] = set()
+        # The domain that a subgroup is tried in, None without one; and which shapes fit no more, there or at all.
+        self._where: Domain | None = None
+        self._full: Final[dict[Domain | None, set[Shape]]] = {None: set()}
         # What subgroups asked that did not fit; room only shrinks, so no other that asks the same does.
-        self._failed: Final[set[tuple[Shape, ...]]] = set()
+        self._failed: Final[set[tuple[Domain | None, tuple[Shape, ...]]]] = set()
+        self._domains: Final[dict[Near, list[Domain]]] = {}
+        self._homes: Final[dict[str, Set[NodeName]]] = {name: inner.home for name, inner in unit.inner.items()}
         self._next: Block = ()
 
     def place(self, order: Sequence[Member]) -> bool:
@@ -360,6 +399,8 @@ class _Attempt:
 
     def begin_next(self) -> None:
         """Promise what fits of the first block that was needed and did not fit as a whole."""
+        if self._next and (name := self._next[0].subgroup) and self._unit.inner[name].near.hard:
+            return  # what fits of it need not be in one domain
         for member in self._next:
             if self._promise(member):
                 self._fitting[member.parts, member.shape] += 1
@@ -368,7 +409,7 @@ class _Attempt:
         """Promise *block* its best nodes, all of it or nothing."""
         if not _takes(self._tally, block):
             return False
-        if not (self._promise(block[0]) if len(block) == 1 else self._promise_whole(block)):
+        if not self._promise_near(block):
             if not self._next:
                 self._next = block
             return False
@@ -377,11 +418,37 @@ class _Attempt:
             self._fitting[one.parts, one.shape] += 1
         return True
 
+    def _promise_near(self, block: Block) -> bool:
+        """Promise *block* in the narrowest domain of its subgroup that takes it; anywhere if it asks for none."""
+        name = block[0].subgroup
+        if not name:
+            return self._promise_in(None, block)
+        asked = self._unit.inner[name].near
+        if asked not in self._domains:
+            self._domains[asked] = list(domains(self._ledger, asked))
+        home = self._homes[name] & self._ledger.states.keys()
+        for domain in self._domains[asked]:
+            if home <= domain.nodes and self._promise_in(domain, block):
+                break
+        else:
+            if asked.hard or not self._promise_in(None, block):
+                return False
+        self._homes[name] = home | {placement.node for placement in self.placements[-len(block) :]}
+        return True
+
+    def _promise_in(self, where: Domain | None, block: Block) -> bool:
+        if where not in self._full:
+            self._full[where] = set()
+        self._where = where
+        done = self._promise(block[0]) if len(block) == 1 else self._promise_whole(block)
+        self._where = None
+        return done
+
     def _promise_whole(self, block: Block) -> bool:
-        asked = tuple(one.shape for one in block)
+        asked = self._where, tuple(one.shape for one in block)
         if asked in self._failed:
             return False
-        before, full = len(self.placements), set(self._full)
+        before, full = len(self.placements), self._full[self._where].copy()
         budget = self._budget.copy() if self._budget is not None else None
         with self._ledger.trial() as trial:
             if all(self._promise(one) for one in block):
@@ -390,17 +457,20 @@ class _Attempt:
         self._failed.add(asked)
         if len(self.placements) > before:  # what the others of it took is free again
             del self.placements[before:]
-            self._full, self._budget = full, budget
+            self._full[self._where], self._budget = full, budget
         return False
 
     def _promise(self, member: Member) -> bool:
         """Promise *member* its best node; False if there is none, as for all of its shape from then on."""
-        shape = member.shape
-        if shape in self._full:
+        shape, where = member.shape, self._where
+        if shape in self._full[where]:
             return False
-        placement = decide(self._candidates, member.pod, shape, self._passed_over(shape))
+        passed_over = self._passed_over(shape)
+        if where is not None:
+            passed_over = (self._ledger.states.keys() - where.nodes) | passed_over
+        placement = decide(self._candidates, member.pod, shape, passed_over)
         if placement is None or self._is_over(member.pod, placement):
-            self._full.add(shape)
+            self._full[where].add(shape)
             return False
         self._ledger.reserve(placement)
         self.placements.append(placement)
@@ -441,5 +511,5 @@ def _orders(candidates: Candidates, members: tuple[Member, ...]) -> Iterator[Seq
             yield order
 
 
-def _runs(members: Iterable[Member]) -> list[tuple[Path, Shape]]:
-    return [(one.parts, one.shape) for one in members]
+def _runs(members: Iterable[Member]) -> list[tuple[Path, str, Shape]]:
+    return [(one.parts, one.subgroup, one.shape) for one in members]

@@ -32,7 +32,7 @@ def nodes_for(
         refused: where its members fitted when it was last tried: those places stay as they are.
         passed_over: nodes that are not to be among them.
     """
-    if unit.topology:
+    if unit.is_bound:
         return frozenset()  # those least in use lie in any domains
     if refused is not None and any(placement.node in passed_over for placement in refused.placements):
         refused = None

@@ -131,7 +131,7 @@ def victims_for(
 ) -> Generator[None, None, Eviction | None]:
     """Who has to leave so that the minimum of *unit* fits; None if nobody's leaving would let it in.
 
-    Nobody leaves for a unit with a topology.
+    Nobody leaves for a unit some of whose members must be in one domain.
 
     Yields after each node. In the end *ledger* is as it was.
 
@@ -148,7 +148,7 @@ def victims_for(
         looked_at_max: no more nodes than these are looked at for a shape.
     """
     wanted = unit.wanted()
-    if unit.topology or not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
+    if unit.is_bound or not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
     search = _Search(
         ledger,

@@ -48,12 +48,14 @@ _FLAT: Final = (
     "node_lock",
     "mode_preference",
     "node_kinds",
+    "network_tiers",
     "device_config_name",
     "device_config_namespace",
     "hami_config_name",
     "hami_config_namespace",
 )
 _MAX_KINDS: Final = 64
+_MAX_TIERS: Final = 16
 _DAY_S: Final = 86_400.0
 
 
@@ -131,6 +133,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
             checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))
         ),
         "node_kinds": lambda value, key: _node_kinds(checks, value, key),
+        "network_tiers": lambda value, key: _network_tiers(checks, value, key),
         "device_config_name": checks.text,
         "device_config_namespace": checks.text,
         "hami_config_name": checks.text,
@@ -143,6 +146,17 @@ def policy(checks: Checks, found: object, place: str) -> Policy:
     """A policy by its word; ``index`` is upstream's order."""
     word = checks.word(found, place, (Policy.BINPACK, Policy.PACK, Policy.SPREAD, _INDEX_WORD), Policy.BINPACK)
     return Policy.INDEX if word == _INDEX_WORD else Policy(word)
+
+
+def _network_tiers(checks: Checks, found: object, place: str) -> tuple[str, ...]:
+    """Node labels, each once."""
+    labels = checks.texts(found, place)
+    if len(labels) > _MAX_TIERS:
+        checks.wrong(place, f"{len(labels)} of them", f"name no more than {_MAX_TIERS}")
+    for at, label in enumerate(labels):
+        if label in labels[:at]:
+            checks.wrong(f"{place}[{at}]", label, "name each node label once")
+    return labels[:_MAX_TIERS]
 
 
 def _node_kinds(checks: Checks, found: object, place: str) -> tuple[NodeKind, ...]:

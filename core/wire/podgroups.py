@@ -18,6 +18,7 @@ from core.groups import (
     GroupPhase,
     GroupSpec,
     GroupStatus,
+    NetworkTopology,
     SubGroups,
 )
 from core.wire import reading
@@ -38,8 +39,10 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: tuple[Owner, ...] | None = None
 
 
-class _Topology(msgspec.Struct, frozen=True, gc=False):
+class _Topology(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     mode: str | None = ""
+    highest_tier_allowed: _Count | None = None
+    highest_tier_name: str | None = ""
 
 
 class _SubGroups(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -159,6 +162,7 @@ def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
         min_resources=None if spec.min_resources is None else quantities(spec.min_resources, "spec.minResources"),
         queue=sys.intern((spec.queue or DEFAULT_QUEUE) if kind is GroupKind.VOLCANO else ""),
         priority_class=sys.intern(spec.priority_class_name or ""),
+        network_topology=_network_topology(spec.network_topology),
         created_s=int(meta.creation_timestamp.timestamp()) if meta.creation_timestamp else 0,
         owner=_owner(meta.owner_references),
         deleting=meta.deletion_timestamp is not None,
@@ -169,13 +173,7 @@ def _of_spec(kind: GroupKind, found: PodGroupObject) -> GroupSpec:
 
 def _problems(spec: _Spec) -> Iterator[str]:
     """What of *spec* is not honoured (groups 4.10)."""
-    if _is_hard(spec.network_topology):
-        yield "spec.networkTopology"
     policies = spec.sub_group_policy or ()
-    for at, one in enumerate(policies):
-        if _is_hard(one.network_topology):
-            yield f"spec.subGroupPolicy[{at}].networkTopology"
-            return
     if len({one.name for one in policies}) < len(policies):
         yield "spec.subGroupPolicy with one name twice"
     if max(len(policies), sum(one.min_sub_groups or 0 for one in policies)) > SUBGROUPS_MAX:
@@ -189,11 +187,15 @@ def _sub_groups(at: int, found: _SubGroups) -> SubGroups:
         keys=found.match_label_keys or (),
         size=found.sub_group_size or 1,
         least=found.min_sub_groups or 0,
+        network_topology=_network_topology(found.network_topology),
     )
 
 
-def _is_hard(topology: _Topology | None) -> bool:
-    return topology is not None and topology.mode != "soft"  # hard where no mode is said
+def _network_topology(found: _Topology | None) -> NetworkTopology | None:
+    if found is None:
+        return None
+    # hard where no mode is said
+    return NetworkTopology(found.mode != "soft", found.highest_tier_allowed, sys.intern(found.highest_tier_name or ""))
 
 
 def native_group_of(found: NativeGroupObject) -> GroupSpec:

@@ -20,6 +20,7 @@ from core.ledger import Ledger
 from core.model import Container, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import decide, shape_of
+from core.placing.domains import by_label
 from core.placing.gang import Member, Refused, Unit, place
 from core.placing.minimums import Minimum
 from core.placing.score import node_policy
@@ -99,7 +100,7 @@ class _Rig:
         self.candidates: Final = Candidates(self.ledger, node_policy(settings))
         self._chance: Final = random.Random(args.seed)
         self._members: Final = args.members
-        self._topology: Final = (_DOMAIN,) if args.domains else ()
+        self._topology: Final = by_label(_DOMAIN) if args.domains else None
         self._kinds: Final = args.kinds
         self._empty: Final = {
             NodeName(f"node-{number:05d}") for number in self._chance.sample(range(args.nodes), args.members)

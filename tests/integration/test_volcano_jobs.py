@@ -127,16 +127,15 @@ async def test_what_is_not_supported_is_refused_by_name(rig):
     async with rig(nodes=NODES[1:]) as world:
         await volcano.install(world.client)
         await world.controller(*NAMES)
-        async with volcano.playing(world.client):
-            topology = {"mode": "hard", "highestTierAllowed": 1}
-            await volcano.create(world.client, sharing_job("j", queue="default", networkTopology=topology))
+        about = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
+        spec = {"minMember": 1, "queue": "default", "subGroupPolicy": [{"name": "w"}, {"name": "w"}]}
+        await volcano.create(world.client, {**about, "spec": spec})
 
-            async def told():
-                conditions = ((await group_of(world, "j")).get("status") or {}).get("conditions") or ()
-                return [(one["reason"], "spec.networkTopology" in one["message"]) for one in conditions]
+        async def told():
+            conditions = ((await world.client.get(f"{GROUPS}/g")).get("status") or {}).get("conditions") or ()
+            return [(one["reason"], "spec.subGroupPolicy with one name twice" in one["message"]) for one in conditions]
 
-            assert await world.until(told, 40.0) == [("NotSupported", True)]
-            assert await state_of(world, "j") == "Pending {}"
+        assert await world.until(told, 40.0) == [("NotSupported", True)]
 
 
 async def test_a_member_that_fails_has_the_job_started_anew_with_another_group(rig):

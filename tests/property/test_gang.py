@@ -9,10 +9,13 @@ from itertools import permutations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.groups import NetworkTopology
+from core.hyper_nodes import HyperNode, Members
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.decide import try_decide
+from core.placing.domains import HyperNodes, LabelTiers, by_label, near
 from core.placing.gang import Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
 from core.placing.score import NodePolicy
@@ -31,12 +34,12 @@ asked = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.sampled_from((
 alone = st.tuples(st.integers(1, 8), st.sampled_from((0, 50)), st.just(1), st.integers(0, 2))
 
 
-def ledger_of(used, racks=()):
+def ledger_of(used, racks=(), blocks=()):
     ledger = Ledger(catalog_of(Toy()), Tables(), Settings())
     for number, cards in enumerate(used):
         register = ",".join(f"a:{MEMORY}" for _ in cards)
         amounts = {"cpu": str(CPU), "pods": "99"}
-        labels = {"rack": racks[number]} if racks else {}
+        labels = {key: of[number] for key, of in (("rack", racks), ("block", blocks)) if of}
         ledger.set_node(
             Node(
                 name=NodeName(f"n{number}"),
@@ -322,7 +325,7 @@ def test_a_gang_lies_in_one_domain_and_is_refused_only_where_no_domain_takes_it(
     ledger = ledger_of(used, racks)
     members = tuple(member(at, what) for at in range(count))
     home = frozenset(NodeName(f"n{at}") for at in home if at < len(used))
-    unit = Unit(members=members, minimum=Minimum(members=count), topology=("rack",), home=home)
+    unit = Unit(members=members, minimum=Minimum(members=count), topology=by_label("rack"), home=home)
     answer = place(ledger, Candidates(ledger, NodePolicy(Policy.BINPACK, 1)), unit)
     takes = {}
     for rack in "ab":
@@ -338,3 +341,62 @@ def test_a_gang_lies_in_one_domain_and_is_refused_only_where_no_domain_takes_it(
     (rack,) = {racks[int(one.node[1:])] for one in answer} | {racks[int(one[1:])] for one in home}
     sizes = {one: racks[: len(used)].count(one) for one, many in takes.items() if many == count}
     assert sizes[rack] == min(sizes.values())
+
+
+# Per node: its rack, and its block, "" for none.
+spots_of_nodes = st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(("1", "2", ""))), min_size=5, max_size=5)
+
+
+def domains_of(spots):
+    """The nodes of each rack within its block, tier 1, and of each block, tier 2."""
+    tiers = {1: spots, 2: [block for _, block in spots]}
+    return [
+        (tier, one, frozenset(NodeName(f"n{at}") for at, other in enumerate(of) if other == one))
+        for tier, of in tiers.items()
+        for one in dict.fromkeys(of)
+        if one
+    ]
+
+
+def hyper_nodes_of(spots):
+    """The same domains: racks by the names of nodes and a pattern, blocks by the racks in them."""
+    found = domains_of(spots)
+    for tier, one, nodes in found:
+        first, *others = sorted(nodes)
+        inner = [Members(name="".join(rack), is_inner=True) for _, rack, of in found if tier == 2 and of < nodes]
+        named = [Members(pattern=f"^{first}$"), *(Members(name=name) for name in others)]
+        yield HyperNode(name="".join(one), tier=tier, members=tuple(inner or named))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=2), min_size=1, max_size=5), spots_of_nodes,
+    alone, st.integers(1, 4), st.sets(st.integers(0, 4), max_size=1), st.integers(1, 3), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_a_gang_lies_in_the_smallest_domain_that_takes_it_of_the_tiers_that_it_allows(
+    used, spots, what, count, home, highest, is_hard, by_labels
+):
+    spots = spots[: len(used)]
+    racks, blocks = zip(*spots, strict=True)
+    ledger = ledger_of(used, racks, blocks)
+    members = tuple(member(at, what) for at in range(count))
+    home = frozenset(NodeName(f"n{at}") for at in home if at < len(used))
+    network = LabelTiers(("rack", "block")) if by_labels else HyperNodes(hyper_nodes_of(spots))
+    asked = near(NetworkTopology(is_hard, highest), network)
+    unit = Unit(members=members, minimum=Minimum(members=count), topology=asked, home=home)
+    answer = place(ledger, Candidates(ledger, NodePolicy(Policy.BINPACK, 1)), unit)
+    top = 2 if by_labels or any(blocks) else 1
+    everything = (3, "", frozenset(ledger.states))
+    allowed = [one for one in domains_of(spots) if one[0] <= highest or not is_hard]
+    takes = {
+        (tier, len(nodes), nodes): Twin([used[int(one[1:])] for one in sorted(nodes)]).most([what] * count) == count
+        for tier, _, nodes in (*allowed, *((everything,) if highest > top or not is_hard else ()))
+        if home <= nodes
+    }
+    if isinstance(answer, Refused):
+        assert not any(takes.values())
+        return
+    check_placed(used, unit, answer, {one.pod.uid: what for one in members})
+    best = min(domain[:2] for domain, takes_it in takes.items() if takes_it)
+    placed = home | {one.node for one in answer}
+    assert any(placed <= nodes for *which, nodes in takes if tuple(which) == best)

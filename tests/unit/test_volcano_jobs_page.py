@@ -27,7 +27,7 @@ def test_the_messages_of_the_table_are_those_that_are_said():
         why(4),
         why(4, QueueSpec(name="training", state="Closed")),
         why(20, QueueSpec(name="training"), room=Room(total={"cpu": 10_000}, used={})),
-        unsupported(GroupSpec(key=KEY, problems=("spec.networkTopology",))),
+        unsupported(GroupSpec(key=KEY, problems=("spec.subGroupPolicy with one name twice",))),
     }
     assert set(re.findall(r"^\| `([^`]+ [^`]+)`", PAGE, re.MULTILINE)) - {"none, or `Pending`"} == said
     assert f"Message:               {why(4, OPEN, room=full)}" in PAGE

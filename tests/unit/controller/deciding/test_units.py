@@ -2,7 +2,8 @@
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec, SubGroups
+from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
+from core.hyper_nodes import HyperNode, Members
 from core.model import Phase, Requirement
 from core.waiting import Cause
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
@@ -15,7 +16,7 @@ def key(name="g"):
 
 
 def spec(least, name="g", **fields):
-    return GroupSpec(key=key(name), uid=f"uid-{name}", resource_version="1", min_member=least, **fields)
+    return GroupSpec(key=key(name), uid=f"uid-{name}", min_member=least, **{"resource_version": "1", **fields})
 
 
 def member(name, group="g", task="", **fields):
@@ -344,3 +345,164 @@ def test_without_the_label_on_any_node_a_gang_says_so():
     made.adds(*members(2))
     assert bound(made) == []
     assert "no value of node label rack has all nodes of its members" in made.wait("g0").text
+
+
+def near_spec(least, highest=None, *, hard=True, name="", **fields):
+    return spec(least, network_topology=NetworkTopology(hard, highest, name), **fields)
+
+
+def tiered(*cards, labels=("rack", "block"), **fields):
+    """Racks a and b in block 1, c and d in block 2, each node with so many cards."""
+    found = [
+        node(f"{rack}{at}", cards=many, labels={"rack": rack, "block": block})
+        for rack, block, of in zip("abcd", "1122", cards, strict=True)
+        for at, many in enumerate(of)
+    ]
+    return World(*found, network_tiers=labels, **fields)
+
+
+def test_a_hard_network_topology_takes_the_lowest_tier_and_of_it_the_smallest_domain():
+    made = tiered([2, 2], [1, 1, 1, 1], [3, 3, 3], [1])
+    made.groups_are(near_spec(4, 2))
+    made.adds(*members(4))
+    assert set(where(made).values()) == {"a"}
+
+
+def test_a_hard_network_topology_widens_up_to_the_highest_tier_that_it_allows():
+    made = tiered([1], [1], [1], [1, 1])
+    made.groups_are(near_spec(3, 1))
+    made.adds(*members(3))
+    assert where(made) == {}
+    assert "2 of the 3 members of its group" in made.wait("g0").text
+    assert "fit now in rack=d, block=2, where most of them do" in made.wait("g0").text
+    made.groups_are(near_spec(3, 2, resource_version="2"))
+    assert set(where(made).values()) == {"c", "d"}
+
+
+def test_a_tier_is_named_by_its_label():
+    made = tiered([1], [1], [1], [1])
+    made.groups_are(near_spec(2, name="block"))
+    made.adds(*members(2))
+    assert set(where(made).values()) in ({"a", "b"}, {"c", "d"})
+
+
+def test_a_tier_that_nobody_has_is_told():
+    made = tiered([1], [1], [1], [1])
+    made.groups_are(near_spec(1, name="spine"))
+    made.adds(*members(1))
+    assert where(made) == {}
+    assert "no tier of the network is called 'spine'" in made.wait("g0").text
+
+
+def test_the_tier_above_the_highest_is_the_whole_cluster():
+    made = tiered([1], [1], [1], [1])
+    made.groups_are(near_spec(4, 3))
+    made.adds(*members(4))
+    assert set(where(made).values()) == set("abcd")
+
+
+def test_a_soft_network_topology_is_placed_near_if_possible_and_else_anywhere():
+    made = tiered([1], [1], [1], [1, 1])
+    made.groups_are(near_spec(2, hard=False), spec(1, "h"))
+    made.adds(*members(2))
+    assert set(where(made).values()) == {"d"}
+    made = tiered([1], [1], [1], [1])
+    made.groups_are(near_spec(3, 1, hard=False))
+    made.adds(*members(3))
+    assert len(where(made)) == 3
+
+
+def test_without_tiers_a_limit_is_refused_and_a_preference_is_not():
+    for asked, placed in ((near_spec(2, 1), 0), (near_spec(2, 1, hard=False), 2), (near_spec(2), 2)):
+        made = world(2, groups=[asked])
+        made.adds(*members(2))
+        assert len(where(made)) == placed
+        assert placed or "no tiers of the network are known; set network_tiers" in made.wait("g0").text
+
+
+def test_members_that_come_later_join_the_others_even_softly():
+    made = tiered([1, 2], [1], [1], [2])
+    made.groups_are(near_spec(2, hard=False))
+    made.adds(*members(2))
+    assert set(where(made).values()) == {"d"}
+    made.adds(member("g2"))
+    assert where(made)["g2"] == "c"  # of the same block
+
+
+def hyper_node(name, tier, *members, tier_name=""):
+    return HyperNode(name=name, tier=tier, tier_name=tier_name, members=members)
+
+
+def test_hyper_nodes_are_tiers_by_names_patterns_labels_and_what_they_hold():
+    made = tiered([1], [1], [1, 1], [1], labels=())
+    made.groups_are(near_spec(3, 1))
+    made.adds(*members(3))
+    assert where(made) == {}
+    s0 = hyper_node("s0", 1, Members(name="a0"), Members(name="b0"))
+    s1 = hyper_node("s1", 1, Members(pattern="^c[0-9]$"))
+    s2 = hyper_node("s2", 1, Members(labels=(Requirement(key="rack", operator="In", values=("d",)),)))
+    s3 = hyper_node("s3", 2, Members(name="s1", is_inner=True), Members(name="s2", is_inner=True), tier_name="spine")
+    made.owner.groups.hyper_nodes_replaced([s0, s1, s2, s3])
+    assert where(made) == {}
+    assert "2 of the 3 members of its group that are wanted together fit now in HyperNode s0" in made.wait("g0").text
+    made.groups_are(near_spec(3, name="spine", resource_version="2"))
+    assert set(where(made).values()) == {"c", "d"}
+
+
+def test_a_hyper_node_that_comes_later_lets_in_who_waits():
+    made = tiered([1], [1], [1], [1], labels=())
+    made.owner.groups.hyper_nodes_replaced([hyper_node("s0", 1, Members(name="a0")), hyper_node("s9", 2)])
+    made.groups_are(near_spec(2, 1))
+    made.adds(*members(2))
+    assert where(made) == {}
+    made.owner.groups.hyper_node_changed(hyper_node("s0", 1, Members(pattern="^[ab]")))
+    assert set(where(made).values()) == {"a", "b"}
+
+
+def test_hyper_nodes_that_hold_each_other_are_one_domain():
+    made = tiered([1], [1], [1], [1], labels=())
+    circle = [
+        hyper_node("s0", 1, Members(name="a0"), Members(name="s1", is_inner=True)),
+        hyper_node("s1", 1, Members(name="b0"), Members(name="s0", is_inner=True)),
+    ]
+    made.owner.groups.hyper_nodes_replaced(circle)
+    made.groups_are(near_spec(2, 1))
+    made.adds(*members(2))
+    assert set(where(made).values()) == {"a", "b"}
+
+
+def by_partition(size, least, highest, *, hard=True):
+    return SubGroups(name="w", keys=("part",), size=size, least=least, network_topology=NetworkTopology(hard, highest))
+
+
+def test_each_subgroup_is_in_a_domain_of_its_own_and_all_are_in_one_of_the_group():
+    made = tiered([2], [3], [2], [2])
+    made.groups_are(near_spec(4, 2, sub_groups=(by_partition(2, 2, 1),)))
+    made.adds(*[member(f"g{at}", labels={"part": str(at // 2)}) for at in range(4)])
+    found = where(made)
+    assert found["g0"] == found["g1"] != found["g2"] == found["g3"]
+    assert set(found.values()) in ({"a", "b"}, {"c", "d"})
+
+
+def test_a_subgroup_that_no_domain_takes_keeps_the_group_out():
+    made = tiered([2], [1], [1], [1])
+    made.groups_are(spec(4, sub_groups=(by_partition(2, 2, 1),)))
+    made.adds(*[member(f"g{at}", labels={"part": str(at // 2)}) for at in range(4)])
+    assert where(made) == {}
+    assert "1 of 2 subgroups of w" in made.wait("g0").text
+    made.groups_are(spec(4, resource_version="2", sub_groups=(by_partition(2, 2, 1, hard=False),)))
+    assert len(where(made)) == 4
+
+
+def test_members_of_a_subgroup_that_come_later_join_it():
+    made = tiered([2], [3], [3], [1])
+    made.groups_are(spec(2, sub_groups=(by_partition(2, 1, 1),)))
+    made.adds(*[member(f"g{at}", labels={"part": "0"}) for at in range(2)])
+    (rack,) = set(where(made).values())
+    made.adds(
+        member("g2", labels={"part": "0"}), member("g3", labels={"part": "1"}), member("g4", labels={"part": "1"})
+    )
+    found = where(made)
+    assert rack == "a"
+    assert "g2" not in found
+    assert found["g3"] == found["g4"] != "a"

@@ -207,14 +207,14 @@ def test_what_is_told_late_is_nothing():
 
 def test_what_is_not_supported_is_refused_by_name():
     world = ours()
-    world.groups_are(group(problems=("spec.networkTopology",)), queues=[DEFAULT])
+    world.groups_are(group(problems=("spec.subGroupPolicy with one name twice",)), queues=[DEFAULT])
     world.adds(member("p"))
     world.passes(1.0)
     assert world.binds() == []
     assert world.wait("p").cause is Cause.GROUP_NOT_SUPPORTED
     admitted, why, _ = status(world)
     assert not admitted
-    assert "spec.networkTopology" in why
+    assert "spec.subGroupPolicy with one name twice" in why
 
 
 def test_members_are_counted_where_they_stand_and_those_on_nodes_hold_what_they_ask():

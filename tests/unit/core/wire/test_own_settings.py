@@ -165,8 +165,11 @@ def test_kinds_of_nodes_are_read_as_nodes_are_written():
             f"node_kinds: {{{','.join(f'k{i}: {{}}' for i in range(65))}}}",
             "node_kinds: found '65 of them'; describe no more",
         ),
+        ("network_tiers: rack", "network_tiers: found 'rack'; write a list"),
+        ("network_tiers: [a, b, a]", "network_tiers[2]: found 'a'; name each node label once"),
+        (f"network_tiers: {[f'l{i}' for i in range(17)]}", "network_tiers: found '17 of them'; name no more than 16"),
     ],
 )
-def test_a_kind_of_node_that_is_none_is_told(text, problem):
+def test_a_kind_of_node_or_a_tier_that_is_none_is_told(text, problem):
     with pytest.raises(ConfigError, match=re.escape(problem)):
         decode_settings(text)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.groups import GroupKey, GroupKind, GroupPhase, SubGroups
+from core.groups import GroupKey, GroupKind, GroupPhase, NetworkTopology, SubGroups
 from core.model import Requirement
 from core.wire.podgroups import UNREADABLE, decode_native_group, decode_volcano_group, salvage_group
 from core.wire.queues import decode_queue, salvage_queue
@@ -62,6 +62,21 @@ def test_a_group_without_a_phase_is_pending_and_nobody_wrote_that():
     assert found.min_resources is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, NetworkTopology()),
+        ({"mode": "hard", "highestTierAllowed": 0}, NetworkTopology(highest=0)),
+        ({"mode": "soft", "highestTierName": "rack"}, NetworkTopology(hard=False, highest_name="rack")),
+        (None, None),
+    ],
+)
+def test_a_network_topology_is_hard_unless_it_says_soft(asked, found):
+    assert volcano(networkTopology=asked).network_topology == found
+    (subgroups,) = volcano(subGroupPolicy=[{"networkTopology": asked}]).sub_groups
+    assert subgroups.network_topology == found
+
+
 def test_minimums_of_tasks_hold_only_where_the_group_wants_all_of_them():
     assert volcano(minMember=3, minTaskMember={"a": 1, "b": 2}).task_minimums == {"a": 1, "b": 2}
     assert volcano(minMember=2, minTaskMember={"a": 1, "b": 2}).task_minimums == {}
@@ -70,12 +85,8 @@ def test_minimums_of_tasks_hold_only_where_the_group_wants_all_of_them():
 @pytest.mark.parametrize(
     ("spec", "problems"),
     [
-        ({"networkTopology": {}}, ("spec.networkTopology",)),
-        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, ("spec.networkTopology",)),
-        ({"networkTopology": {"mode": "soft"}}, ()),
         ({"subGroupPolicy": [{"name": "w"}]}, ()),
         ({"subGroupPolicy": [{"name": "w"}, {"name": "v", "minSubGroups": 1}]}, ()),
-        ({"subGroupPolicy": [{"networkTopology": {"mode": "hard"}}]}, ("spec.subGroupPolicy[0].networkTopology",)),
         ({"subGroupPolicy": [{"name": "w"}, {"name": "w"}]}, ("spec.subGroupPolicy with one name twice",)),
         (
             {"subGroupPolicy": [{"name": "w", "minSubGroups": 10_001}]},
