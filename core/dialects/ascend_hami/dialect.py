@@ -166,11 +166,11 @@ class AscendHami(
         return found
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        """Memory on all chips."""
+        """Memory on all chips, at the pod's peak."""
         chip = next((one for one in tables.ascend.chips if one.common_word == assignment.word), None)
         if chip is None:
             return {}
-        return {chip.memory_resource: -(-sum([one.memory_mib for one in assignment.entries]) // chip.memory_factor)}
+        return {chip.memory_resource: -(-sum([one.memory for one in assignment.charges]) // chip.memory_factor)}
 
     def budgeted(self, tables: Tables) -> tuple[str, ...]:
         """The memory of each type of chip."""
