@@ -64,27 +64,34 @@ class Toy:
         cards = []
         for index, piece in enumerate(text.split(",")):
             kind, _, total = piece.partition(":")
-            if not total.isdigit():
+            if not (total.isdecimal() and len(total) < 10):
                 return Complaint(dialect=self.name, field="toy.example/cards", problem=f"card {index}: {piece!r}")
             cards.append(ToyCard(index, kind, int(total)))
         return Offer(cards=tuple(cards))
 
     def request(self, pod: AnyPod, tables: Tables) -> Any | tuple[Violation, ...] | None:
         limits = pod.containers[0].limits if pod.containers else {}
-        if MEMORY not in limits:
+        figures = [limits.get(MEMORY), *(pod.annotations.get(f"toy.example/{key}", "") for key in ("cores", "cards"))]
+        if MEMORY in {key for one in (*pod.init_containers, *pod.containers[1:]) for key in one.limits}:
+            remedy = "ask in the first container alone; the plugin serves no other"
+            return (Violation(code="CS204", field=MEMORY, found="", remedy=remedy),)
+        if figures[0] is None:
             return None
-        return ToyRequest(
-            int(limits[MEMORY]),
-            int(pod.annotations.get("toy.example/cores", "0")),
-            int(pod.annotations.get("toy.example/cards", "1")),
-            pod.annotations.get("toy.example/type", ""),
-        )
+        try:
+            memory, cores, cards = (int(text or default) for text, default in zip(figures, "001", strict=True))
+        except ValueError:
+            return (Violation(code="CS101", field=MEMORY, found="", remedy="write whole numbers"),)
+        return ToyRequest(memory, cores, cards, pod.annotations.get("toy.example/type", ""))
 
     def held(self, pod: Pod, cards: Sequence[Any], tables: Tables) -> Held[Any] | None:
         text = pod.annotations.get(HELD)
         if text is None:
             return None
-        return Held(assignment=tuple(tuple(int(n) for n in entry.split("/")) for entry in text.split(",")))
+        try:
+            entries = [entry.split("/") for entry in text.split(",")]
+            return Held(assignment=tuple((int(at), int(memory), int(cores)) for at, memory, cores in entries))
+        except ValueError:
+            return Held(assignment=(), closes=f"pod {pod.key}: {text[:64]!r} may mean any card; delete the pod")
 
     def _order(self, cards: Sequence[Any], policy: Policy) -> list[Any]:
         if policy is Policy.BINPACK:
@@ -191,7 +198,7 @@ class Toy:
         return InFlight(pod=pod.uid, progress=progress, confusable=frozenset({1}))
 
     def describe(self, assignment: Any, cards: Sequence[Any]) -> tuple[CardShare, ...]:
-        return tuple(CardShare(str(index), f"{memory} MiB", memory) for index, memory, _ in assignment)
+        return tuple(CardShare(str(index), f"{memory} MiB", memory, cores) for index, memory, cores in assignment)
 
     def card_series(self) -> tuple[Series, ...]:
         return (Series("toy_memory_used", "The memory in use on this card."),)
