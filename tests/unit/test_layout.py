@@ -18,7 +18,7 @@ LOCKS = (
     "requirements-node.lock",
     "requirements-docs.lock",
 )
-OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile", "release", "docs")
+OWN_HELP = ("setup", "check", "test", "lock", "e2e", "compile", "release", "docs", "pictures")
 
 
 def test_every_script_can_be_run():
