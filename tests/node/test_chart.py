@@ -1,4 +1,4 @@
-"""cardshare installed by its chart, on a real node: pods of every dialect but MindCluster's get their cards."""
+"""cardshare installed by its chart, on a real node: pods of every dialect get their cards."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +23,8 @@ class Sold:
     resources: tuple[str, ...]
     limits: tuple[Mapping[str, int], ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 CHIP = "huawei.com/Ascend310P"
@@ -67,6 +69,14 @@ DIALECTS = {
         resources=(CHIP,),
         limits=({CHIP: 1, f"{CHIP}-memory": 4096}, {CHIP: 1, f"{CHIP}-memory": 6144}),
     ),
+    "mindcluster": Sold(
+        kind="mindcluster",
+        options={"chips": 2, "report_after_s": 1.0},
+        resources=("huawei.com/npu-core",),
+        limits=({"huawei.com/npu-core": 2}, {"huawei.com/npu-core": 8}),
+        labels={"ring-controller.atlas": "ascend-310P", "vnpu-dvpp": "null", "vnpu-level": "high"},
+        node_labels={"accelerator": "huawei-Ascend310P"},
+    ),
 }
 
 
@@ -82,8 +92,10 @@ def world(cluster: Cluster) -> Iterator[World]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_pods_of_a_dialect_get_the_cards_that_they_were_assigned(empty: World, dialect: str):
     sold = DIALECTS[dialect]
-    with empty.plugin(sold.kind, sold.resources, **sold.options):
-        pods = {f"p{at}": pod(f"p{at}", one, annotations=sold.annotations) for at, one in enumerate(sold.limits)}
+    with empty.plugin(sold.kind, sold.resources, node_labels=sold.node_labels, **sold.options):
+        pods = {f"p{at}": pod(f"p{at}", one) for at, one in enumerate(sold.limits)}
+        for one in pods.values():
+            one["metadata"].update(annotations=dict(sold.annotations), labels=dict(sold.labels))
         empty.create(*pods.values())
         empty.running(*pods)
         empty.remove()

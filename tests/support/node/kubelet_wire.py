@@ -53,15 +53,17 @@ def allocate_response(envs: Sequence[Mapping[str, str]]) -> bytes:
 
 
 def pod_resources(body: bytes) -> tuple[Held, ...]:
-    """What containers have, of a ListPodResourcesResponse."""
+    """What containers have, of a ListPodResourcesResponse; kubelet has an entry for each device."""
     found = []
     for pod in _all(body, 1):
         name, namespace = (_all(pod, number)[0].decode() for number in (1, 2))
         for container in _all(pod, 3):
+            ids_by_resource: dict[str, set[str]] = {}
             for devices in _all(container, 2):
-                resource = _all(devices, 1)[0].decode()
-                ids = frozenset(one.decode() for one in _all(devices, 2))
-                found.append(Held(namespace=namespace, pod=name, resource=resource, device_ids=ids))
+                ids = ids_by_resource.setdefault(_all(devices, 1)[0].decode(), set())
+                ids.update(one.decode() for one in _all(devices, 2))
+            for resource, ids in ids_by_resource.items():
+                found.append(Held(namespace=namespace, pod=name, resource=resource, device_ids=frozenset(ids)))
     return tuple(found)
 
 

@@ -27,12 +27,7 @@ _ENVIRONMENTS: Final = (
 )
 
 
-def pod(
-    name: str,
-    limits: Mapping[str, int | str],
-    *more: Mapping[str, int | str],
-    annotations: Mapping[str, str] | None = None,
-) -> Json:
+def pod(name: str, limits: Mapping[str, int | str], *more: Mapping[str, int | str]) -> Json:
     """A pod with one container for each of the *limits*, which sleeps."""
     containers = [
         {
@@ -51,7 +46,7 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "metadata": {"name": name},
         "spec": {"terminationGracePeriodSeconds": 0, "containers": containers},
     }
 
@@ -142,16 +137,23 @@ class World:
         return {key: parse_amount(value, key) for key, value in status.items() if "/" in key}
 
     @contextmanager
-    def plugin(self, kind: str, resources: Sequence[str], **options: Any) -> Iterator[None]:
-        """A device plugin of *kind* that offers *resources*; gone afterwards, with what it wrote to the node."""
+    def plugin(
+        self, kind: str, resources: Sequence[str], *, node_labels: Mapping[str, str] | None = None, **options: Any
+    ) -> Iterator[None]:
+        """A device plugin of *kind* that offers *resources*; gone afterwards, with what it wrote to the node.
+
+        node_labels: what an operator writes to the node for it.
+        """
         name = f"{kind}-device-plugin"
+        before = self.cluster.api.get(_NODE)["metadata"]["labels"]
+        self.cluster.api.patch(_NODE, {"metadata": {"labels": dict(node_labels or {})}})
         self.cluster.kubectl("apply", "-f", "-", text=json.dumps(daemon_set(kind, json.dumps(options))))
         try:
             wait(kind, lambda: _missing(self.allocatable(), resources))
             yield
         finally:
             self.cluster.kubectl("delete", "-n", "kube-system", "daemonset", name, "--cascade=foreground", "--wait")
-            self._clean_node()
+            self._clean_node(before)
 
     @contextmanager
     def without_kubelet(self) -> Iterator[None]:
@@ -181,13 +183,14 @@ class World:
         yield
         select(None)
 
-    def _clean_node(self) -> None:
-        """Make the node as it was before any plugin; a kubelet remembers their devices for minutes."""
+    def _clean_node(self, labels: Mapping[str, str]) -> None:
+        """Make the node as it was before any plugin, with its *labels*; a kubelet remembers devices for minutes."""
         with self.without_kubelet():
             self.cluster.there.run("rm", "-f", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
-            notes = self.cluster.api.get(_NODE)["metadata"].get("annotations", {})
-            ours = dict.fromkeys(key for key in notes if key.startswith(_OF_PLUGINS))
-            self.cluster.api.patch(_NODE, {"metadata": {"annotations": ours}})
+            found = self.cluster.api.get(_NODE)["metadata"]
+            notes = dict.fromkeys(key for key in found.get("annotations", {}) if key.startswith(_OF_PLUGINS))
+            more = dict.fromkeys(found["labels"].keys() - labels)
+            self.cluster.api.patch(_NODE, {"metadata": {"annotations": notes, "labels": more}})
 
 
 def wait(what: str, why_not: Callable[[], str]) -> float:

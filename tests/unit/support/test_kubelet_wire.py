@@ -30,11 +30,12 @@ def test_a_long_text_has_a_length_of_several_bytes():
 
 
 def test_pod_resources_tell_whose_devices_they_are_and_numbers_are_passed_over():
-    devices = b"\n\x06x.io/a\x12\x03m-0"
-    container = b"\n\x01c\x12" + bytes([len(devices)]) + devices + b"\x1a\x01\x07"
+    # Each device has an entry of its own.
+    devices = b"".join(b"\x12\x0d\n\x06x.io/a\x12\x03" + one for one in (b"m-0", b"m-1"))
+    container = b"\n\x01c" + devices + b"\x1a\x01\x07"
     pod = b"\n\x01p\x12\x02ns\x1a" + bytes([len(container)]) + container + b"\x20\x07"
     body = b"\n" + bytes([len(pod)]) + pod
-    held = wire.Held(namespace="ns", pod="p", resource="x.io/a", device_ids=frozenset({"m-0"}))
+    held = wire.Held(namespace="ns", pod="p", resource="x.io/a", device_ids=frozenset({"m-0", "m-1"}))
     assert wire.pod_resources(body) == (held,)
 
 
