@@ -11,6 +11,7 @@ from sandbox.demo.product import NO_PROCESSES, apply
 from sandbox.demo.stage import NODES, Stage
 from sandbox.demo.user import KubectlUser
 from sandbox.nodes.kubelet import KubeletSettings
+from sandbox.players import volcano_kinds
 from tests.support.servers.manifests import Runner, find, reached_at
 from tests.support.servers.prepared import Prepared, playing
 from tests.support.servers.restored import restored
@@ -24,8 +25,13 @@ async def real_stage(
     name: str,
     kubelet: KubeletSettings | None = None,
     nodes: Sequence[Mapping[str, Any]] = NODES,
+    *,
+    volcano: bool = False,
 ) -> AsyncIterator[Stage]:
-    """The server with *nodes* and the product; all that is made there goes in the end. Logs go to folder *name*."""
+    """The server with *nodes* and the product; all that is made there goes in the end. Logs go to folder *name*.
+
+    volcano: whether Volcano's kinds are installed.
+    """
     api = prepared.api
     async with (
         prepared.client() as admin,
@@ -33,6 +39,8 @@ async def real_stage(
         Processes(api.logs / name, os.environ) as processes,
         playing(admin, nodes, kubelet or KubeletSettings()) as (_, records),
     ):
+        if volcano:
+            await volcano_kinds.install(admin)
         runner = Runner(api=api, admin=admin, processes=processes, folder=folder)
         shipped = find(prepared.volcano_name, "ConfigMap", "cardshare-settings")
         settings = {**shipped, "data": {key: text + NO_PROCESSES for key, text in shipped["data"].items()}}

@@ -209,7 +209,10 @@ class OpensRig(Protocol):
 
 
 class OpensStage(Protocol):
-    """What the fixture `staged` is: opens a cluster with *nodes* and the product installed; expects: see `OpensRig`."""
+    """What the fixture `staged` is: opens a cluster with *nodes* and the product installed.
+
+    expects: see `OpensRig`. volcano: whether Volcano's kinds are installed.
+    """
 
     def __call__(
         self,
@@ -217,6 +220,7 @@ class OpensStage(Protocol):
         nodes: Sequence[Mapping[str, Any]] = STAGE_NODES,
         *,
         expects: Sequence[str] = (),
+        volcano: bool = False,
     ) -> AbstractAsyncContextManager[Stage]: ...
 
 

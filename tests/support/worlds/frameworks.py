@@ -1,0 +1,241 @@
+"""What frameworks make of workloads: the golden objects of tests/data/frameworks, and how they are played.
+
+A file holds one framework: `framework`, `version`, the `cards` that its pods ask for (a key of `CARDS`), and `cases`. A
+case has a `name`, its `outcome` in one word or code, and `steps`, each a mapping from one verb to its object; verbs are
+the public methods of `Player`. The objects are written after the framework's documents and types.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from sandbox.client import ApiClient, ApiStatusError, PatchKind
+from tests.support.worlds.controller_rig import PODS
+from tests.support.worlds.volcano import path_of, shown_group
+
+Json = dict[str, Any]
+
+FOLDER: Final = Path(__file__).parents[2] / "data" / "frameworks"
+
+
+class Cards(NamedTuple):
+    """Cards of one kind: the plugin that has them, and the limits that ask for a whole one."""
+
+    plugin: Mapping[str, Any]
+    limits: Mapping[str, str]
+
+    def nodes(self) -> tuple[Json, ...]:
+        """Two nodes with half of the cards each."""
+        return tuple({"name": f"node-{at}", "plugin": {**self.plugin, "count": TOTAL // 2}} for at in "ab")
+
+
+TOTAL: Final = 4
+CARDS: Final[Mapping[str, Cards]] = {
+    "vgpu": Cards(
+        {"kind": "vgpu", "model": "Tesla V100-SXM2-32GB", "memory_mib": 32768},
+        {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "32768"},
+    ),
+    "hami": Cards(
+        {"kind": "hami", "model": "NVIDIA A10", "memory_mib": 23028},
+        {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20000"},
+    ),
+    "gpu": Cards({"kind": "nvidia", "model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920}, {"nvidia.com/gpu": "1"}),
+}
+_COLLECTIONS: Final = {
+    "Pod": PODS,
+    "PodGroup": "/apis/{apiVersion}/namespaces/default/podgroups",
+    "Queue": "/apis/{apiVersion}/queues",
+    "PriorityClass": "/apis/{apiVersion}/priorityclasses",
+}
+_WITHIN_S: Final = 30.0
+
+
+class Case(NamedTuple):
+    """One workload, and what becomes of it."""
+
+    name: str
+    outcome: str
+    steps: tuple[Json, ...]
+
+
+class Framework(NamedTuple):
+    """What makes them; cards: a key of `CARDS`."""
+
+    name: str
+    version: str
+    cards: str
+    cases: tuple[Case, ...]
+
+
+def frameworks() -> Iterator[Framework]:
+    """All of them, by file."""
+    for path in sorted(FOLDER.glob("*.yaml")):
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        cases = tuple(Case(one["name"], one["outcome"], tuple(one["steps"])) for one in found["cases"])
+        yield Framework(found["framework"], found["version"], found["cards"], cases)
+
+
+class Player:
+    """Takes the steps of one case; what it made goes when `clear` is called."""
+
+    def __init__(self, client: ApiClient, cards: str) -> None:
+        self._client = client
+        self._cards = cards
+        self._held = 0
+        self._made: list[str] = []
+
+    async def play(self, steps: Sequence[Json]) -> None:
+        """Take *steps*; the first that does not come true raises, with its number and verb."""
+        for at, step in enumerate(steps):
+            ((verb, what),) = step.items()
+            try:
+                await getattr(self, verb)(what)
+            except (AssertionError, TimeoutError, ApiStatusError) as e:
+                raise AssertionError(f"step {at}, {verb}: {e}; {await self._states()}") from e
+
+    async def clear(self) -> None:
+        """Remove all that was made."""
+        await self.free(TOTAL)
+        for path in reversed(self._made):
+            try:
+                await self._client.delete(path, grace_s=0)
+            except ApiStatusError as e:
+                if e.status != 404:
+                    raise
+
+    # ------------------------------------------------------------------ what is done
+
+    async def free(self, count: int) -> None:
+        """Hold all cards but *count*."""
+        while self._held < TOTAL - count:
+            self._held += 1
+            await self._client.create(PODS, self._holder(self._held))
+            await self._until(partial(self._is, f"hold-{self._held}", "Running"), "cards are not held")
+        while self._held > TOTAL - count:
+            await self._client.delete(f"{PODS}/hold-{self._held}", grace_s=0)
+            self._held -= 1
+
+    def _holder(self, at: int) -> Json:
+        container = {"name": "main", "image": "i", "resources": {"limits": CARDS[self._cards].limits}}
+        metadata = {"name": f"hold-{at}", "namespace": "default"}
+        return {"metadata": metadata, "spec": {"schedulerName": "cardshare", "containers": [container]}}
+
+    async def create(self, objects: Sequence[Json]) -> None:
+        """Create *objects*, one after the other."""
+        for one in objects:
+            path = _COLLECTIONS[one["kind"]].format(**one)
+            await self._client.create(path, one)
+            self._made.append(f"{path}/{one['metadata']['name']}")
+
+    async def update(self, objects: Sequence[Json]) -> None:
+        """Replace *objects* by what is written, whatever else they had."""
+        for one in objects:
+            path = f"{_COLLECTIONS[one['kind']].format(**one)}/{one['metadata']['name']}"
+            version = (await self._client.get(path))["metadata"]["resourceVersion"]
+            await self._client.update(path, {**one, "metadata": {**one["metadata"], "resourceVersion": version}})
+
+    async def merge(self, objects: Sequence[Json]) -> None:
+        """Change the specs of *objects* to what is written."""
+        for one in objects:
+            path = f"{_COLLECTIONS[one['kind']].format(**one)}/{one['metadata']['name']}"
+            await self._client.patch(path, {"spec": one["spec"]})
+
+    async def ungate(self, pods: Sequence[str]) -> None:
+        """Lift the gates of *pods*, one after the other."""
+        for name in pods:
+            lifted = [{"op": "remove", "path": "/spec/schedulingGates"}]
+            await self._client.patch(f"{PODS}/{name}", lifted, PatchKind.JSON)
+
+    async def ends(self, pods: Sequence[str]) -> None:
+        """Have *pods* end well."""
+        for name in pods:
+            status = {"status": {"phase": "Succeeded"}}
+            await self._client.patch(f"{PODS}/{name}/status", status, PatchKind.STRATEGIC)
+
+    async def delete(self, pods: Sequence[str]) -> None:
+        """Delete *pods*."""
+        for name in pods:
+            await self._client.delete(f"{PODS}/{name}", grace_s=0)
+
+    # ------------------------------------------------------------------ what has to come true
+
+    async def waits(self, words: Mapping[str, str]) -> None:
+        """Each pod says these words in its condition, and none of them has a node."""
+        for name, wanted in words.items():
+            await self._until(partial(self._says, name, wanted), f"pod {name} does not say {wanted!r}")
+        for name in words:
+            assert "nodeName" not in (await self._pod(name))["spec"], f"pod {name} has a node"
+
+    async def runs(self, pods: Sequence[str]) -> None:
+        """*pods* run."""
+        for name in pods:
+            await self._until(partial(self._is, name, "Running"), f"pod {name} does not run")
+
+    async def whole(self, wanted: Mapping[str, Any]) -> None:
+        """So many pods *run*; of pods with equal values of *label* all do, or none has a node."""
+        label, run = wanted["label"], wanted["run"]
+
+        async def so_many() -> bool:
+            found = await self._client.list(PODS, label_selector=label)
+            return bool(sum(one["status"].get("phase") == "Running" for one in found) == run)
+
+        await self._until(so_many, f"not {run} pods run")
+        placed: dict[str, set[bool]] = {}
+        for one in await self._client.list(PODS, label_selector=label):
+            placed.setdefault(one["metadata"]["labels"][label], set()).add("nodeName" in one["spec"])
+        assert all(len(found) == 1 for found in placed.values()), f"placed in part: {placed}"
+
+    async def group(self, wanted: Mapping[str, str]) -> None:
+        """PodGroups of Volcano are in this state, as `shown_group` writes it."""
+        for name, state in wanted.items():
+            await self._until(partial(self._is_shown, name, state), f"group {name} is not {state}")
+
+    async def told(self, words: Mapping[str, str]) -> None:
+        """PodGroups of Volcano say these words in a condition that is true."""
+        for name, wanted in words.items():
+            await self._until(partial(self._tells, name, wanted), f"group {name} does not say {wanted!r}")
+
+    # ------------------------------------------------------------------ how it is found out
+
+    async def _until(self, what: Callable[[], Awaitable[bool]], why: str) -> None:
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                while not await what():  # noqa: ASYNC110 (the cluster tells nobody)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise TimeoutError(why) from None
+
+    async def _says(self, name: str, words: str) -> bool:
+        return words in _message(await self._pod(name))
+
+    async def _is(self, name: str, phase: str) -> bool:
+        return bool((await self._pod(name))["status"].get("phase") == phase)
+
+    async def _is_shown(self, name: str, state: str) -> bool:
+        return shown_group(await self._client.get(path_of("PodGroup", name))) == state
+
+    async def _tells(self, name: str, words: str) -> bool:
+        found = await self._client.get(path_of("PodGroup", name))
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        return any(words in one.get("message", "") for one in conditions if one["status"] == "True")
+
+    async def _pod(self, name: str) -> Json:
+        return await self._client.get(f"{PODS}/{name}")
+
+    async def _states(self) -> dict[str, str]:
+        """What there is, for whoever has to find out why."""
+        found = {
+            f"pod {one['metadata']['name']}": f"{one['spec'].get('nodeName', '')} {_message(one)}"
+            for one in await self._client.list(PODS)
+        }
+        groups = await self._client.list(path_of("PodGroup", "").rstrip("/"))
+        return found | {f"group {one['metadata']['name']}": shown_group(one) for one in groups}
+
+
+def _message(pod: Json) -> str:
+    conditions = pod["status"].get("conditions") or ()
+    return next((one.get("message", "") for one in conditions if one["type"] == "PodScheduled"), "")
