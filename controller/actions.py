@@ -62,6 +62,14 @@ class ReadPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOwner:
+    """Read the *owner*, kind/name, of pods and say how many of them it wants placed together."""
+
+    namespace: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
     """Write a pod's condition, of this version only, so that nothing sent before can be written any more.
 
@@ -157,7 +165,9 @@ class Announce:
     warning: bool = True
 
 
-Action = Bind | Lock | ReadPod | Fence | Move | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
+Action = (
+    Bind | Lock | ReadPod | ReadOwner | Fence | Move | Clear | Preempt | Unnominate | SelectNode | GiveVolume | Announce
+)
 
 
 def target_of(pod: Pod) -> Target:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from controller.actions import Action, Announce, Clear, Lock, ReadPod
+from controller.actions import Action, Announce, Clear, Lock, ReadOwner, ReadPod
 from controller.deciding.lifecycle import Told
 from controller.deciding.owner import Owner
 
@@ -34,7 +34,7 @@ class Kept:
     def keep(self, action: Action) -> Action | None:
         """Keep *action*, or let it go if state tells of it; itself if it only reads and is to be done now."""
         match action:
-            case ReadPod():
+            case ReadPod() | ReadOwner():
                 return action
             case Lock():
                 self._actions[action.node, action.dialect] = action

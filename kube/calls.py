@@ -23,6 +23,14 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
+# Kinds that make pods by a template: their API and collection. Source: Kubernetes API reference, "Workload Resources".
+OWNERS: Final[Mapping[str, tuple[str, str]]] = {
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Job": ("batch/v1", "jobs"),
+}
+
 # The API server gives up after the first and says so within the second: a Binding is never in flight for longer, which
 # leases and hand-overs count on.
 BIND_SERVER_TIMEOUT: Final = "5s"
@@ -380,6 +388,12 @@ def namespace_path(namespace: str) -> str:
 def pod_path(namespace: str, name: str) -> str:
     """Where a pod is."""
     return f"{namespace_path(namespace)}/pods/{_quoted(name)}"
+
+
+def owner_path(namespace: str, kind: str, name: str) -> str:
+    """Where an owner of pods is, of one of the kinds in OWNERS."""
+    api, collection = OWNERS[kind]
+    return f"/apis/{api}/namespaces/{_quoted(namespace)}/{collection}/{_quoted(name)}"
 
 
 def claim_path(namespace: str, name: str) -> str:

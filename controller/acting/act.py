@@ -25,6 +25,7 @@ from controller.actions import (
     Lock,
     Move,
     Preempt,
+    ReadOwner,
     ReadPod,
     SelectNode,
     Unnominate,
@@ -41,8 +42,9 @@ from core.model import NodeName, Pod
 from core.port.handoff import LockStep, LockWait
 from core.waiting import Cause, Wait
 from core.wire.nodes import decode_node
+from core.wire.owners import decode_min_member
 from core.wire.pods import decode_pod
-from kube.calls import MERGE_PATCH, STRATEGIC_PATCH, Calls, claim_path, pod_path, volume_path
+from kube.calls import MERGE_PATCH, STRATEGIC_PATCH, Calls, claim_path, owner_path, pod_path, volume_path
 from kube.errors import (
     ApiConflictError,
     ApiError,
@@ -118,6 +120,8 @@ class Actor:
                     task.add_done_callback(self._binding.discard)
             case ReadPod():
                 tasks.create_task(self._read_pod(action), name=f"read {action.pod.key}")
+            case ReadOwner():
+                tasks.create_task(self._read_owner(action), name=f"read {action.owner}")
             case Fence():
                 tasks.create_task(self._fence(action), name=f"fence {action.pod.key}")
             case Move():
@@ -315,6 +319,30 @@ class Actor:
                 continue
             self._inbox.put(partial(self._owner.pod_read, pod.uid, action.attempt, found))
             return
+
+    async def _read_owner(self, action: ReadOwner) -> None:
+        """Read once: whoever still wants to know asks again. One that may not be read says nothing of a group."""
+        kind, _, name = action.owner.partition("/")
+        try:
+            async with self._others:
+                members = decode_min_member(await self._calls.get_raw(owner_path(action.namespace, kind, name)))
+        except (ApiNotFoundError, ApiForbiddenError, InvalidRequestError) as e:
+            if not isinstance(e, ApiNotFoundError):
+                self._metrics.api_errors.labels("read owner").inc()
+                _log.warning(
+                    "an owner of pods cannot be read; they are placed without their group if none is named in time",
+                    namespace=action.namespace,
+                    owner=action.owner,
+                    error=str(e),
+                    remedy="give the controller the rights of deploy/overlays/volcano-name/rights.yaml",
+                )
+            members = 0
+        except ApiError as e:
+            self._metrics.api_errors.labels("read owner").inc()
+            _log.warning("owner cannot be read", namespace=action.namespace, owner=action.owner, error=str(e))
+            return
+        answered = self._owner.pending.owners.answered
+        self._inbox.put(partial(answered, action.namespace, action.owner, members))
 
     async def _fence(self, action: Fence) -> None:
         """Have the version of a pod moved by a write of its condition, and its user told by the same."""

@@ -5,11 +5,12 @@ from typing import Final
 
 from controller.deciding import plan
 from controller.deciding.changes import asks_the_same
+from controller.deciding.group_owners import FRESH_S, GroupOwners
 from controller.deciding.lifecycle import Entry, Stage, Told
 from controller.deciding.planner import Planner
 from controller.deciding.units import waits_for_others
 from controller.deciding.wake import storage_happening
-from controller.grouping.groups import Groups
+from controller.grouping.groups import Groups, nameless
 from core.groups import GroupKey, group_of
 from core.model import NO_VOLUMES, NodeName, Pod, PodUid
 from core.volumes import awaited
@@ -25,8 +26,10 @@ GROUP_GIVEN_S: Final = 30.0
 _AWAITS_GROUP: Final = Wait(
     Cause.WAITING_FOR_GROUP,
     "waits until Volcano's PodGroup controller names its group; it is placed alone if that does not happen within "
-    f"{GROUP_GIVEN_S:.0f} s of its creation",
+    f"{GROUP_GIVEN_S:.0f} s of its creation and its owner does not ask for several pods together",
 )
+# Between two looks for what an owner has answered.
+_ANSWER_S: Final = 1.0
 # What a pod asks may be read again there: nothing is sent or reserved for it.
 _MAY_BE_READ: Final = (Stage.READY, Stage.REFUSED, Stage.HELD)
 
@@ -38,6 +41,7 @@ class Pending:
         self._planner: Final = planner
         self._groups: Final = groups
         self._clock: Final = clock
+        self.owners: Final = GroupOwners(planner.actions, clock)
         # Pods that wait for a scheduler that is not this one: its names may come to be ours.
         self._strangers: Final[dict[PodUid, Pod]] = {}
 
@@ -157,15 +161,24 @@ class Pending:
         self._planner.unreported[entry.pod.uid] = None
 
     def _awaits_group(self, entry: Entry) -> bool:
-        """Let a pod rest to which Volcano's PodGroup controller may give a group, for a while after its creation."""
+        """Let a pod rest to which Volcano's PodGroup controller may give a group.
+
+        For a while after its creation; then for as long as its owner asks for several pods together.
+        """
         if not self._groups.may_be_given(entry.pod):
             return False
-        left_s = entry.pod.created_s + GROUP_GIVEN_S - self._planner.state.wall()
-        if left_s <= 0:
-            return False
+        rest_s, wait = entry.pod.created_s + GROUP_GIVEN_S - self._planner.state.wall(), _AWAITS_GROUP
+        if rest_s <= 0:
+            members = self.owners.members(entry.pod)
+            if members is None:
+                rest_s, wait = _ANSWER_S, entry.wait or wait
+            elif members > 1:
+                rest_s, wait = FRESH_S, nameless(members, entry.pod.owner)
+            else:
+                return False
         self._planner.life.asks(entry, None)
-        self._planner.life.back_off(entry, self._clock() + left_s)
-        self._planner.life.hold_up(entry, _AWAITS_GROUP)
+        self._planner.life.back_off(entry, self._clock() + rest_s)
+        self._planner.life.hold_up(entry, wait)
         self._planner.unreported[entry.pod.uid] = None
         return True
 

@@ -220,13 +220,7 @@ class Groups:
     def nameless(self, pod: Pod) -> Wait | None:
         """Why *pod*, which names no group, is not placed: it says that several are placed together. None otherwise."""
         count = parse_int64(pod.annotations.get(MIN_MEMBER, ""))
-        if count is None or count <= 1:
-            return None
-        text = (
-            f"waits because its annotation {MIN_MEMBER} asks for {count} pods together, but it names no group; wait "
-            f"until Volcano's PodGroup controller names one, or set annotation {MEMBER_OF} on all pods of the group"
-        )
-        return Wait(Cause.WAITING_FOR_GROUP, text)
+        return nameless(count) if count is not None and count > 1 else None
 
     def may_be_given(self, pod: Pod) -> bool:
         """Whether Volcano's PodGroup controller may yet give nameless *pod* a group of several pods (groups 3)."""
@@ -611,6 +605,16 @@ class Groups:
             seen.append(name)
             name = self.queues[name].parent
         return seen
+
+
+def nameless(count: int, owner: str = "") -> Wait:
+    """Why a pod is not placed that names no group, while it or its *owner* says that *count* are placed together."""
+    whose = f"annotation {MIN_MEMBER} of its owner {quoted(owner, 300)}" if owner else f"its annotation {MIN_MEMBER}"
+    text = (
+        f"waits because {whose} asks for {count} pods together, but it names no group; wait "
+        f"until Volcano's PodGroup controller names one, or set annotation {MEMBER_OF} on all pods of the group"
+    )
+    return Wait(Cause.WAITING_FOR_GROUP, text)
 
 
 def _amounts(pod: Pod) -> Amounts:

@@ -21,6 +21,7 @@ from tests.e2e import test_native_groups
 from tests.integration import (
     test_denied_accounts,
     test_failing_plugins,
+    test_groups_to_come,
     test_locks_and_rights,
     test_preview,
     test_replicas,
@@ -162,6 +163,7 @@ PLAYED: Final[Sequence[Callable[..., Awaitable[None]]]] = (
     test_volumes.test_a_claim_that_waits_for_its_pod_is_bound_where_that_has_its_place,
     test_volumes.test_a_volume_that_is_there_is_given_to_the_claim_on_its_node,
     test_volcano_jobs.test_a_job_waits_for_room_in_its_queue_and_says_so,
+    test_groups_to_come.test_pods_wait_for_the_group_that_their_owner_asks_for_and_others_only_for_a_while,
     test_preview.test_a_dry_run_is_told_where_the_pod_would_go_or_why_nowhere,
     test_denied_accounts.test_the_pod_tells_of_the_account,
 )

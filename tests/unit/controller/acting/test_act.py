@@ -10,6 +10,7 @@ from controller.actions import Announce, Bind, Clear
 from controller.inbox import Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
+from core.groups import QueueSpec
 from core.model import Phase
 from core.waiting import Cause, Wait
 from kube.errors import (
@@ -22,7 +23,7 @@ from kube.errors import (
     ApiUnreachableError,
 )
 from tests.support.servers.fake_calls import FakeCalls, conflict, not_found
-from tests.support.worlds.world import World, node, pod
+from tests.support.worlds.world import START_UNIX_S, World, node, pod
 
 pytestmark = pytest.mark.looptime
 
@@ -327,3 +328,31 @@ async def test_while_pods_may_not_be_moved_nothing_is_bound_and_the_process_says
         assert (rig.binds(), rig.actor.state.partition(":")[0]) == ([], "forbidden")
         await rig.passes(2.0)
         assert (len(rig.binds()), rig.actor.state) == (1, "")
+
+
+WEB = "/apis/apps/v1/namespaces/default/replicasets/web"
+
+
+@pytest.mark.parametrize(
+    ("failures", "said", "reads", "is_bound"),
+    [
+        ((), {"scheduling.volcano.sh/group-min-member": "2"}, 1, False),
+        ((), {"scheduling.volcano.sh/group-min-member": "two"}, 1, True),
+        ((), {}, 1, True),
+        ((), None, 1, True),
+        ((error(ApiForbiddenError, 403),), {}, 1, True),
+        ((error(ApiUnknownError, 500),), {"scheduling.volcano.sh/group-min-member": "2"}, 2, False),
+    ],
+    ids=["two", "no-number", "nothing", "gone", "forbidden", "failed"],
+)
+async def test_an_owner_is_read_for_how_many_pods_it_wants_together(failures, said, reads, is_bound):
+    async with running() as rig:
+        rig.world.configures(scheduler_names=("volcano",))
+        rig.world.groups_are(queues=[QueueSpec(name="default")])
+        rig.calls.fails("get_raw", *failures)
+        if said is not None:
+            rig.calls.raw[WEB] = json.dumps({"metadata": {"annotations": said}}).encode()
+        rig.world.shows(pod("p", scheduler_name="volcano", owner="ReplicaSet/web", created_s=START_UNIX_S - 2000))
+        await rig.passes(15.0)
+        assert [path for path, _ in rig.calls.of("get_raw")] == [WEB] * reads
+        assert bool(rig.binds()) is is_bound
